@@ -1,0 +1,200 @@
+//! The only home of clocks.
+//!
+//! A lease has *one deadline word per clock*, each computed from that clock's own reading before the request
+//! left, and it is live only while every clock that is read stands before its own word. So a further clock can
+//! only end a lease earlier, and no two clocks are ever compared with each other for a deadline.
+//!
+//! | lane | on Linux | counts suspend | slewed | read by |
+//! |---|---|---|---|---|
+//! | [`Lane::Fast`] | quanta (TSC) | no | no | entry, `tx.check()` |
+//! | [`Lane::Boot`] | `CLOCK_BOOTTIME` | yes | yes | commit, and after it |
+//! | [`Lane::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
+//!
+//! The fast lane is calibrated at start and may run slow, which is the unsafe direction; so it never judges a
+//! commit alone, each heartbeat [audits](Audit) it against the others, and when it is found wanting fast reads use
+//! the boot lane from then on.
+//!
+//! Elsewhere than on Linux both strict lanes are the system's monotonic clock that counts sleep.
+
+mod audit;
+pub(crate) mod fork;
+#[cfg(feature = "test-util")]
+mod manual;
+mod system;
+
+use std::time::Duration;
+
+pub use audit::Audit;
+#[cfg(feature = "test-util")]
+pub use manual::ManualClock;
+
+use crate::error::Error;
+use system::SystemClock;
+
+/// One of the clocks that a lease is measured by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lane {
+    /// The cheapest clock: quanta.
+    Fast = 0,
+    /// The clock that counts suspend: `CLOCK_BOOTTIME`.
+    Boot = 1,
+    /// The clock that nobody slews: `CLOCK_MONOTONIC_RAW`.
+    Raw = 2,
+}
+
+impl Lane {
+    /// All lanes, in the order of a [`Stamp`].
+    pub const ALL: [Self; 3] = [Self::Fast, Self::Boot, Self::Raw];
+}
+
+/// One reading of one clock: nanoseconds since an instant of that clock's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// The clock that was read.
+    pub lane: Lane,
+    /// Nanoseconds since that clock's own zero.
+    pub nanos: u64,
+}
+
+/// One reading of every clock, taken together: what a deadline is computed from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    nanos: [u64; 3],
+}
+
+impl Stamp {
+    /// A stamp from readings in the order of [`Lane::ALL`], in nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(nanos: [u64; 3]) -> Self {
+        Self { nanos }
+    }
+
+    /// What one lane showed, in nanoseconds since that clock's own zero.
+    #[must_use]
+    pub const fn on(&self, lane: Lane) -> u64 {
+        self.nanos[lane as usize]
+    }
+
+    /// The time from `earlier` to this stamp by the boot lane; zero if it is not earlier.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Duration {
+        Duration::from_nanos(self.on(Lane::Boot).saturating_sub(earlier.on(Lane::Boot)))
+    }
+
+    /// The stamp that lies `span` later on every lane.
+    #[must_use]
+    pub fn plus(&self, span: Duration) -> Self {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            nanos: self.nanos.map(|nanos| nanos.saturating_add(span)),
+        }
+    }
+}
+
+/// Where leasehold reads the time. Cloning is cheap; all clones read the same clocks.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System(&'static SystemClock),
+    #[cfg(feature = "test-util")]
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The machine's clocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a fork of this process could not be noticed.
+    pub fn system() -> Result<Self, Error> {
+        fork::watch()?;
+        Ok(Self(Source::System(SystemClock::shared())))
+    }
+
+    /// The fast read: entry of a run, `tx.check()`. One clock.
+    #[inline]
+    #[must_use]
+    pub fn fast(&self) -> Reading {
+        match &self.0 {
+            Source::System(clock) => clock.fast(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.fast(),
+        }
+    }
+
+    /// The strict read: commit, and after it. The boot lane and the raw lane, in this order.
+    #[inline]
+    #[must_use]
+    pub fn strict(&self) -> [Reading; 2] {
+        match &self.0 {
+            Source::System(clock) => clock.strict(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.strict(),
+        }
+    }
+
+    /// Every lane at once: read this *before* a request leaves.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        match &self.0 {
+            Source::System(clock) => clock.stamp(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.stamp(),
+        }
+    }
+
+    /// Stops using the fast lane: fast reads use the boot lane from now on. Said once in the log.
+    pub(crate) fn distrust_fast(&self) {
+        let first = match &self.0 {
+            Source::System(clock) => clock.distrust_fast(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.distrust_fast(),
+        };
+        if first {
+            tracing::warn!(
+                "the fast clock is slow or stands still; fast checks read the boot clock from now on"
+            );
+        }
+    }
+
+    /// Completes once `span` has passed by the boot lane.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is lost with a dropped sleep.
+    pub async fn sleep(&self, span: Duration) {
+        match &self.0 {
+            Source::System(clock) => clock.sleep(span).await,
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.sleep(span).await,
+        }
+    }
+
+    /// Runs `future` for at most `span`; `None` if it had not completed by then. It is polled before the time is
+    /// looked at, and dropped when the time is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as `future`.
+    pub async fn timeout<F: Future>(&self, span: Duration, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = std::pin::pin!(self.sleep(span));
+        std::future::poll_fn(|cx| {
+            use std::task::Poll;
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            sleep.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl From<ManualClock> for Clock {
+    fn from(clock: ManualClock) -> Self {
+        Self(Source::Manual(clock))
+    }
+}

@@ -1,0 +1,184 @@
+//! [`Error`]: what changed, and what to do.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// A boxed error of any kind, as the work, a store or a resource gave it.
+pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
+
+/// What happened, told by what the caller can do about it.
+///
+/// A kind exists only where the caller would do something else than for every other kind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else holds the lock, and the wait ended. Nothing changed. Try later.
+    Contended,
+    /// The lease is gone. Stop, and ask for the lock again.
+    Lost(LostReason),
+    /// Asked, and no answer came: it may or may not have happened. It is being taken back in the background
+    /// where that can be done soundly; look before you repeat it.
+    InDoubt,
+    /// The store cannot be reached or cannot decide now. Nothing is held. Try later.
+    Unavailable,
+    /// The store refuses this caller (credentials, access rights). Nothing changed. Mend the set-up.
+    Denied,
+    /// The store cannot do this at all. Nothing changed. Choose another store or another kind of lock.
+    Unsupported,
+    /// What the store keeps is not what we wrote. It was left untouched. Look at it before you go on.
+    Corrupt,
+    /// The call or the settings break a rule that the message names. Nothing changed. Mend the call.
+    Invalid,
+    /// The manager was shut down. Nothing changed.
+    Closed,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contended => f.write_str("contended"),
+            Self::Lost(reason) => write!(f, "lost ({reason})"),
+            Self::InDoubt => f.write_str("in doubt"),
+            Self::Unavailable => f.write_str("unavailable"),
+            Self::Denied => f.write_str("denied"),
+            Self::Unsupported => f.write_str("unsupported"),
+            Self::Corrupt => f.write_str("corrupt"),
+            Self::Invalid => f.write_str("invalid"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
+}
+
+/// Why a lease ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Its deadline passed without a renewal.
+    Lapsed,
+    /// The store says that the lock is not ours any more.
+    Gone,
+    /// It was released, or its guard was dropped.
+    Released,
+    /// It reached its longest time, [`max_hold`](crate::Settings::max_hold).
+    MaxHold,
+    /// Its manager was shut down.
+    Closed,
+    /// A clock went backwards, or the clocks disagreed: no deadline can be trusted (I9).
+    ClockFault,
+    /// This process is a fork of the one that holds the lock (I9).
+    Forked,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lapsed => "the deadline passed without a renewal",
+            Self::Gone => "the store says that the lock is not ours any more",
+            Self::Released => "it was released",
+            Self::MaxHold => "it was held for its longest time, max_hold",
+            Self::Closed => "the manager was shut down",
+            Self::ClockFault => "a clock went backwards or the clocks disagree",
+            Self::Forked => "this process is a fork of the holder",
+        })
+    }
+}
+
+/// An error of leasehold: a [kind](ErrorKind) to decide by, and a message that says what happened and what to do.
+///
+/// Cloning is cheap. Messages never hold a secret.
+#[derive(Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    detail: Arc<Detail>,
+}
+
+struct Detail {
+    message: String,
+    source: Option<BoxError>,
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(message: impl Into<String>) -> Self {
+            Self::new(ErrorKind::$kind, message)
+        }
+    )*};
+}
+
+impl Error {
+    /// An error of a kind, for authors of stores and handlers. The message: lowercase, one line, what happened,
+    /// then `key=value`, then what to do; never a secret.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: Arc::new(Detail {
+                message: message.into(),
+                source: None,
+            }),
+        }
+    }
+
+    /// The same error, caused by `source`.
+    #[must_use]
+    pub fn because(self, source: impl Into<BoxError>) -> Self {
+        let message = self.detail.message.clone();
+        Self {
+            kind: self.kind,
+            detail: Arc::new(Detail {
+                message,
+                source: Some(source.into()),
+            }),
+        }
+    }
+
+    constructors! {
+        /// A [`Contended`](ErrorKind::Contended) error.
+        contended => Contended;
+        /// An [`InDoubt`](ErrorKind::InDoubt) error.
+        in_doubt => InDoubt;
+        /// An [`Unavailable`](ErrorKind::Unavailable) error.
+        unavailable => Unavailable;
+        /// A [`Denied`](ErrorKind::Denied) error.
+        denied => Denied;
+        /// An [`Unsupported`](ErrorKind::Unsupported) error.
+        unsupported => Unsupported;
+        /// A [`Corrupt`](ErrorKind::Corrupt) error.
+        corrupt => Corrupt;
+        /// An [`Invalid`](ErrorKind::Invalid) error.
+        invalid => Invalid;
+        /// A [`Closed`](ErrorKind::Closed) error.
+        closed => Closed;
+    }
+
+    /// What kind of error it is: decide by this.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.detail.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.kind)
+            .field("message", &self.detail.message)
+            .field("source", &self.detail.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.detail.source.as_deref().map(|e| e as _)
+    }
+}

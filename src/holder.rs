@@ -1,0 +1,168 @@
+//! Who holds a lock: [`OwnerToken`] for stores, [`Label`] for people.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// The secret by which a store tells one attempt to hold from every other: 128 random bits.
+///
+/// Each attempt has a token of its own, so that an attempt whose fate is unknown can be withdrawn
+/// without harm to a later one. Who knows the token can release the lock: `Debug` and `Display` do not
+/// show it, and [`expose`](Self::expose) is for stores alone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias = "lock value")]
+pub struct OwnerToken([u8; 16]);
+
+impl OwnerToken {
+    /// A new token from the operating system's generator.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes. No
+    /// weaker source is tried.
+    pub fn generate() -> Result<Self, Error> {
+        Ok(Self(random_bytes()?))
+    }
+
+    /// A token from bytes that a store kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The token's bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The token as 32 hexadecimal digits, for a store to keep. It is a secret: never log it.
+    #[must_use]
+    pub fn expose(&self) -> String {
+        hex(self.0)
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerToken(redacted)")
+    }
+}
+
+impl fmt::Display for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("redacted")
+    }
+}
+
+/// 128 bits from the operating system's generator.
+pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::unavailable(format!(
+            "the operating system gave no random bytes: {e}; nothing was asked of the store"
+        ))
+    })?;
+    Ok(bytes)
+}
+
+pub(crate) fn hex(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+/// A holder's name for people: in inspection, logs and messages. It decides nothing.
+///
+/// 1 to 100 characters without control characters. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// The longest label, in characters.
+    pub const MAX_LEN: usize = 100;
+
+    /// Parses a label.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is empty, too long, or has a control character.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let len = text.chars().count();
+        if len == 0 || len > Self::MAX_LEN || text.chars().any(char::is_control) {
+            return Err(Error::invalid(format!(
+                "a label of {len} characters was refused; use 1 to {} characters without control characters",
+                Self::MAX_LEN
+            )));
+        }
+        Ok(Self(Arc::from(text)))
+    }
+
+    /// `host:process id`, or `process id` alone where the host's name is not known.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let id = std::process::id();
+        let host = host_name();
+        Self::parse(&format!("{host}:{id}")).unwrap_or_else(|_| Self(Arc::from(id.to_string())))
+    }
+
+    /// The label's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Label({})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_token_is_never_shown() {
+        let token = OwnerToken::generate().unwrap();
+        let secret = token.expose();
+        assert_eq!(secret.len(), 32);
+        assert!(!format!("{token:?} {token}").contains(&secret));
+    }
+
+    #[test]
+    fn each_attempt_has_its_own_token() {
+        assert_ne!(
+            OwnerToken::generate().unwrap(),
+            OwnerToken::generate().unwrap()
+        );
+    }
+
+    #[test]
+    fn a_label_may_not_carry_control_characters_into_a_log() {
+        assert!(Label::parse("host-a\nroot logged in").is_err());
+        assert!(Label::parse("").is_err());
+        assert!(Label::parse(&"x".repeat(101)).is_err());
+        assert_eq!(Label::parse("host-a").unwrap().as_str(), "host-a");
+        assert!(!Label::of_this_process().as_str().is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+//! [`LeaseError`]: why a lease does not allow what was about to happen.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, LostReason};
+
+/// Why a lease does not allow what was about to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The lease is gone, for good.
+    #[error("the lease is lost: {0}; stop, and ask for the lock again")]
+    Lost(LostReason),
+    /// The lease is live, but less is left of it than is needed.
+    #[error(
+        "the lease is too short: remaining={remaining:?} needed={needed:?}; wait for a renewal or ask for less"
+    )]
+    TooShort {
+        /// What was left.
+        remaining: Duration,
+        /// What was asked for.
+        needed: Duration,
+    },
+    /// The hold is being released: no run begins or commits any more.
+    #[error("the hold is ending; stop, and ask for the lock again")]
+    Ending,
+}
+
+impl From<LeaseError> for Error {
+    fn from(error: LeaseError) -> Self {
+        let reason = match error {
+            LeaseError::Lost(reason) => reason,
+            LeaseError::TooShort { .. } => LostReason::Lapsed,
+            LeaseError::Ending => LostReason::Released,
+        };
+        Self::new(ErrorKind::Lost(reason), error.to_string())
+    }
+}

@@ -1,0 +1,282 @@
+//! [`Lease`]: our time-bounded right, as we may act on it.
+//!
+//! A lease is one shared cell. Its manager moves the deadline forward on each proven heartbeat; everybody else reads it.
+//! Nothing here waits for an event: whether the lease is live is a comparison of a clock with a word. (C. Gray, D.
+//! Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache consistency", 1989.)
+
+mod atomics;
+mod deadline;
+mod error;
+mod runs;
+mod signal;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use deadline::{GRANULARITY, LOCAL_DRIFT_PPM, Terms};
+pub use error::LeaseError;
+pub(crate) use signal::Running;
+
+use crate::clock::{Clock, Lane, Reading, Stamp, fork};
+use crate::error::LostReason;
+use crate::key::Key;
+use crate::token::FencingToken;
+use runs::Gate;
+use signal::Signals;
+use words::{Ended, Words};
+
+/// Our right to act on a lock, until a deadline. Cloning is cheap; all clones are the same lease.
+///
+/// A lease is live while every clock that is read stands *before* its deadline, strictly (I1). Once any reader saw it
+/// lapsed or lost, no reader sees it live again (I2).
+///
+/// A live lease is *not* a promise that nobody else acts: the process may stall between the look and the act. See
+/// [`FencingToken`] for what closes that gap.
+#[derive(Clone)]
+#[doc(alias = "validity")]
+pub struct Lease {
+    cell: Arc<Cell>,
+}
+
+struct Cell {
+    hot: Hot,
+    key: Key,
+    token: FencingToken,
+    is_fencing: bool,
+    terms: Terms,
+    signals: Signals,
+}
+
+/// What every look reads: one cache line that only renewals and the end write.
+#[repr(align(128))]
+struct Hot {
+    words: Words,
+    generation: u64,
+    gate: Gate,
+    clock: Clock,
+}
+
+/// What a new lease is made from.
+#[derive(Debug)]
+pub(crate) struct Granted<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) token: FencingToken,
+    /// Whether the store promises that its tokens grow (I8).
+    pub(crate) is_fencing: bool,
+    /// Read before the request left (I1).
+    pub(crate) sent_at: &'a Stamp,
+    /// What the store granted, not what it was asked for.
+    pub(crate) ttl: Duration,
+}
+
+impl Lease {
+    pub(crate) fn new(clock: Clock, terms: Terms, granted: &Granted<'_>) -> Self {
+        let words = Words::new(terms.deadlines(granted.sent_at, granted.ttl));
+        let hot = Hot {
+            words,
+            generation: fork::generation(),
+            gate: Gate::open(),
+            clock,
+        };
+        Self {
+            cell: Arc::new(Cell {
+                hot,
+                key: granted.key.clone(),
+                token: granted.token,
+                is_fencing: granted.is_fencing,
+                terms,
+                signals: Signals::default(),
+            }),
+        }
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.cell.key
+    }
+
+    /// The fencing token of the grant. It stays the same for the whole hold.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.cell.token
+    }
+
+    /// Whether the store promises that the token is larger than that of every earlier grant of this key (I8).
+    #[must_use]
+    pub fn is_fencing(&self) -> bool {
+        self.cell.is_fencing
+    }
+
+    /// Whether the lease is live by the fast clock: one clock read and one load.
+    ///
+    /// For deciding early that work is in vain. What must not happen without a lease goes through a guarded run.
+    #[inline]
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.look_fast().is_ok()
+    }
+
+    /// What is left of the lease by the strict clocks; zero if it is not live.
+    ///
+    /// It may grow between two calls (a renewal), and it may be over before the caller reads the answer.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.look_strict().unwrap_or(Duration::ZERO)
+    }
+
+    /// What is left of the lease by the strict clocks, if that is at least `needed`.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if less is left.
+    pub fn ensure(&self, needed: Duration) -> Result<Duration, LeaseError> {
+        at_least(needed, self.look_strict()?)
+    }
+
+    /// Why the lease ended; `None` while nobody has seen it end.
+    #[must_use]
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.cell.signals.reason()
+    }
+
+    /// Completes when the lease has ended, with the reason.
+    ///
+    /// A convenience, and late by nature: on a busy machine it may complete long after the deadline. Never the proof
+    /// that a lease is live: ask [`is_live`](Self::is_live) for that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> LostReason {
+        self.cell.signals.lost().await
+    }
+
+    /// Whether renewals are failing while the lease is still live.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.cell.signals.is_at_risk()
+    }
+
+    /// Completes when renewals have begun to fail, or the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn at_risk(&self) {
+        self.cell.signals.at_risk().await;
+    }
+
+    /// Whether a step or a commit under this lease is in doubt: its hold will not be released, but left to expire.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.cell.signals.is_in_doubt()
+    }
+
+    /// A look by the fast clock.
+    #[inline]
+    pub(crate) fn look_fast(&self) -> Result<Duration, LeaseError> {
+        self.look(self.cell.hot.clock.fast())
+            .map(Duration::from_nanos)
+    }
+
+    /// A look by both strict clocks: the lesser of what is left.
+    #[inline]
+    pub(crate) fn look_strict(&self) -> Result<Duration, LeaseError> {
+        let [boot, raw] = self.cell.hot.clock.strict();
+        let left = self.look(boot)?.min(self.look(raw)?);
+        Ok(Duration::from_nanos(left))
+    }
+
+    #[inline]
+    fn look(&self, reading: Reading) -> Result<u64, LeaseError> {
+        let hot = &self.cell.hot;
+        if fork::generation() != hot.generation {
+            return Err(self.end(hot.words.revoke(), LostReason::Forked));
+        }
+        match hot.words.look(reading.lane as usize, reading.nanos) {
+            Ok(left) => Ok(left),
+            Err(ended) => Err(self.end(ended, LostReason::Lapsed)),
+        }
+    }
+
+    #[cold]
+    fn end(&self, ended: Ended, reason: LostReason) -> LeaseError {
+        LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
+    }
+
+    /// Moves the deadline forward: `sent_at` was read before the proven request left, `ttl` is what the store granted.
+    /// An answer that comes after the deadline is thrown away, and the lease is lost.
+    pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
+        let hot = &self.cell.hot;
+        if fork::generation() != hot.generation {
+            return Err(self.end(hot.words.revoke(), LostReason::Forked));
+        }
+        let now = hot.clock.stamp();
+        let now = Lane::ALL.map(|lane| now.on(lane));
+        hot.words
+            .renew(now, self.cell.terms.deadlines(sent_at, ttl))
+            .map_err(|ended| self.end(ended, LostReason::Lapsed))
+    }
+
+    /// Ends the lease for good. True for the one caller that ended it.
+    pub(crate) fn revoke(&self, reason: LostReason) -> bool {
+        let ended = self.cell.hot.words.revoke();
+        self.cell.signals.ended(ended.first, reason);
+        ended.first
+    }
+
+    pub(crate) fn set_at_risk(&self, is_at_risk: bool) {
+        self.cell.signals.set_at_risk(is_at_risk);
+    }
+
+    /// From now on this hold is never released or handed on (I5).
+    pub(crate) fn mark_in_doubt(&self) {
+        self.cell.signals.mark_in_doubt();
+    }
+
+    /// A place from which one clone of an executor begins runs.
+    pub(crate) fn register(&self) -> Running {
+        Running::new(self.clone())
+    }
+
+    /// No run begins and none commits from now on; runs in progress go on to their end.
+    pub(crate) fn close(&self) {
+        self.cell.hot.gate.close();
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.cell.hot.gate.is_closed()
+    }
+
+    /// After [`close`](Self::close): completes when no run is in progress.
+    pub(crate) async fn drained(&self) {
+        self.cell.signals.drained().await;
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.cell.hot.clock
+    }
+}
+
+fn at_least(needed: Duration, remaining: Duration) -> Result<Duration, LeaseError> {
+    if remaining >= needed {
+        Ok(remaining)
+    } else {
+        Err(LeaseError::TooShort { remaining, needed })
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", &self.cell.key)
+            .field("token", &self.cell.token)
+            .field("remaining", &self.remaining())
+            .field("lost", &self.lost_reason())
+            .finish_non_exhaustive()
+    }
+}

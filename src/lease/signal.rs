@@ -1,0 +1,194 @@
+//! The cold side of a lease: what is told about it, and who runs under it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::Lease;
+use super::error::LeaseError;
+use super::runs::Slot;
+use crate::error::LostReason;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Steady,
+    AtRisk,
+    Lost,
+}
+
+#[derive(Debug)]
+pub(super) struct Signals {
+    reason: OnceLock<LostReason>,
+    state: watch::Sender<State>,
+    in_doubt: AtomicBool,
+    slots: Mutex<HashMap<usize, Arc<Slot>>>,
+    drained: Notify,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            reason: OnceLock::new(),
+            state: watch::Sender::new(State::Steady),
+            in_doubt: AtomicBool::new(false),
+            slots: Mutex::default(),
+            drained: Notify::new(),
+        }
+    }
+}
+
+impl Signals {
+    pub(super) fn reason(&self) -> Option<LostReason> {
+        self.reason.get().copied()
+    }
+
+    /// The lease has ended. The first to say why is believed; the one that ended it wakes those who watch.
+    pub(super) fn ended(&self, first: bool, reason: LostReason) -> LostReason {
+        let reason = *self.reason.get_or_init(|| reason);
+        if first {
+            self.state.send_replace(State::Lost);
+        }
+        reason
+    }
+
+    pub(super) async fn lost(&self) -> LostReason {
+        // Fails only when the sender is gone, which lives in `self`.
+        let _ = self
+            .state
+            .subscribe()
+            .wait_for(|state| *state == State::Lost)
+            .await;
+        self.reason().unwrap_or(LostReason::Lapsed)
+    }
+
+    pub(super) fn is_at_risk(&self) -> bool {
+        *self.state.borrow() == State::AtRisk
+    }
+
+    pub(super) async fn at_risk(&self) {
+        let _ = self
+            .state
+            .subscribe()
+            .wait_for(|state| *state != State::Steady)
+            .await;
+    }
+
+    pub(super) fn set_at_risk(&self, is_at_risk: bool) {
+        let (from, to) = if is_at_risk {
+            (State::Steady, State::AtRisk)
+        } else {
+            (State::AtRisk, State::Steady)
+        };
+        self.state.send_if_modified(|state| {
+            let moves = *state == from;
+            if moves {
+                *state = to;
+            }
+            moves
+        });
+    }
+
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn mark_in_doubt(&self) {
+        self.in_doubt.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) async fn drained(&self) {
+        loop {
+            let mut came_to_rest = std::pin::pin!(self.drained.notified());
+            // Registered before the look, so that a run which ends in between is not missed.
+            came_to_rest.as_mut().enable();
+            if self.slots.lock().values().all(|slot| slot.is_at_rest()) {
+                return;
+            }
+            came_to_rest.await;
+        }
+    }
+}
+
+/// One executor's right to begin runs under a lease, and the count of those in progress.
+#[derive(Debug)]
+pub(crate) struct Running {
+    lease: Lease,
+    slot: Arc<Slot>,
+}
+
+impl Running {
+    pub(super) fn new(lease: Lease) -> Self {
+        let slot = Arc::new(Slot::at_rest());
+        lease
+            .cell
+            .signals
+            .slots
+            .lock()
+            .insert(Arc::as_ptr(&slot) as usize, Arc::clone(&slot));
+        Self { lease, slot }
+    }
+
+    #[inline]
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Begins a run; it is in progress until the answer is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Ending`] if the hold is ending, or its own reason if it has ended.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<InProgress<'_>, LeaseError> {
+        let open = self.slot.enter(&self.lease.cell.hot.gate);
+        let in_progress = InProgress { running: self };
+        if open {
+            Ok(in_progress)
+        } else {
+            Err(self.refusal())
+        }
+    }
+
+    #[cold]
+    fn refusal(&self) -> LeaseError {
+        self.lease
+            .lost_reason()
+            .map_or(LeaseError::Ending, LeaseError::Lost)
+    }
+}
+
+impl Clone for Running {
+    fn clone(&self) -> Self {
+        Self::new(self.lease.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.lease
+            .cell
+            .signals
+            .slots
+            .lock()
+            .remove(&(Arc::as_ptr(&self.slot) as usize));
+    }
+}
+
+/// A run in progress: the end of the hold waits until it is dropped.
+#[derive(Debug)]
+#[must_use = "the run is in progress only while this lives"]
+pub(crate) struct InProgress<'a> {
+    running: &'a Running,
+}
+
+impl Drop for InProgress<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.running.slot.leave(&self.running.lease.cell.hot.gate) {
+            self.running.lease.cell.signals.drained.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The lease word: one deadline for each clock, 0 for lost.
+//!
+//! # Rules
+//!
+//! 1. A lapse is final (I2). Whoever finds a word passed or 0 swaps *all* words to 0 before it answers, so that no
+//!    later look, on whichever clock, finds the lease live. Helping to swap is what makes three words act as one.
+//! 2. A renewal compares and exchanges from a live word, never from 0, and never moves a deadline back. If it finds one
+//!    word lost after it moved another, rule 1 takes the moved one back.
+//! 3. Revocation is a swap. What the swap on the first word returns names the one caller that ended the lease, so
+//!    that its end is told once.
+//! 4. Renewals may be seen on one clock before another: the word not yet moved is the earlier one, which is the
+//!    safe side.
+//!
+//! The live path loads, and writes nothing.
+
+use super::atomics::{AtomicU64, Ordering};
+
+const LOST: u64 = 0;
+
+/// Not live any more. `first` is true for exactly one caller in the life of a lease: the one that ended it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    pub(crate) first: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Words([AtomicU64; 3]);
+
+impl Words {
+    pub(crate) fn new(deadlines: [u64; 3]) -> Self {
+        Self(deadlines.map(AtomicU64::new))
+    }
+
+    /// What is left on one clock that shows `now`. Live while `now < deadline`, strictly (I1).
+    #[inline]
+    pub(crate) fn look(&self, lane: usize, now: u64) -> Result<u64, Ended> {
+        let deadline = self.0[lane].load(Ordering::Acquire);
+        if now < deadline {
+            Ok(deadline - now)
+        } else {
+            Err(self.revoke())
+        }
+    }
+
+    /// Moves the deadlines forward if the lease is live at `now` on every clock.
+    pub(crate) fn renew(&self, now: [u64; 3], deadlines: [u64; 3]) -> Result<(), Ended> {
+        for lane in 0..3 {
+            let word = &self.0[lane];
+            let mut seen = word.load(Ordering::Acquire);
+            loop {
+                if now[lane] >= seen {
+                    return Err(self.revoke());
+                }
+                let next = seen.max(deadlines[lane]);
+                match word.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(newer) => seen = newer,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the lease for good.
+    #[cold]
+    pub(crate) fn revoke(&self) -> Ended {
+        let before = self.0[0].swap(LOST, Ordering::AcqRel);
+        for word in &self.0[1..] {
+            word.swap(LOST, Ordering::AcqRel);
+        }
+        Ended {
+            first: before != LOST,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Run your critical section only while you hold the lease, and take it back if you do not.
+
+mod clock;
+mod error;
+mod holder;
+mod key;
+mod lease;
+mod outbox;
+mod settings;
+pub mod store;
+mod token;
+mod txn;
+
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
+pub use clock::{Audit, Clock, Lane, Reading, Stamp};
+pub use error::{BoxError, Error, ErrorKind, LostReason};
+pub use holder::{Label, OwnerToken};
+pub use key::Key;
+pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
+pub use outbox::{Debt, DebtState};
+pub use settings::Settings;
+pub use token::FencingToken;
+pub use txn::TxnId;

@@ -1,0 +1,90 @@
+//! [`Outbox`]: where the executor leaves what it cannot finish itself.
+//!
+//! The executor knows neither managers nor stores. What outlives a run (a debt, a compensation whose run was dropped)
+//! it hands to this trait, which the manager implements for each hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::BoxError;
+use crate::key::Key;
+use crate::token::FencingToken;
+use crate::txn::TxnId;
+
+/// An effect outside this process that a run began and that could not soundly be taken back.
+///
+/// It is never dropped silently: it stands in the outcome of its run, or is logged and handed to the
+/// [`Outbox`] where no outcome can be returned.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Debt {
+    /// The key of the lock that the run was under.
+    pub key: Key,
+    /// The fencing token of its hold.
+    pub token: FencingToken,
+    /// The run.
+    pub txn_id: TxnId,
+    /// What the effect is, in the words that the step was given.
+    pub intent: Arc<str>,
+    /// How the effect stands.
+    pub state: DebtState,
+}
+
+/// How the effect behind a [`Debt`] stands.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DebtState {
+    /// It was sent and no answer came: it may or may not have happened, or may happen yet.
+    InDoubt,
+    /// It happened, and it was not compensated, because the lease had ended and no fence protects the resource.
+    Owed,
+    /// It happened, and its compensation failed or did not end in time: it may be half taken back.
+    Failed(Arc<BoxError>),
+}
+
+impl fmt::Display for Debt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            token,
+            txn_id,
+            intent,
+            state,
+        } = self;
+        match state {
+            DebtState::InDoubt => write!(f, "in doubt: {intent}")?,
+            DebtState::Owed => write!(f, "not compensated: {intent}")?,
+            DebtState::Failed(error) => write!(f, "compensation failed ({error}): {intent}")?,
+        }
+        write!(f, "; key={key} token={token} txn_id={txn_id}")
+    }
+}
+
+/// An effect that is about to be sent: told before it leaves, so that a journal can know of it whatever happens next.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Intent {
+    /// The key of the lock that the run is under.
+    pub key: Key,
+    /// The fencing token of its hold.
+    pub token: FencingToken,
+    /// The run.
+    pub txn_id: TxnId,
+    /// What the effect is, in the words that the step was given.
+    pub intent: Arc<str>,
+}
+
+/// What the executor leaves behind. Implemented by the manager for each hold.
+pub(crate) trait Outbox: fmt::Debug + Send + Sync {
+    /// An effect is about to be sent. Must return fast: the run waits.
+    fn intent(&self, intent: &Intent);
+
+    /// An effect could not soundly be taken back.
+    fn debt(&self, debt: Debt);
+
+    /// Compensations of a run whose future was dropped. They are driven to their end before the hold is released, and
+    /// the debts that they leave come back through [`debt`](Self::debt).
+    fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>);
+}

@@ -1,0 +1,120 @@
+//! [`Settings`]: how long, how often, how many.
+
+#[cfg(feature = "serde")]
+mod serde;
+mod validate;
+
+use std::time::Duration;
+
+use crate::lease::Terms;
+
+/// How long leases last, how often they are renewed, how long callers wait. Plain data.
+///
+/// Settings are validated as a whole when a manager is built, with a message that names the field, its value and what is
+/// allowed.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::Settings;
+///
+/// let mut settings = Settings::default();
+/// settings.ttl = Duration::from_secs(5);
+/// settings.validate()?;
+///
+/// settings.ttl = Duration::ZERO;
+/// assert!(settings.validate().is_err());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// With the feature `serde` it reads and writes any format; durations are texts such as `10s` or `200ms`, missing fields
+/// take their default, and unknown fields are errors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(::serde::Serialize, ::serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[non_exhaustive]
+pub struct Settings {
+    /// What the store is asked to keep a lock for without a renewal. Default 10 s; 100 ms to [`max_ttl`](Self::max_ttl).
+    ///
+    /// Shorter: a dead holder is noticed sooner, and a slow network loses more leases. About 0.92 of it is usable (I1).
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub ttl: Duration,
+    /// The longest TTL that any client of the store may ask for. Default 30 s; up to a day. All clients of a store must
+    /// agree on it: a store that forgot its locks is not trusted for this long.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub max_ttl: Duration,
+    /// How much earlier a lease ends for us than for the store. Default 10 ms; less than the usable TTL.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub margin: Duration,
+    /// How much fast the store's clock may run, in parts per million. Default 83,334 (1/12: chrony's default maximum
+    /// slew); up to 500,000. Set less only if the store's clock is known to be slewed less.
+    pub server_drift_ppm: u32,
+    /// How many times in a TTL a lease is renewed. Default 3; 2 to 20.
+    pub renewals_per_ttl: u32,
+    /// How long `acquire` waits for a busy lock. Default 30 s; up to a day. There is no wait without an end.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub wait: Duration,
+    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`poll_cap`](Self::poll_cap).
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub min_spin: Duration,
+    /// The random part that is added to each pause. Default 10 ms; up to [`poll_cap`](Self::poll_cap).
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub random_spin: Duration,
+    /// The longest pause between two looks at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub poll_cap: Duration,
+    /// How long one request to the store may take. Default 500 ms; 1 ms to [`max_ttl`](Self::max_ttl).
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub request_timeout: Duration,
+    /// The longest that a hold is renewed for, from its grant; then it is lost. Default none; at least [`ttl`](Self::ttl).
+    #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
+    pub max_hold: Option<Duration>,
+    /// What must be left of a lease when a commit begins, and when a run begins. Default 10 ms; less than the usable TTL.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub commit_budget: Duration,
+    /// What must be left of a lease when a guard is handed out; a grant with less is given back and asked for again.
+    /// Default 50 ms; [`commit_budget`](Self::commit_budget) to less than the usable TTL.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub min_usable: Duration,
+    /// How many callers may wait for locks in this manager at once, over all keys. Default 10,000; 1 to 10,000,000.
+    pub max_waiters: usize,
+    /// How many times in a row a hold may be handed on to the next caller in this process before it is released to the
+    /// others. Default 16; 0 switches hand-on off.
+    pub hand_on_count: u32,
+    /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute.
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub hand_on_time: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(10),
+            max_ttl: Duration::from_secs(30),
+            margin: Duration::from_millis(10),
+            server_drift_ppm: 83_334,
+            renewals_per_ttl: 3,
+            wait: Duration::from_secs(30),
+            min_spin: Duration::from_millis(10),
+            random_spin: Duration::from_millis(10),
+            poll_cap: Duration::from_secs(1),
+            request_timeout: Duration::from_millis(500),
+            max_hold: None,
+            commit_budget: Duration::from_millis(10),
+            min_usable: Duration::from_millis(50),
+            max_waiters: 10_000,
+            hand_on_count: 16,
+            hand_on_time: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Settings {
+    /// What a lease gives up of each grant (I1).
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms {
+            server_drift_ppm: self.server_drift_ppm,
+            margin: self.margin,
+        }
+    }
+}

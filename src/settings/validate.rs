@@ -1,0 +1,131 @@
+//! The ranges of the settings, and how each depends on the others.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Settings;
+use crate::error::Error;
+
+/// Below this a heartbeat cannot be told from the scheduler's noise.
+const MIN_TTL: Duration = Duration::from_millis(100);
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Settings {
+    /// Checks every field against its range and against the others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of range, its value and what
+    /// is allowed.
+    pub fn validate(&self) -> Result<(), Error> {
+        within("max_ttl", self.max_ttl, MIN_TTL, DAY)?;
+        within("ttl", self.ttl, MIN_TTL, self.max_ttl)?;
+        within("server_drift_ppm", self.server_drift_ppm, 0, 500_000)?;
+        within("renewals_per_ttl", self.renewals_per_ttl, 2, 20)?;
+
+        let without_margin = super::Terms {
+            margin: Duration::ZERO,
+            ..self.terms()
+        }
+        .usable(self.ttl);
+        let usable = self.terms().usable(self.ttl);
+        below("margin", self.margin, without_margin)?;
+        below("commit_budget", self.commit_budget, usable)?;
+        within("min_usable", self.min_usable, self.commit_budget, usable)?;
+        below("min_usable", self.min_usable, usable)?;
+
+        within("wait", self.wait, Duration::ZERO, DAY)?;
+        within("poll_cap", self.poll_cap, MILLISECOND, MINUTE)?;
+        within("min_spin", self.min_spin, MILLISECOND, self.poll_cap)?;
+        within(
+            "random_spin",
+            self.random_spin,
+            Duration::ZERO,
+            self.poll_cap,
+        )?;
+        within(
+            "request_timeout",
+            self.request_timeout,
+            MILLISECOND,
+            self.max_ttl,
+        )?;
+        if let Some(max_hold) = self.max_hold {
+            within("max_hold", max_hold, self.ttl, Duration::MAX)?;
+        }
+        within("max_waiters", self.max_waiters, 1, 10_000_000)?;
+        within("hand_on_time", self.hand_on_time, Duration::ZERO, MINUTE)
+    }
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    field: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), Error> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
+    )))
+}
+
+fn below(field: &str, value: Duration, limit: Duration) -> Result<(), Error> {
+    if value < limit {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "setting {field}={value:?} leaves nothing of the ttl to use; set it below {limit:?}, or set a longer ttl"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        Settings::default().validate().unwrap();
+    }
+
+    #[test]
+    fn a_refusal_names_field_value_and_range() {
+        assert_eq!(
+            refusal(|s| s.ttl = Duration::ZERO),
+            "invalid: setting ttl=0ns is out of range; set it from 100ms to 30s"
+        );
+        assert!(refusal(|s| s.ttl = Duration::from_millis(99)).contains("ttl=99ms"));
+        assert!(refusal(|s| s.ttl = Duration::from_secs(31)).contains("to 30s"));
+        assert!(refusal(|s| s.max_hold = Some(Duration::from_secs(1))).contains("max_hold=1s"));
+        assert!(refusal(|s| s.max_waiters = 0).contains("max_waiters=0"));
+        assert!(refusal(|s| s.renewals_per_ttl = 1).contains("renewals_per_ttl=1"));
+    }
+
+    #[test]
+    fn a_margin_above_the_ttl_is_refused() {
+        let message = refusal(|s| s.margin = Duration::from_secs(11));
+        assert!(
+            message.contains("margin=11s leaves nothing of the ttl"),
+            "{message}"
+        );
+        assert!(refusal(|s| s.margin = Duration::MAX).contains("margin="));
+    }
+
+    #[test]
+    fn what_must_be_left_fits_into_what_is_usable() {
+        assert!(
+            refusal(|s| s.commit_budget = Duration::from_secs(10)).contains("commit_budget=10s")
+        );
+        assert!(refusal(|s| s.min_usable = Duration::from_millis(1)).contains("min_usable=1ms"));
+        assert!(refusal(|s| s.min_usable = Duration::from_secs(10)).contains("min_usable=10s"));
+    }
+}

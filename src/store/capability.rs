@@ -1,0 +1,38 @@
+//! [`Capability`]: what a store claims. The conformance suite is exactly as long as the claim.
+
+/// Whether a store promises that its tokens grow (I8).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// Tokens may repeat or go back: no fence can be built on them.
+    None,
+    /// Each grant of a key has a larger token than every earlier one, over restarts.
+    Monotonic,
+}
+
+/// What a store claims to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Capability {
+    /// Whether tokens grow.
+    pub fencing: Fencing,
+    /// Whether [`subscribe`](super::Store::subscribe) gives hints that wake. Without them callers poll.
+    pub wakes: bool,
+    /// Whether each claim's own TTL is honoured. Without it the store has one for all.
+    pub ttl_per_lock: bool,
+    /// Whether [`inspect`](super::Store::inspect) tells the holder's label and token.
+    pub tells_holder: bool,
+}
+
+impl Capability {
+    /// The least that a store can claim: exclusion, expiry, compare-and-release.
+    #[must_use]
+    pub const fn least() -> Self {
+        Self {
+            fencing: Fencing::None,
+            wakes: false,
+            ttl_per_lock: false,
+            tells_holder: false,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! [`Claim`]: one request to hold. [`Grant`]: the store's yes.
+
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::holder::{Label, OwnerToken};
+use crate::key::Key;
+use crate::token::FencingToken;
+
+/// One request to hold a lock: what a store needs to know to answer, to withdraw, and to wake.
+///
+/// A claim may be put to the store many times while its caller waits; it stays one request, by its owner token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The lock.
+    pub key: Key,
+    /// The secret that names this request, new for each.
+    pub owner: OwnerToken,
+    /// The holder's name for people.
+    pub label: Label,
+    /// What the store is asked to keep the lock for without a renewal.
+    pub ttl: Duration,
+}
+
+impl Claim {
+    /// A claim for the exclusive lock.
+    #[must_use]
+    pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
+        Self {
+            key,
+            owner,
+            label,
+            ttl,
+        }
+    }
+}
+
+/// The store's yes to a claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[must_use = "a grant that is dropped stays locked until its ttl ends"]
+pub struct Grant {
+    /// The claim that was granted.
+    pub claim: Claim,
+    /// Larger than that of every earlier grant of this key, if the store's capability says so.
+    pub token: FencingToken,
+    /// For how long, and counted from when.
+    pub proof: Proof,
+}
+
+impl Grant {
+    /// A grant of a claim.
+    pub fn new(claim: Claim, token: FencingToken, proof: Proof) -> Self {
+        Self {
+            claim,
+            token,
+            proof,
+        }
+    }
+}
+
+/// What a store's linearizable answer proves: the lock is ours for `ttl`, counted from `sent_at` (I3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Proof {
+    /// What the store granted, which may be less than it was asked for.
+    pub ttl: Duration,
+    /// When the count starts, where that is earlier than the sending of this request (ZooKeeper). `None`: the caller
+    /// counts from its own reading before the request.
+    pub sent_at: Option<Stamp>,
+}
+
+impl Proof {
+    /// Proof for `ttl` from the sending of this request.
+    #[must_use]
+    pub const fn of(ttl: Duration) -> Self {
+        Self { ttl, sent_at: None }
+    }
+
+    /// Proof for `ttl` from an earlier instant.
+    #[must_use]
+    pub const fn since(ttl: Duration, sent_at: Stamp) -> Self {
+        Self {
+            ttl,
+            sent_at: Some(sent_at),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The one place where a [`Store`] becomes an object, so that handles carry no type parameter.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use crate::error::Error;
+use crate::key::Key;
+
+pub(crate) type AnyStore = Arc<dyn Erased>;
+
+pub(crate) fn erase(store: impl Store) -> AnyStore {
+    Arc::new(store)
+}
+
+/// [`Store`] with its futures boxed; see there for the contract.
+pub(crate) trait Erased: Debug + Send + Sync {
+    fn name(&self) -> &'static str;
+    fn capability(&self) -> Capability;
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Acquired, Error>>;
+    fn renew<'a>(&'a self, grants: &'a [Grant]) -> BoxFuture<'a, Vec<Renewed>>;
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Released>;
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>>;
+    fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>>;
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>>;
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Record>, Error>>;
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+impl<S: Store> Erased for S {
+    fn name(&self) -> &'static str {
+        Store::name(self)
+    }
+
+    fn capability(&self) -> Capability {
+        Store::capability(self)
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Acquired, Error>> {
+        Box::pin(Store::acquire(self, claim))
+    }
+
+    fn renew<'a>(&'a self, grants: &'a [Grant]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(Store::renew(self, grants))
+    }
+
+    fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Released> {
+        Box::pin(Store::release(self, grant))
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(Store::withdraw(self, claim))
+    }
+
+    fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>> {
+        Box::pin(Store::subscribe(self, claim))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>> {
+        Box::pin(Store::inspect(self, key))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
+        Box::pin(Store::list(self, prefix))
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(Store::close(self))
+    }
+}

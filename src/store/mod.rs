@@ -1,0 +1,120 @@
+//! The seam between the lock manager and what grants locks.
+//!
+//! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
+//! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
+//!
+//! A wrapper of a store is a store: [`Prefix`], [`Faulty`].
+
+mod capability;
+mod claim;
+mod erased;
+
+mod memory;
+mod outcome;
+
+use std::fmt::Debug;
+
+pub use capability::{Capability, Fencing};
+pub use claim::{Claim, Grant, Proof};
+pub(crate) use erased::{AnyStore, erase};
+
+pub use memory::MemoryStore;
+pub use outcome::{Acquired, Hint, Record, Released, Renewed};
+
+use crate::error::Error;
+use crate::key::Key;
+
+/// Something that grants locks.
+///
+/// # Contract
+///
+/// For one key, over all clients of the store:
+///
+/// 1. **Exclusion.** From a grant until its TTL is over by the store's clock, or until it is released, no other claim is
+///    granted.
+/// 2. **Atomicity.** A single acquire, renew, release or withdraw takes effect at one instant, or not at all.
+/// 3. **Comparison.** Renew, release and withdraw compare the owner token and never touch another claim's lock.
+/// 4. **Fencing.** If the capability says [`Fencing::Monotonic`], each grant's token is larger than that of every earlier
+///    grant of the key, over restarts (I8).
+/// 5. **Honesty.** An answer is given only on proof. A request whose fate is unknown is
+///    [`ErrorKind::InDoubt`](crate::ErrorKind::InDoubt); [`Unavailable`](crate::ErrorKind::Unavailable) means that it had
+///    no effect and will have none.
+///
+/// Every method may be called from many tasks at once, and may be dropped at every await: a dropped request counts as one
+/// whose fate is unknown, and the caller withdraws its claim. Callers bound every call in time by dropping it.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// A short name for messages: `memory`, `redis`. Never an address with a password.
+    fn name(&self) -> &'static str;
+
+    /// What this store claims. Does not change in the life of the store.
+    fn capability(&self) -> Capability;
+
+    /// One attempt to hold.
+    ///
+    /// # Contract
+    ///
+    /// Never waits for the holder: answers [`Acquired::Busy`]. Idempotent for a claim: if the claim holds the lock already
+    /// (its first answer was lost), it is granted again with the same token. A claim that was withdrawn is never granted
+    /// again, even if the request arrives after the withdrawal.
+    ///
+    /// # Errors
+    ///
+    /// `InDoubt` when the claim may have been granted; other kinds when it surely was not.
+    fn acquire(&self, claim: &Claim) -> impl Future<Output = Result<Acquired, Error>> + Send;
+
+    /// Extends many grants to a full TTL from now.
+    ///
+    /// # Contract
+    ///
+    /// One answer for each grant, in the order of the grants. Compares and extends, never creates. One round trip for
+    /// the batch where the store can.
+    fn renew(&self, grants: &[Grant]) -> impl Future<Output = Vec<Renewed>> + Send;
+
+    /// Ends a hold.
+    ///
+    /// # Contract
+    ///
+    /// Compares and deletes. Idempotent. Wakes who waits. Answers `Released`, `AlreadyGone` or `Unknown`, never
+    /// `Withheld`.
+    fn release(&self, grant: &Grant) -> impl Future<Output = Released> + Send;
+
+    /// Takes back an attempt whose fate is unknown, and gives up its place in a queue.
+    ///
+    /// # Contract
+    ///
+    /// Afterwards the claim does not hold the lock and is never granted it, even if its acquire is executed later.
+    /// Idempotent.
+    ///
+    /// # Errors
+    ///
+    /// If that could not be made sure: the caller asks again, or lets the TTL end it.
+    fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns once subscribed: an end of the current hold after that resolves the hint (or does not: it is a hint).
+    ///
+    /// # Errors
+    ///
+    /// If it could not subscribe: the caller polls.
+    fn subscribe(&self, claim: &Claim) -> impl Future<Output = Result<Hint, Error>> + Send;
+
+    /// Who holds the lock; `None` if it is free.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot say.
+    fn inspect(&self, key: &Key) -> impl Future<Output = Result<Option<Record>, Error>> + Send;
+
+    /// The locks that are held and whose key starts with `prefix`, in the order of their keys.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot say.
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Record>, Error>> + Send;
+
+    /// Ends the store's connections. The manager calls it once, last.
+    ///
+    /// # Errors
+    ///
+    /// If something could not be ended in order; the store is closed all the same.
+    fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
+}
