@@ -18,7 +18,7 @@ pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
-pub use outbox::{Debt, DebtState};
+pub use outbox::{Debt, DebtState, Intent};
 pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;
