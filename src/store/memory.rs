@@ -256,7 +256,7 @@ fn record(held: &Held, now: &Stamp) -> Record {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::ManualClock;

@@ -137,7 +137,7 @@ fn unanswered() -> Renewed {
     ))
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::ManualClock;

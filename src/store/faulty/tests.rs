@@ -156,12 +156,12 @@ fn a_blocked_renewal_proves_nothing_and_the_rest_goes_through() {
     };
     faulty.block(Operation::Renew);
     assert!(matches!(
-        now(faulty.renew(&[grant.clone()]))[..],
+        now(faulty.renew(std::slice::from_ref(&grant)))[..],
         [Renewed::Unknown(_)]
     ));
     faulty.unblock(Operation::Renew);
     assert!(matches!(
-        now(faulty.renew(&[grant.clone()]))[..],
+        now(faulty.renew(std::slice::from_ref(&grant)))[..],
         [Renewed::Extended(_)]
     ));
     faulty.block(Operation::Renew);
