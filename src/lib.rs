@@ -2,6 +2,8 @@
 
 pub mod blocking;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod holder;
 mod key;
