@@ -138,7 +138,8 @@ for patch in "${mutants[@]}"; do
             show_log
             failed=$((failed + 1))
         else
-            by=$(sed -n 's/^    \([A-Za-z0-9_:]*\)$/\1/p' "$log" | sort -u | paste -sd ' ')
+            by=$(sed -n 's/^    \([A-Za-z0-9_:]*\)$/\1/p' "$log" | sort -u |
+                awk 'NR == 1 { first = $0 } END { print first (NR > 1 ? " and " NR - 1 " more" : "") }')
             verdict caught "$name" "$by"
             caught=$((caught + 1))
         fi
