@@ -210,3 +210,52 @@ fn two_revocations_end_the_lease_once() {
         assert!(own ^ other.join().unwrap());
     });
 }
+
+#[test]
+fn a_lease_that_somebody_saw_end_is_not_handed_on() {
+    for seen_on in 0..3 {
+        every_order(move || {
+            let words = lease();
+            let told = Arc::new(AtomicBool::new(false));
+            let reader = {
+                let (words, told) = (Arc::clone(&words), Arc::clone(&told));
+                thread::spawn(move || {
+                    if words.look(seen_on, AFTER).is_err() {
+                        told.store(true, Ordering::Release);
+                    }
+                })
+            };
+            let seen = told.load(Ordering::Acquire);
+            let (_, taken) = words.take();
+            assert!(!seen || taken.is_none(), "handed on after its end");
+            reader.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_lease_is_handed_on_once_and_whole_and_never_renewed_again() {
+    every_order(|| {
+        let words = lease();
+        let renewer = {
+            let words = Arc::clone(&words);
+            thread::spawn(move || renew_in_time(&words))
+        };
+        let other = {
+            let words = Arc::clone(&words);
+            thread::spawn(move || words.take())
+        };
+        let takes = [words.take(), other.join().unwrap()];
+        let firsts = takes.iter().filter(|(ended, _)| ended.first).count();
+        assert_eq!(firsts, 1, "{takes:?}");
+        let whole = takes.iter().filter(|(_, taken)| taken.is_some()).count();
+        assert!(whole <= 1, "two next holders: {takes:?}");
+        renewer.join().unwrap();
+        for lane in 0..3 {
+            assert!(
+                !is_live(&words, lane),
+                "lane {lane} is live for the one that gave it away"
+            );
+        }
+    });
+}
