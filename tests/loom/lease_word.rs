@@ -228,6 +228,8 @@ fn a_lease_that_somebody_saw_end_is_not_handed_on() {
             let seen = told.load(Ordering::Acquire);
             let (_, taken) = words.take();
             assert!(!seen || taken.is_none(), "handed on after its end");
+            let is_live = taken.is_none_or(|deadlines| deadlines == [DEADLINE; 3]);
+            assert!(is_live, "handed on while it ended: {taken:?}");
             reader.join().unwrap();
         });
     }
