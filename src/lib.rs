@@ -1,5 +1,6 @@
 //! Run your critical section only while you hold the lease, and take it back if you do not.
 
+pub mod blocking;
 mod clock;
 mod error;
 mod holder;

@@ -83,10 +83,14 @@ impl Lock {
         self.ask(Patience::Once).await
     }
 
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.handle.shared().runtime()
+    }
+
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let want = self.want()?;
         let shared = self.handle.shared();
-        in_runtime(shared.runtime(), acquire(shared, want, patience)).await
+        in_runtime(self.runtime(), acquire(shared, want, patience)).await
     }
 
     fn want(&self) -> Result<Want, Error> {

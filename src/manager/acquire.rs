@@ -40,6 +40,9 @@ pub(crate) async fn acquire(
     want: Want,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
+    if shared.closing.is_cancelled() {
+        return Err(closed());
+    }
     let budget = Budget::begin(shared, patience);
     let turn = match shared
         .queues
@@ -121,7 +124,7 @@ impl Asking<'_> {
                     if self.budget.left() <= pause {
                         return Err(error);
                     }
-                    self.shared.clock.sleep(pause).await;
+                    self.shared.pause(pause, std::future::pending()).await;
                 }
             }
         }
@@ -133,6 +136,9 @@ impl Asking<'_> {
         let mut hint = None;
         let mut limit = self.shared.settings.request_timeout;
         loop {
+            if self.shared.closing.is_cancelled() {
+                return Err(closed());
+            }
             // Before the request leaves (I1).
             let sent_at = self.shared.clock.stamp();
             let busy_for = match attempt.ask(limit).await {
@@ -166,10 +172,12 @@ impl Asking<'_> {
         let pause = poll.max(settings.min_spin) + self.shared.spin() - settings.min_spin;
         let pause = pause.min(self.budget.left());
         match hint {
-            Some(hint) => {
-                self.shared.clock.timeout(pause, hint).await;
+            Some(hint) => self.shared.pause(pause, hint).await,
+            None => {
+                self.shared
+                    .pause(self.shared.spin().min(pause), std::future::pending())
+                    .await
             }
-            None => self.shared.clock.sleep(self.shared.spin().min(pause)).await,
         }
     }
 
@@ -199,7 +207,11 @@ impl Asking<'_> {
             return Err(Error::closed("an acquire went on after its end"));
         };
         let hold = Hold::new(Arc::clone(self.shared), lease, grant, sent_at, 0, turn);
-        self.shared.adopt(&hold)?;
+        if let Err(error) = self.shared.adopt(&hold) {
+            // Withdrawn before the turn ends: a shutdown waits for the turn.
+            drop(attempt);
+            return Err(error);
+        }
         attempt.is_open = false;
         Ok(Ended::Held(Box::new(LockGuard::new(hold))))
     }

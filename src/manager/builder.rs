@@ -149,6 +149,7 @@ async fn supervised(task: Task, shared: std::sync::Arc<Shared>) {
         book.is_closed = true;
         book.holds().cloned().collect()
     };
+    shared.closing.cancel();
     shared.queues.close();
     for hold in holds {
         hold.lease.close();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::{End, Hold};
+use super::in_runtime;
 use super::shared::Handle;
 use super::task::Msg;
 use crate::error::LostReason;
@@ -36,6 +37,10 @@ impl LockGuard {
             is_ended: false,
             _handle: handle,
         }
+    }
+
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.hold.shared.runtime()
     }
 
     /// The lease: deadline, remaining time, token, signals.
@@ -85,7 +90,7 @@ impl LockGuard {
     /// It waits for runs in progress: do not await it from inside one of them.
     pub async fn release(mut self) -> Released {
         let hold = Arc::clone(&self.hold);
-        let released = hold.end(End::Clean).await;
+        let released = in_runtime(hold.shared.runtime(), hold.end(End::Clean)).await;
         self.is_ended = true;
         released
     }

@@ -23,6 +23,8 @@ mod hold;
 mod probe;
 mod queue;
 mod shared;
+#[cfg(test)]
+mod simulator;
 mod task;
 mod wheel;
 

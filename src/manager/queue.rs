@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::guard::LockGuard;
 use crate::error::Error;
@@ -45,6 +45,7 @@ pub(super) struct Queues {
     keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
     waiting: Arc<AtomicUsize>,
     most: usize,
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -59,6 +60,7 @@ impl Queues {
             keys: Mutex::default(),
             waiting: Arc::default(),
             most,
+            emptied: Notify::new(),
         })
     }
 
@@ -136,7 +138,23 @@ impl Queues {
             }
             None => {
                 keys.remove(key);
+                if keys.is_empty() {
+                    self.emptied.notify_waiters();
+                }
             }
+        }
+    }
+
+    /// Completes when nobody has a turn.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.emptied.notified());
+            // Registered before the look, so that a turn which ends in between is not missed.
+            emptied.as_mut().enable();
+            if self.keys.lock().is_empty() {
+                return;
+            }
+            emptied.await;
         }
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::select;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::engine::{Engine, HoldId, Proven, nanos};
 use super::hold::Hold;
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     pub(super) book: Mutex<Book>,
     /// Wakes the task when a new hold is due before its next look.
     pub(super) wake: Notify,
+    /// Cancelled when a shutdown begins: nobody begins to wait or to ask any more.
+    pub(super) closing: CancellationToken,
     inbox: mpsc::UnboundedSender<Msg>,
     pub(super) lateness: Lateness,
     handles: AtomicUsize,
@@ -124,6 +128,7 @@ impl Shared {
             queues: Queues::new(settings.max_waiters),
             book: Mutex::new(Book::new(engine)),
             wake: Notify::new(),
+            closing: CancellationToken::new(),
             lateness: Lateness::default(),
             handles: AtomicUsize::new(0),
             spin: AtomicU64::new(seed),
@@ -212,6 +217,13 @@ impl Shared {
                 grant.claim.key
             ))),
         }
+    }
+
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first.
+    pub(super) async fn pause(&self, span: Duration, hint: impl Future<Output = ()>) {
+        let hint = std::pin::pin!(hint);
+        let closing = std::pin::pin!(self.closing.cancelled());
+        self.clock.timeout(span, select(hint, closing)).await;
     }
 
     /// The least pause between two looks, and a random part.

@@ -86,8 +86,7 @@ impl Task {
                 Some(()) = self.chores.next() => {}
                 () = shared.wake.notified() => {}
                 () = shared.clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
-                // Polled last: nothing else could go on.
-                () = std::future::ready(()), if self.is_settling() => self.settle(),
+                () = quiet(), if self.is_settling() => self.settle(),
             }
         }
         self.close().await;
@@ -270,7 +269,14 @@ impl Task {
             book.is_closed = true;
             book.holds().cloned().collect()
         };
+        self.shared.closing.cancel();
         self.shared.queues.close();
+        let shared = Arc::clone(&self.shared);
+        self.chores.push(Box::pin(async move {
+            // Callers who are asking the store now withdraw what they asked. One that is never polled again does not.
+            let limit = shared.settings.request_timeout;
+            shared.clock.timeout(limit, shared.queues.emptied()).await;
+        }));
         for hold in holds {
             // Renewed no more, so that a run which never ends holds the shutdown up for one TTL at most.
             self.shared.forget(&hold);
@@ -317,6 +323,13 @@ impl Task {
         for done in self.settling.drain(..) {
             let _ = done.send(());
         }
+    }
+}
+
+/// Completes after nothing else could go on for many polls in a row.
+async fn quiet() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
     }
 }
 
