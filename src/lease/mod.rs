@@ -9,6 +9,8 @@ mod deadline;
 mod error;
 mod runs;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::fmt;
