@@ -2,6 +2,7 @@
 
 mod clock;
 mod error;
+pub mod executor;
 mod holder;
 mod key;
 mod lease;
@@ -15,6 +16,11 @@ mod txn;
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
 pub use error::{BoxError, Error, ErrorKind, LostReason};
+pub use executor::{
+    Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
+    Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
+    UndoReport, read_together,
+};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
@@ -22,3 +28,9 @@ pub use outbox::{Debt, DebtState, Intent};
 pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;
+
+/// Aids for tests and benches: holds that the test itself ends and renews.
+#[cfg(feature = "test-util")]
+pub mod test_util {
+    pub use crate::executor::BareHold;
+}
