@@ -16,7 +16,7 @@ use support::{ms, poll_once, secs};
 /// What is done to the answers on their way, and what was seen of the requests.
 #[derive(Debug, Default)]
 struct Road {
-    /// How long each answer travels.
+    /// How long the next answer travels.
     travels: Duration,
     /// What is granted in place of what was asked for.
     grants: Option<Duration>,
@@ -38,7 +38,7 @@ struct Far {
 
 impl Far {
     fn travel(&self) {
-        let travels = self.road.lock().travels;
+        let travels = std::mem::take(&mut self.road.lock().travels);
         self.clock.advance(travels);
     }
 
@@ -155,7 +155,7 @@ async fn a_renewal_counts_from_before_its_request_left() {
     let now = Clock::from(store.clock.clone()).stamp().on(Lane::Boot);
     let since = {
         let road = store.road.lock();
-        assert!(road.renewals > 0);
+        assert_eq!(road.renewals, 1, "the one whose answer travelled");
         Duration::from_nanos(now - road.renewed_at)
     };
     assert_eq!(guard.remaining(), usable(secs(10)) - since);
@@ -190,7 +190,8 @@ async fn a_grant_with_less_than_min_usable_left_is_given_back() {
 
     store.road.lock().travels = usable(secs(10)) - min_usable;
     let guard = locks.lock("a").try_acquire().await.unwrap().unwrap();
-    assert_eq!(guard.remaining(), min_usable);
+    // More, if the manager has renewed it already.
+    assert!(guard.remaining() >= min_usable);
 }
 
 #[tokio::test]
