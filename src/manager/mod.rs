@@ -108,7 +108,6 @@ impl LockManager {
     }
 
     /// A manager over `store`, to be set up.
-    #[must_use]
     pub fn builder(store: impl Store) -> Builder {
         Builder::new(store)
     }
