@@ -14,7 +14,7 @@ mod member;
 mod memory;
 mod outcome;
 mod prefix;
-mod quorum;
+pub mod quorum;
 
 use std::fmt::Debug;
 

@@ -143,6 +143,11 @@ impl Book {
         before
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Drops what is over, each time the book has doubled.
     fn sweep(&mut self, now: &Stamp) {
         if self.entries.len() < self.sweep_at.max(SWEEP_FLOOR) {

@@ -3,8 +3,8 @@
 //! # Durable state
 //!
 //! None of its own. Each [member](Member) keeps what any store keeps: who holds a key until when, tombstones of what was
-//! withdrawn, and a token counter. This side keeps a [book](book) of the attempts that it makes; when its process dies,
-//! their TTLs end them.
+//! withdrawn, and a token counter. This side keeps a book of the attempts that it makes; when its process dies, their
+//! TTLs end them.
 //!
 //! # The protocol
 //!
@@ -45,6 +45,8 @@ mod look;
 mod release;
 mod renew;
 mod round;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -67,10 +69,8 @@ const MAX_MEMBERS: usize = 15;
 /// A majority of stores as one store: it grants while a majority of its members does. Cloning is cheap; all clones are the
 /// same client.
 ///
-/// Three members bear the loss of one, five of two. An even number bears no more than the odd one below it.
-/// What it does: the module's page, in the source.
-///
-/// It must be used within a tokio runtime: answers that nobody waits for any more are driven to their end there.
+/// Three members bear the loss of one, five of two. An even number bears no more than the odd one below it. What it does
+/// stands on the [module's page](self). It must be used within a tokio runtime: answers that nobody waits for any more are driven to their end there.
 #[derive(Debug)]
 #[doc(alias = "Redlock")]
 pub struct Quorum<M> {
