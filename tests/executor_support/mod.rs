@@ -1,6 +1,7 @@
 //! What the executor's tests share: a hold in their hands, and futures that stop where they are told to.
 
 #![allow(
+    clippy::unwrap_used,
     dead_code,
     unreachable_pub,
     reason = "each test binary uses its own part"
