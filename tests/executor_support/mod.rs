@@ -1,10 +1,10 @@
 //! What the executor's tests share: a hold in their hands, and futures that stop where they are told to.
 
 #![allow(
-    clippy::unwrap_used,
     dead_code,
     unreachable_pub,
-    reason = "each test binary uses its own part"
+    clippy::unwrap_used,
+    reason = "tests share this, and each test binary uses its own part"
 )]
 
 use std::future::Future;
