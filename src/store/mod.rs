@@ -11,6 +11,8 @@ mod erased;
 
 mod memory;
 mod outcome;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::fmt::Debug;
 
@@ -20,6 +22,8 @@ pub(crate) use erased::{AnyStore, erase};
 
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, Record, Released, Renewed};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 
 use crate::error::Error;
 use crate::key::Key;
