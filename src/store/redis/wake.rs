@@ -31,6 +31,12 @@ struct Subscriber {
     health: Health,
 }
 
+impl Subscriber {
+    fn is_live(&self) -> bool {
+        !self.health.is_dead() && !self.orders.is_closed()
+    }
+}
+
 /// Subscribe to a channel; say when it is done; say when there is a wake-up.
 struct Order {
     channel: String,
@@ -48,9 +54,7 @@ impl Waker {
 
     pub(super) fn is_live(&self) -> bool {
         // Who is connecting is live.
-        (self.live.try_lock()).map_or(true, |live| {
-            live.as_ref().is_some_and(|one| !one.health.is_dead())
-        })
+        (self.live.try_lock()).map_or(true, |live| live.as_ref().is_some_and(Subscriber::is_live))
     }
 
     /// Returns once subscribed; what it returns resolves with the next wake-up, or when none can come any more.
@@ -78,7 +82,7 @@ impl Waker {
 
     async fn orders(&self) -> Result<mpsc::UnboundedSender<Order>, Error> {
         let mut live = self.live.lock().await;
-        if let Some(subscriber) = live.as_ref().filter(|one| !one.health.is_dead()) {
+        if let Some(subscriber) = live.as_ref().filter(|one| one.is_live()) {
             return Ok(subscriber.orders.clone());
         }
         let waiting = Waiting::default();
