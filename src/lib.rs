@@ -1,6 +1,8 @@
 //! Run your critical section only while you hold the lease, and take it back if you do not.
 
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod holder;
 mod key;

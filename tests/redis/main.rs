@@ -10,6 +10,7 @@ mod proxy;
 mod server;
 
 mod access;
+mod conformance;
 mod faults;
 mod restart;
 mod store;
