@@ -141,6 +141,7 @@ impl Store for MemoryStore {
             wakes: true,
             ttl_per_lock: true,
             tells_holder: true,
+            ..Capability::least()
         }
     }
 
