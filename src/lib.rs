@@ -5,6 +5,7 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+pub mod executor;
 mod holder;
 mod key;
 mod lease;
@@ -20,6 +21,11 @@ mod txn;
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
 pub use error::{BoxError, Error, ErrorKind, LostReason};
+pub use executor::{
+    Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
+    Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
+    UndoReport, read_together,
+};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
@@ -30,8 +36,9 @@ pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;
 
-/// Aids for tests and benches.
+/// Aids for tests and benches: holds that the test itself ends and renews.
 #[cfg(feature = "test-util")]
 pub mod test_util {
+    pub use crate::executor::BareHold;
     pub use crate::manager::Renewals;
 }

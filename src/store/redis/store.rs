@@ -304,6 +304,8 @@ impl Store for RedisStore {
             fencing: self.shared.fencing,
             wakes: true,
             ttl_per_lock: true,
+            queues: false,
+            heartbeat: None,
             tells_holder: true,
         }
     }
