@@ -2,6 +2,7 @@
 
 pub mod blocking;
 mod clock;
+mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
