@@ -7,6 +7,7 @@ mod commit;
 pub mod conformance;
 mod error;
 pub mod executor;
+pub mod fence;
 mod holder;
 mod key;
 mod lease;

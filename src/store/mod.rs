@@ -14,7 +14,7 @@ mod memory;
 mod outcome;
 mod prefix;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 
 use std::fmt::Debug;
 

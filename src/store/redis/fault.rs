@@ -88,7 +88,7 @@ pub(super) fn unanswered(error: &RedisError, doing: &str) -> Error {
 }
 
 /// An answer that our scripts do not give.
-pub(super) fn strange(doing: &str) -> Error {
+pub(crate) fn strange(doing: &str) -> Error {
     Error::in_doubt(format!(
         "redis gave an answer that is none of our scripts': asked={doing}; look for a proxy that changes answers"
     ))

@@ -167,8 +167,17 @@ impl Link {
     }
 
     /// What the server told of itself when the present connection was made.
-    pub(crate) async fn server(&self) -> Result<Arc<Server>, Error> {
+    pub(super) async fn server(&self) -> Result<Arc<Server>, Error> {
         self.ready().await.map(|live| live.server)
+    }
+
+    /// Connects, if it is not connected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next one connects.
+    pub(crate) async fn connected(&self) -> Result<(), Error> {
+        self.ready().await.map(drop)
     }
 
     /// Sends one command and waits for its answer.

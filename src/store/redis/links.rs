@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Acquire, release, withdraw, inspect.
     Ask,
     /// Renew.
@@ -26,7 +26,7 @@ pub(super) enum Purpose {
 
 /// The connections of a store.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(crate) struct Links {
     target: Arc<Target>,
     /// `None` once the store is closed.
     open: Mutex<Option<Open>>,
@@ -39,7 +39,7 @@ struct Open {
 }
 
 impl Links {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+    pub(crate) fn new(target: Arc<Target>) -> Self {
         Self {
             target,
             open: Mutex::new(Some(Open::default())),
@@ -47,7 +47,7 @@ impl Links {
     }
 
     /// The link of the calling runtime for a purpose.
-    pub(super) fn link(&self, purpose: Purpose) -> Result<Arc<Link>, Error> {
+    pub(crate) fn link(&self, purpose: Purpose) -> Result<Arc<Link>, Error> {
         let id = runtime()?;
         let mut open = self.open.lock();
         let links = &mut open.as_mut().ok_or_else(closed)?.links;
@@ -76,7 +76,7 @@ impl Links {
     }
 
     /// Drops every connection; nothing can be asked any more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.lock().take();
     }
 }

@@ -31,7 +31,7 @@
 //! quarantine still keeps the next holder out for `max_ttl`, but the capability then says
 //! [`Fencing::None`](super::Fencing::None).
 
-mod fault;
+pub(crate) mod fault;
 mod link;
 mod links;
 mod names;
@@ -43,5 +43,8 @@ mod script;
 mod store;
 mod wake;
 
+pub(crate) use link::{Failure, Target};
+pub(crate) use links::{Links, Purpose};
 pub use options::RedisOptions;
+pub(crate) use script::{Call, Script};
 pub use store::RedisStore;

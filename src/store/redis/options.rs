@@ -35,7 +35,7 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 #[derive(Clone)]
 pub struct RedisOptions {
     pub(super) server: ConnectionInfo,
-    pub(super) names: Names,
+    pub(crate) names: Names,
     pub(super) max_ttl: Duration,
     pub(super) quarantine: bool,
     pub(super) replicas: u32,

@@ -40,14 +40,14 @@ scripts! {
 /// One call of a script: its keys and arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    keys: Vec<String>,
+    keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
 }
 
 impl Call {
-    pub(crate) fn new(keys: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new<K: Into<Vec<u8>>>(keys: impl IntoIterator<Item = K>) -> Self {
         Self {
-            keys: keys.into_iter().collect(),
+            keys: keys.into_iter().map(Into::into).collect(),
             args: Vec::new(),
         }
     }
@@ -73,7 +73,7 @@ impl Call {
         let mut command = ::redis::cmd(how);
         command.arg(script).arg(self.keys.len());
         for key in &self.keys {
-            command.arg(key);
+            command.arg(key.as_slice());
         }
         for arg in &self.args {
             command.arg(arg.as_slice());
