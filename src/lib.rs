@@ -13,6 +13,7 @@ mod key;
 mod lease;
 mod lock;
 mod manager;
+mod one_shot;
 mod outbox;
 mod settings;
 pub mod store;
@@ -38,7 +39,7 @@ pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;
 
-/// Aids for tests and benches: holds that the test itself ends and renews.
+/// Aids for tests and benches: holds that the test itself ends and renews, and the engine alone.
 #[cfg(feature = "test-util")]
 pub mod test_util {
     pub use crate::executor::BareHold;

@@ -9,8 +9,10 @@ use super::in_runtime;
 use super::shared::Handle;
 use super::task::Msg;
 use crate::error::LostReason;
+use crate::executor::Executor;
 use crate::key::Key;
 use crate::lease::Lease;
+use crate::outbox::Outbox;
 use crate::store::Released;
 use crate::token::FencingToken;
 
@@ -37,6 +39,17 @@ impl LockGuard {
             is_ended: false,
             _handle: handle,
         }
+    }
+
+    /// What runs mutations under this lock. Hand clones of it to every worker.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        let outbox = Arc::clone(&self.hold) as Arc<dyn Outbox>;
+        Executor::new(
+            self.hold.lease.clone(),
+            outbox,
+            self.hold.shared.settings.commit_budget,
+        )
     }
 
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
