@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use leasehold::ManualClock;
 use leasehold::conformance::{self, Clause, OnManualClock, Report};
-use leasehold::store::{Faulty, MemoryStore, Prefix, Store};
+use leasehold::store::{Faulty, MemoryStore, Prefix, Quorum, Store};
 
 use broken::{Broken, Fault};
 
@@ -20,13 +20,22 @@ async fn suite<S: Store>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) ->
     .await
 }
 
+/// Each client has a quorum of its own over the same three members.
+async fn quorum() -> Report {
+    let clock = ManualClock::new();
+    let members = [(); 3].map(|()| MemoryStore::with_clock(clock.clone()));
+    let server = clock.clone();
+    let client = || Quorum::with_clock(members.clone(), server.clone()).unwrap();
+    conformance::run(&OnManualClock::new(clock, client)).await
+}
+
 fn table(reports: &[(&str, Report)]) -> String {
-    let mut table = format!("{:<16}", "store");
+    let mut table = format!("{:<18}", "store");
     for clause in Clause::ALL {
         let _ = write!(table, "{:<14}", format!("{clause:?}"));
     }
     for (store, report) in reports {
-        let _ = write!(table, "\n{store:<16}");
+        let _ = write!(table, "\n{store:<18}");
         for clause in Clause::ALL {
             let _ = write!(table, "{:<14}", report.sum(clause).to_string());
         }
@@ -42,6 +51,7 @@ async fn every_store_in_this_process_keeps_every_clause() {
             "prefix(memory)",
             suite(|memory, _| Prefix::new(memory, "app/").unwrap()).await,
         ),
+        ("quorum(3 memory)", quorum().await),
         (
             "faulty(memory)",
             suite(|memory, clock| Faulty::new(memory, clock, 1)).await,
