@@ -166,6 +166,8 @@ impl<M: Member> Store for Quorum<M> {
             },
             wakes: claims().all(|claim| claim.wakes),
             ttl_per_lock: claims().all(|claim| claim.ttl_per_lock),
+            queues: false,
+            heartbeat: claims().filter_map(|claim| claim.heartbeat).min(),
             tells_holder: claims().all(|claim| claim.tells_holder),
         }
     }
