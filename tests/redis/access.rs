@@ -169,7 +169,7 @@ async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
         .unwrap();
     assert_eq!(careless.capability().fencing, Fencing::None);
 
-    let query = "restart_quarantine=off&replicas=1&replica_wait=50ms";
+    let query = "restart_quarantine=off&replicas=1&replica_wait=10s&timeout_millis=20000";
     let store = RedisStore::connect(&master.url(query)).await.unwrap();
     assert_eq!(store.capability().fencing, Fencing::Monotonic);
     master.cli(&["SCRIPT", "FLUSH"]);
@@ -180,7 +180,9 @@ async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
 
     replica.pause();
     let ours = claim("b");
-    let error = store.acquire(&ours).await.unwrap_err();
+    let query = "restart_quarantine=off&replicas=1&replica_wait=50ms";
+    let impatient = RedisStore::connect(&master.url(query)).await.unwrap();
+    let error = impatient.acquire(&ours).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
         error.to_string().contains("replicas=1 confirmed=0"),

@@ -113,9 +113,9 @@ async fn a_counter_ahead_of_the_servers_clock_is_refused_with_the_reason() {
     let record = format!("{ahead} {} x", held.claim.owner.expose());
     server.cli(&["SET", "app:{app:a}:fence", &record]);
     let error = store.acquire(&claim("a")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
-        error.to_string().contains(&format!("counter={ahead}")),
+        error.to_string().contains(&format!("token={ahead}")),
         "{error}"
     );
     assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");

@@ -7,17 +7,31 @@ use ::redis::Value;
 use crate::error::Error;
 use crate::holder::Label;
 use crate::key::Key;
-use crate::store::{Acquired, Claim, Grant, Proof, Record, Renewed};
+use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Proof, Raised, Record, Renewed};
 use crate::token::FencingToken;
 
 use super::fault::strange;
 
 /// The answer of the acquire script.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// The server's time, in microseconds.
+    pub(super) micros: u64,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Outcome {
     Acquired(Acquired),
     /// Nothing is granted for so long.
     Quarantined(Duration),
+}
+
+impl Outcome {
+    pub(super) fn is_grant(&self) -> bool {
+        matches!(self, Self::Acquired(Acquired::Granted(_)))
+    }
 }
 
 /// Reads the answer of the acquire script.
@@ -26,34 +40,61 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
         return Err(strange("acquire"));
     };
     let key = &claim.key;
+    let told = |outcome, micros: i64| {
+        let micros = u64::try_from(micros).map_err(|_| strange("acquire"))?;
+        Ok(Answer { outcome, micros })
+    };
     match (word, numbers.as_slice()) {
-        ("granted", [token, left]) => {
+        ("granted", [token, left, micros]) => {
             let token = FencingToken::new(u64::try_from(*token).map_err(|_| strange("acquire"))?)?;
             let proof = Proof::of(millis(*left).ok_or_else(|| strange("acquire"))?);
-            Ok(Answer::Acquired(Acquired::Granted(Grant::new(
-                claim.clone(),
-                token,
-                proof,
-            ))))
+            let grant = Grant::new(claim.clone(), token, proof);
+            told(Outcome::Acquired(Acquired::Granted(grant)), *micros)
         }
-        ("busy", [left]) => Ok(Answer::Acquired(Acquired::Busy {
-            remaining: millis(*left),
-        })),
-        ("quarantined", [left]) => Ok(Answer::Quarantined(millis(*left).unwrap_or_default())),
+        ("busy", [left, micros]) => {
+            let remaining = millis(*left);
+            told(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
+        }
+        ("quarantined", [left, micros]) => told(
+            Outcome::Quarantined(millis(*left).unwrap_or_default()),
+            *micros,
+        ),
         ("withdrawn", []) => Err(Error::invalid(format!(
             "this claim was withdrawn: key={key}; make a new claim"
         ))),
-        ("ahead", [counter, now]) => Err(Error::corrupt(format!(
-            "the token counter is ahead of the server's clock: key={key} counter={counter} server={now}; look for a clock that was set back, or another writer of the counter"
-        ))),
+        ("ahead", [counter, now]) => Err(ahead(key, *counter, *now)),
         ("disagree", [theirs]) => Err(Error::invalid(format!(
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the marker key"
         ))),
-        ("foreign", []) => Err(Error::corrupt(format!(
-            "a key beside the lock holds what we did not write: key={key}; it was left as it is, look at it"
-        ))),
+        ("foreign", []) => Err(foreign(key)),
         _ => Err(strange("acquire")),
     }
+}
+
+fn ahead(key: &Key, token: i64, now: i64) -> Error {
+    Error::unavailable(format!(
+        "a token is further ahead of the server's clock than {MAX_SKEW:?}: key={key} token={token} server={now}; look for a clock that was set back, or another writer of the counter"
+    ))
+}
+
+/// Reads the answer of the raise script.
+pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
+    match words(answer) {
+        Some(("raised", _)) => Ok(Raised::Raised),
+        Some(("gone", _)) => Ok(Raised::Gone),
+        Some(("ahead", numbers)) => match numbers.as_slice() {
+            [token, now] => Err(ahead(&claim.key, *token, *now)),
+            _ => Err(strange("raise")),
+        },
+        Some(("foreign", _)) => Err(foreign(&claim.key)),
+        _ => Err(strange("raise")),
+    }
+}
+
+fn foreign(key: &Key) -> Error {
+    Error::corrupt(format!(
+        "a key beside the lock holds what we did not write: key={key}; it was left as it is, look at it"
+    ))
 }
 
 /// A word and the whole numbers after it; texts after it are left out.

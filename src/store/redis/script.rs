@@ -35,6 +35,7 @@ scripts! {
     RELEASE = "release.lua";
     WITHDRAW = "withdraw.lua";
     INSPECT = "inspect.lua";
+    RAISE = "raise.lua";
 }
 
 /// One call of a script: its keys and arguments.

@@ -14,13 +14,15 @@ use super::links::{Links, Purpose};
 use super::options::RedisOptions;
 use super::preflight::Server;
 use super::quarantine::caution;
-use super::reply::{self, Answer};
-use super::script::{ACQUIRE, Call, INSPECT, RELEASE, RENEW, WITHDRAW};
+use super::reply::{self, Answer, Outcome};
+use super::script::{ACQUIRE, Call, INSPECT, RAISE, RELEASE, RENEW, WITHDRAW};
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Raised, Record, Released,
+    Renewed, Store, Vote,
 };
+use crate::token::FencingToken;
 
 /// How many grants one script renews: the server answers nobody else meanwhile.
 const RENEW_BATCH: usize = 500;
@@ -28,8 +30,6 @@ const RENEW_BATCH: usize = 500;
 const LIST_BATCH: usize = 500;
 /// How long the last token of a key is kept. Bounded, since keys come and go; the server's time carries on from there.
 const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How far a counter may be ahead of the server's time: more is a clock that was set back.
-const MAX_SKEW: Duration = Duration::from_secs(1);
 
 /// Locks in one Redis server, version 6 or later, or in what speaks its protocol.
 ///
@@ -47,6 +47,15 @@ struct Shared {
     marker: Mutex<Marker>,
     /// Whether the log was told of the quarantine that lasts.
     is_quarantine_told: AtomicBool,
+}
+
+/// What an attempt asks for beyond a grant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Want {
+    /// The least token that will do.
+    floor: Option<FencingToken>,
+    /// What is added to a quarantine.
+    wary: Duration,
 }
 
 /// In which run of the server this store saw the marker.
@@ -92,6 +101,19 @@ impl RedisStore {
         Ok(Self::over(target, links, fencing))
     }
 
+    /// A store that connects with its first request: a member of a [`Quorum`](crate::store::Quorum), of which some may be
+    /// down when it is built. It claims tokens that grow, as a member has to: it grants none until its time is past every
+    /// token that it may have forgotten.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the client refuses the address; `Unavailable` if a fork of this process could not be noticed.
+    pub fn member(options: RedisOptions) -> Result<Self, Error> {
+        let target = Arc::new(Target::new(options)?);
+        let links = Links::new(Arc::clone(&target));
+        Ok(Self::over(target, links, Fencing::Monotonic))
+    }
+
     fn over(target: Arc<Target>, links: Links, fencing: Fencing) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -120,7 +142,7 @@ impl Shared {
         )))
     }
 
-    fn acquire_call(&self, claim: &Claim, server: &Server) -> Call {
+    fn acquire_call(&self, claim: &Claim, server: &Server, want: Want) -> Call {
         let options = self.options();
         let names = &options.names;
         let call = Call::new([
@@ -134,15 +156,59 @@ impl Shared {
         .arg(claim.label.as_str())
         .number(COUNTER_TTL.as_millis())
         .number(MAX_SKEW.as_micros());
+        let floor = want.floor.map_or(0, FencingToken::number).into();
         if !options.quarantine {
-            return call.arg("");
+            return call.arg("").arg("").arg("").arg("").number(floor);
         }
         let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
-        let caution = caution(server, options.max_ttl, is_seen);
+        let caution = caution(server, options.max_ttl + want.wary, is_seen);
         call.arg(server.run_id.as_deref().unwrap_or("?"))
             .number(options.max_ttl.as_millis())
             .number(caution.if_other.as_millis())
             .number(caution.if_none.as_millis())
+            .number(floor)
+    }
+
+    /// One attempt, by whichever way the options ask for.
+    async fn attempt(&self, claim: &Claim, want: Want) -> Result<Answer, Error> {
+        self.check_ttl(claim.ttl)?;
+        let is_replicated = self.options().replicas > 0;
+        let purpose = if is_replicated {
+            Purpose::Replicated
+        } else {
+            Purpose::Ask
+        };
+        let link = self.links.link(purpose)?;
+        let server = link.server().await?;
+        let call = self.acquire_call(claim, &server, want);
+        let answer = if is_replicated {
+            self.acquire_replicated(claim, &call, &link).await?
+        } else {
+            let answer = call.run(&ACQUIRE, &link).await;
+            answer.map_err(|failure| failure.into_error("acquire"))?
+        };
+        let answer = reply::acquired(claim, &answer)?;
+        self.note_marker(&server);
+        Ok(answer)
+    }
+
+    /// What an attempt means for who asked. A server in quarantine may well hold the lock for somebody without knowing: it
+    /// is busy.
+    fn judge(&self, outcome: Outcome) -> Acquired {
+        match outcome {
+            Outcome::Acquired(acquired) => {
+                if self.is_quarantine_told.load(Ordering::Relaxed) {
+                    self.is_quarantine_told.store(false, Ordering::Relaxed);
+                }
+                acquired
+            }
+            Outcome::Quarantined(left) => {
+                self.tell_quarantine(left);
+                Acquired::Busy {
+                    remaining: Some(left),
+                }
+            }
+        }
     }
 
     fn note_marker(&self, server: &Server) {
@@ -152,19 +218,16 @@ impl Shared {
         }
     }
 
-    /// A server in quarantine may well hold the lock for somebody, without knowing: it is busy.
-    fn quarantined(&self, left: Duration) -> Acquired {
-        if !self.is_quarantine_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
-                 forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
-                self.options().address(),
-                self.options().max_ttl,
-            );
+    fn tell_quarantine(&self, left: Duration) {
+        if self.is_quarantine_told.swap(true, Ordering::Relaxed) {
+            return;
         }
-        Acquired::Busy {
-            remaining: Some(left),
-        }
+        tracing::warn!(
+            "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
+             forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
+            self.options().address(),
+            self.options().max_ttl,
+        );
     }
 
     /// Asks, and waits until the replicas have it.
@@ -195,10 +258,8 @@ impl Shared {
             answered => answered,
         };
         let (granted, confirmed) = answered.map_err(failed)?;
-        let is_grant = matches!(
-            reply::acquired(claim, &granted),
-            Ok(Answer::Acquired(Acquired::Granted(_)))
-        );
+        let is_grant =
+            reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
         let confirmed = match confirmed {
             Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
             _ => 0,
@@ -311,34 +372,8 @@ impl Store for RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        let shared = &*self.shared;
-        shared.check_ttl(claim.ttl)?;
-        let is_replicated = shared.options().replicas > 0;
-        let purpose = if is_replicated {
-            Purpose::Replicated
-        } else {
-            Purpose::Ask
-        };
-        let link = shared.links.link(purpose)?;
-        let server = link.server().await?;
-        let call = shared.acquire_call(claim, &server);
-        let answer = if is_replicated {
-            shared.acquire_replicated(claim, &call, &link).await?
-        } else {
-            let answer = call.run(&ACQUIRE, &link).await;
-            answer.map_err(|failure| failure.into_error("acquire"))?
-        };
-        let answer = reply::acquired(claim, &answer)?;
-        shared.note_marker(&server);
-        match answer {
-            Answer::Acquired(acquired) => {
-                if shared.is_quarantine_told.load(Ordering::Relaxed) {
-                    shared.is_quarantine_told.store(false, Ordering::Relaxed);
-                }
-                Ok(acquired)
-            }
-            Answer::Quarantined(left) => Ok(shared.quarantined(left)),
-        }
+        let answer = self.shared.attempt(claim, Want::default()).await?;
+        Ok(self.shared.judge(answer.outcome))
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -441,5 +476,33 @@ impl Store for RedisStore {
     async fn close(&self) -> Result<(), Error> {
         self.shared.links.close();
         Ok(())
+    }
+}
+
+impl Member for RedisStore {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let wary = MAX_SKEW;
+        let answer = self.shared.attempt(claim, Want { floor, wary }).await?;
+        Ok(Vote {
+            acquired: self.shared.judge(answer.outcome),
+            micros: answer.micros,
+        })
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        let shared = &*self.shared;
+        let names = &shared.options().names;
+        let call = Call::new([names.lock(&claim.key), names.counter(&claim.key)])
+            .arg(claim.owner.expose())
+            .number(token.number().into())
+            .arg(claim.label.as_str())
+            .number(COUNTER_TTL.as_millis())
+            .number(MAX_SKEW.as_micros());
+        let link = shared.links.link(Purpose::Ask)?;
+        let answer = call.run(&RAISE, &link).await;
+        reply::raised(
+            claim,
+            &answer.map_err(|failure| failure.into_error("raise"))?,
+        )
     }
 }

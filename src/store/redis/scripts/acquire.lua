@@ -4,8 +4,9 @@
 -- KEYS: lock, counter, tombstone of this owner, marker
 -- ARGV: owner, ttl (ms), label, counter's ttl (ms), max skew (us),
 --       run id ('' = no quarantine, '?' = the server does not tell), max ttl (ms), quarantine if the marker names
---       another run (ms), quarantine if there is no marker (ms)
--- Answers: granted token ttl | busy ttl | withdrawn | quarantined ms | ahead counter now | foreign which | disagree ms
+--       another run (ms), quarantine if there is no marker (ms), the least token that will do
+-- Answers: granted token ttl now | busy ttl now | withdrawn | quarantined ms now | ahead counter now | foreign which |
+--          disagree ms
 local owner, ttl, label = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -40,13 +41,13 @@ if ARGV[6] ~= '' then
     redis.call('SET', KEYS[4], ARGV[6] .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[7])
   end
   if ends > millis then
-    return {'quarantined', ends - millis}
+    return {'quarantined', ends - millis, micros}
   end
 end
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= owner then
-  return {'busy', redis.call('PTTL', KEYS[1])}
+  return {'busy', redis.call('PTTL', KEYS[1]), micros}
 end
 
 local last = 0
@@ -61,16 +62,21 @@ if counter then
     -- The first answer was lost: the same grant again.
     local left = redis.call('PTTL', KEYS[1])
     if left > 0 then
-      return {'granted', last, left}
+      return {'granted', last, left, micros}
     end
   end
 end
-if last > micros + ARGV[5] then
+local most = micros + ARGV[5]
+if last >= most then
   return {'ahead', last, micros}
 end
+local floor = tonumber(ARGV[10])
+if floor > most then
+  floor = 0
+end
 
--- Not tostring: it keeps 14 digits.
-local token = math.max(last + 1, micros)
+local token = math.max(last + 1, micros, floor)
 redis.call('SET', KEYS[1], owner, 'PX', ttl)
+-- Not tostring: it keeps 14 digits.
 redis.call('SET', KEYS[2], string.format('%.0f', token) .. ' ' .. owner .. ' ' .. label, 'PX', ARGV[4])
-return {'granted', token, tonumber(ttl)}
+return {'granted', token, tonumber(ttl), micros}
