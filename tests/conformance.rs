@@ -1,20 +1,22 @@
 //! The suite runs on every store that needs no server, and can fail.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod broken;
 
 use std::fmt::Write as _;
 
 use leasehold::ManualClock;
 use leasehold::conformance::{self, Clause, OnManualClock, Report};
-use leasehold::store::{Faulty, MemoryStore, Prefix, Quorum, Store};
+use leasehold::store::{Faulty, Member, MemoryStore, Prefix, Quorum};
 
 use broken::{Broken, Fault};
 
-async fn suite<S: Store>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) -> Report {
+async fn suite<S: Member>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) -> Report {
     let clock = ManualClock::new();
     let memory = MemoryStore::with_clock(clock.clone());
     let server = clock.clone();
-    conformance::run(&OnManualClock::new(clock, || {
+    conformance::run_member(&OnManualClock::new(clock, || {
         wrap(memory.clone(), server.clone())
     }))
     .await
@@ -31,12 +33,13 @@ async fn quorum() -> Report {
 
 fn table(reports: &[(&str, Report)]) -> String {
     let mut table = format!("{:<18}", "store");
-    for clause in Clause::ALL {
+    let clauses = || Clause::ALL.into_iter().chain([Clause::Membership]);
+    for clause in clauses() {
         let _ = write!(table, "{:<14}", format!("{clause:?}"));
     }
     for (store, report) in reports {
         let _ = write!(table, "\n{store:<18}");
-        for clause in Clause::ALL {
+        for clause in clauses() {
             let _ = write!(table, "{:<14}", report.sum(clause).to_string());
         }
     }
@@ -85,6 +88,9 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::NeverWakes, Clause::WakeUp),
         (Fault::WithdrawLeavesNoTombstone, Clause::Uncertainty),
         (Fault::WithdrawDoesNotCompare, Clause::Uncertainty),
+        (Fault::FloorIsIgnored, Clause::Membership),
+        (Fault::RaiseDoesNothing, Clause::Membership),
+        (Fault::RaiseDoesNotCompare, Clause::Membership),
         (Fault::ListsEverything, Clause::Inspection),
         (Fault::TellsNothing, Clause::Inspection),
     ] {

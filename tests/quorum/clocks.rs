@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, MAX_SKEW, Released, Store};
+use leasehold::store::{Acquired, MAX_SKEW, Operation, Released, Store};
 
 use crate::world::{Sabotage, World, claim, granted, settle};
 
@@ -68,4 +68,28 @@ async fn tokens_grow_from_majority_to_majority_of_clocks_within_the_skew() {
         world.go_on(away);
         world.pass(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::test]
+async fn once_the_clocks_are_known_no_second_round_is_needed() {
+    let skew = MAX_SKEW / 3;
+    let world = World::with(&[2 * skew, skew, Duration::ZERO], 0, Sabotage::Nothing);
+    let store = world.client();
+    let raises = || {
+        world
+            .members
+            .iter()
+            .map(|m| m.network.counts(Operation::Raise).asked)
+            .sum::<u64>()
+    };
+    let mut first = None;
+    for _ in 0..50 {
+        let grant = granted(store.acquire(&claim()).await);
+        let _ = store.release(&grant).await;
+        settle().await;
+        first.get_or_insert_with(raises);
+        world.pass(Duration::from_millis(7)).await;
+    }
+    assert!(first > Some(0), "the first time the tokens differ");
+    assert_eq!(Some(raises()), first);
 }

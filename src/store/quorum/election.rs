@@ -172,15 +172,18 @@ impl Election {
             None => self.agreeing().map_or(0, |(count, _)| count),
             Some(_) => self.count(|seat| matches!(seat, Seat::Confirmed(_))),
         };
-        let mut busy: Vec<_> = (self.seats.iter())
+        // When each member that may yet vote for us does so at the latest. Who has not answered may be busy as well.
+        let mut free_in: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
                 Seat::Busy(remaining) => Some(remaining.unwrap_or(Duration::MAX)),
+                Seat::Asked | Seat::Raising(_) => Some(Duration::MAX),
                 _ => None,
             })
             .collect();
-        if ours < self.need && ours + busy.len() >= self.need {
-            busy.sort_unstable();
-            let remaining = busy[self.need - ours - 1];
+        let busy = self.count(|seat| matches!(seat, Seat::Busy(_)));
+        if busy > 0 && ours < self.need && ours + free_in.len() >= self.need {
+            free_in.sort_unstable();
+            let remaining = free_in[self.need - ours - 1];
             let remaining = (remaining < Duration::MAX).then_some(remaining);
             return Ok(Acquired::Busy { remaining });
         }
@@ -193,9 +196,8 @@ impl Election {
         let error = Error::new(
             kind,
             format!(
-                "no majority of the members could decide: members={members} need={} granted={ours} busy={}; see why one failed",
-                self.need,
-                busy.len()
+                "no majority of the members could decide: members={members} need={} granted={ours} busy={busy}; see why one failed",
+                self.need
             ),
         );
         Err(match &self.failure {

@@ -70,7 +70,8 @@ const MAX_MEMBERS: usize = 15;
 /// same client.
 ///
 /// Three members bear the loss of one, five of two. An even number bears no more than the odd one below it. What it does
-/// stands on the [module's page](self). It must be used within a tokio runtime: answers that nobody waits for any more are driven to their end there.
+/// stands on the [module's page](self). It must be used within a tokio runtime: answers that nobody waits for any more are
+/// driven to their end there.
 #[derive(Debug)]
 #[doc(alias = "Redlock")]
 pub struct Quorum<M> {

@@ -20,16 +20,16 @@ pub(super) async fn release<M: Member>(shared: &Arc<Shared<M>>, grant: &Grant) -
     let Some(owner) = shared.book.lock().attempt(&grant.claim) else {
         return Released::AlreadyGone;
     };
-    let mut round = Round::new(home, shared.clock.clone(), grant.claim.ttl);
+    let mut round = Round::new(home.clone(), shared.clock.clone(), grant.claim.ttl);
     for member in 0..shared.members.len() {
         let attempt = as_attempt(&grant.claim, owner);
         let beneath = Grant::new(attempt.clone(), grant.token, grant.proof);
-        let shared = Arc::clone(shared);
+        let (shared, home) = (Arc::clone(shared), home.clone());
         round.ask(member, async move {
             let released = shared.members[member].release(&beneath).await;
             if !matches!(released, Released::Released) {
                 // A vote of ours may still be on its way there.
-                tokio::spawn(take_back(shared, member, attempt));
+                home.spawn(take_back(shared, member, attempt));
             }
             released
         });
@@ -70,14 +70,14 @@ pub(super) async fn withdraw<M: Member>(
     let Some(owner) = shared.book.lock().withdraw(claim, unused, &now) else {
         return Ok(());
     };
-    let mut round = Round::new(home, shared.clock.clone(), claim.ttl);
+    let mut round = Round::new(home.clone(), shared.clock.clone(), claim.ttl);
     for member in 0..shared.members.len() {
         let attempt = as_attempt(claim, owner);
-        let shared = Arc::clone(shared);
+        let (shared, home) = (Arc::clone(shared), home.clone());
         round.ask(member, async move {
             let withdrawn = shared.members[member].withdraw(&attempt).await;
             if withdrawn.is_err() {
-                tokio::spawn(take_back(shared, member, attempt));
+                home.spawn(take_back(shared, member, attempt));
             }
             withdrawn
         });

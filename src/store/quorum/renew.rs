@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::acquire::plant;
 use super::election::{lasting, majority};
 use super::release::take_back;
@@ -44,13 +46,13 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
         return grants.iter().map(|_| Renewed::Gone).collect();
     };
     let batch = Arc::new(batch);
-    let mut round = Round::new(home, shared.clock.clone(), ttl);
+    let mut round = Round::new(home.clone(), shared.clock.clone(), ttl);
     for member in 0..shared.members.len() {
-        let (shared, batch) = (Arc::clone(shared), Arc::clone(&batch));
+        let (shared, batch, home) = (Arc::clone(shared), Arc::clone(&batch), home.clone());
         round.ask(member, async move {
             let answers = shared.members[member].renew(&batch.grants).await;
             if answers.iter().any(|answer| matches!(answer, Renewed::Gone)) {
-                tokio::spawn(plant_gone(
+                home.spawn(plant_gone(
                     shared,
                     member,
                     Arc::clone(&batch),
@@ -83,7 +85,7 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
                     .lock()
                     .extend(claim, *owner, sent_at.plus(proof.ttl));
             }
-            Some(Renewed::Gone) => give_up(shared, claim, *owner),
+            Some(Renewed::Gone) => give_up(shared, &home, claim, *owner),
             _ => {}
         }
     }
@@ -117,10 +119,10 @@ fn batch<M>(shared: &Shared<M>, grants: &[Grant]) -> (Batch, Vec<Option<usize>>)
 }
 
 /// No majority is ours any more: what a minority still keeps for us is taken back.
-fn give_up<M: Member>(shared: &Arc<Shared<M>>, claim: &Claim, owner: OwnerToken) {
+fn give_up<M: Member>(shared: &Arc<Shared<M>>, home: &Handle, claim: &Claim, owner: OwnerToken) {
     shared.book.lock().strike(claim, owner);
     for member in 0..shared.members.len() {
-        tokio::spawn(take_back(
+        home.spawn(take_back(
             Arc::clone(shared),
             member,
             as_attempt(claim, owner),

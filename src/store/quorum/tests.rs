@@ -152,6 +152,18 @@ fn a_lost_claim_is_told_when_enough_members_are_free_at_the_latest() {
 }
 
 #[test]
+fn a_claim_lost_to_one_holder_and_one_failure_is_busy_while_the_rest_could_decide() {
+    let mut election = Election::new(3);
+    election.busy(0, Some(TTL));
+    election.failed(1, Error::unavailable("in quarantine"));
+    assert_eq!(election.standing(), Standing::Lost);
+    let busy = election.loss().unwrap();
+    assert_eq!(busy, Acquired::Busy { remaining: None });
+    election.failed(2, Error::unavailable("down"));
+    assert!(election.loss().is_err(), "nobody is left to wait for");
+}
+
+#[test]
 fn members_in_doubt_are_no_doubt_of_the_quorum() {
     let mut election = Election::new(3);
     election.failed(0, Error::in_doubt("no answer"));
