@@ -39,6 +39,15 @@ async fn a_redis_server_keeps_the_contract() {
 }
 
 #[tokio::test]
+async fn a_redis_server_votes_as_a_member_of_a_quorum_must() {
+    let harness = OnServer {
+        server: RedisServer::start(),
+        query: "prefix=app&restart_quarantine=off",
+    };
+    conformance::run_member(&harness).await.assert_passed();
+}
+
+#[tokio::test]
 async fn a_redis_server_that_persists_every_write_keeps_it_with_the_quarantine_on() {
     let durable = ["--appendonly", "yes", "--appendfsync", "always"];
     conforms(RedisServer::start_with(&durable), "").await;
