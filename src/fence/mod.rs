@@ -19,6 +19,7 @@
 
 #[cfg(feature = "redis")]
 mod batch;
+mod erased;
 mod gate;
 #[cfg(feature = "redis")]
 mod redis;
@@ -27,6 +28,7 @@ use std::fmt::Debug;
 
 #[cfg(feature = "redis")]
 pub use batch::RedisBatch;
+pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
 #[cfg(feature = "redis")]
 pub use redis::{RedisFence, Written};
@@ -35,7 +37,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::token::FencingToken;
 
-/// A resource that compares tokens.
+/// A resource that compares tokens. Tie it to a lock with [`Lock::fence`](crate::Lock::fence).
 pub trait Fence: Debug + Send + Sync + 'static {
     /// Shuts out every holder of `key` whose token is smaller than `token`, from now on.
     ///

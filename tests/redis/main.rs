@@ -21,6 +21,8 @@ mod faults;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod manager;
+#[cfg(test)]
 mod quorum;
 #[cfg(test)]
 mod restart;
