@@ -25,25 +25,25 @@ pub(super) fn run<'env, T, E, W>(
     }
     let mut tx = Tx::new(Home::Borrowed(shared));
     match catch_unwind(AssertUnwindSafe(|| work(&tx))) {
-        Ok(Ok(value)) if tx.notes.get_mut().is_empty() => nothing_noted(shared, value),
+        Ok(Ok(value)) if tx.is_blank() => nothing_noted(shared, value),
         Ok(Ok(value)) => match commit(shared, &mut tx) {
             Ok(settled) => {
                 drop(in_progress);
-                settled.finish(value, shared, tx.known_txn_id(), tx.into_notes())
+                settled.finish(value, shared, tx.known_txn_id(), tx.take_notes())
             }
             Err(unsettled) => Err(take_back(shared, tx, unsettled)),
         },
         Ok(Err(why)) => Err(take_back(shared, tx, Unsettled::No(into_cause(why)))),
         Err(payload) => {
-            all(shared, tx.into_notes().to_undo, Why::NotCommitted).log();
+            all(shared, tx.take_notes().to_undo, Why::NotCommitted).log();
             resume_unwind(payload)
         }
     }
 }
 
 fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
-    let cells = sound(tx.notes.get_mut(), shared.lease().token())?;
-    let Some(call) = tx.notes.get_mut().commit.take() else {
+    let cells = sound(tx.noted(), shared.lease().token())?;
+    let Some(call) = tx.noted().commit.take() else {
         return Ok(without_call(shared, cells)?);
     };
     let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
@@ -52,7 +52,7 @@ fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> 
         Ok(answer) => ready.answered(shared, answer),
         Err(payload) => {
             let debt = commit_debt(shared.lease(), permit.txn_id);
-            let to_undo = std::mem::take(&mut tx.notes.get_mut().to_undo);
+            let to_undo = std::mem::take(&mut tx.noted().to_undo);
             let mut tally = all(shared, to_undo, Why::CommitInDoubt);
             shared.outbox().debt(debt.clone());
             tally.debts.push(debt);
@@ -63,8 +63,8 @@ fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> 
 }
 
 #[cold]
-fn take_back<T, E>(shared: &Shared, tx: Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
-    let to_undo = tx.into_notes().to_undo;
+fn take_back<T, E>(shared: &Shared, mut tx: Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
+    let to_undo = tx.take_notes().to_undo;
     match unsettled {
         Unsettled::No(cause) => {
             let tally = all(shared, to_undo, Why::of(&cause));

@@ -88,6 +88,11 @@ impl Executor {
         }
     }
 
+    #[cfg(all(test, feature = "test-util"))]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// The lease that all runs are under.
     #[must_use]
     pub fn lease(&self) -> &Lease {

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::cell::Guarded;
 use super::commit::{Applied, CommitError, Permit};
@@ -42,7 +42,8 @@ use crate::txn::TxnId;
 /// run is not committed, everything is taken back, and the outcome says which rule it was.
 pub struct Tx<'env, M: Mode = Blocking> {
     pub(super) home: Home<'env>,
-    pub(super) notes: Mutex<Notes<'env, M>>,
+    /// Made when first needed, so that a run that notes nothing has nothing to make or drop.
+    notes: Mutex<Option<Box<Notes<'env, M>>>>,
     txn_id: OnceLock<TxnId>,
     mode: PhantomData<fn(M)>,
 }
@@ -70,7 +71,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     pub(super) fn new(home: Home<'env>) -> Self {
         Self {
             home,
-            notes: Mutex::new(Notes::default()),
+            notes: Mutex::new(None),
             txn_id: OnceLock::new(),
             mode: PhantomData,
         }
@@ -121,8 +122,28 @@ impl<'env, M: Mode> Tx<'env, M> {
         Ok(*self.txn_id.get_or_init(|| made))
     }
 
-    pub(super) fn into_notes(self) -> Notes<'env, M> {
-        self.notes.into_inner()
+    pub(super) fn notes(&self) -> MappedMutexGuard<'_, Notes<'env, M>> {
+        MutexGuard::map(self.notes.lock(), |notes| {
+            &mut **notes.get_or_insert_default()
+        })
+    }
+
+    /// Whether nothing was ever noted.
+    #[inline]
+    pub(super) fn is_blank(&mut self) -> bool {
+        self.notes.get_mut().is_none()
+    }
+
+    pub(super) fn noted(&mut self) -> &mut Notes<'env, M> {
+        self.notes.get_mut().get_or_insert_default()
+    }
+
+    pub(super) fn take_notes(&mut self) -> Notes<'env, M> {
+        self.notes
+            .get_mut()
+            .take()
+            .map(|notes| *notes)
+            .unwrap_or_default()
     }
 
     pub(super) fn known_txn_id(&self) -> Option<TxnId> {
@@ -153,7 +174,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     }
 
     fn note_undo<R: HookResult>(&self, call: &str, hook: impl FnOnce() -> R + Send + 'env) {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         // A refusal is remembered by the notes. What the hook is for has been done all the same, so that it must be kept.
         let _ = notes.ensure_before_commit(call);
         notes
@@ -176,7 +197,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     where
         T: Clone + Send + Sync + 'static,
     {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         notes.ensure_before_commit("write").map_err(|_| ())?;
         let address = Arc::as_ptr(&cell.shared).addr();
         let known = notes.drafts.iter().find(|d| d.address() == address);
@@ -202,11 +223,11 @@ impl<'env, M: Mode> Tx<'env, M> {
     /// Notes what to do once the commit is known to be applied, a late one included: the [`Receipt`] tells. Hooks run in the
     /// order in which they were given, after the run, when the lease may be over. One that panics harms nobody: it is logged.
     pub fn on_committed(&self, hook: impl FnOnce(&Receipt) + Send + 'env) {
-        self.notes.lock().on_committed.push(Box::new(hook));
+        self.notes().on_committed.push(Box::new(hook));
     }
 
     fn name_commit(&self, commit: M::Commit<'env>) {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         if notes.ensure_before_commit("commit_with").is_ok() {
             notes.commit = Some(commit);
         }
@@ -265,8 +286,8 @@ impl AsyncTx {
         Self(Tx::new(Home::Owned(home)))
     }
 
-    pub(super) fn noted(&mut self) -> &mut Notes<'static, Awaiting> {
-        self.0.notes.get_mut()
+    pub(super) fn tx(&mut self) -> &mut Tx<'static, Awaiting> {
+        &mut self.0
     }
 }
 
@@ -281,8 +302,8 @@ impl Deref for AsyncTx {
 /// The future of the run was dropped while the work was awaited.
 impl Drop for AsyncTx {
     fn drop(&mut self) {
-        let to_undo = std::mem::take(&mut self.noted().to_undo);
-        if !to_undo.is_empty() {
+        if !self.0.is_blank() {
+            let to_undo = self.0.take_notes().to_undo;
             drop(Unwinding::new(&self.0.home, to_undo, Why::NotCommitted));
         }
     }
