@@ -8,14 +8,17 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
+use super::async_tx::AsyncTx;
 use super::cause::Cause;
 use super::commit::CommitError;
 use super::handle::Shared;
-use super::outcome::{Committed, RunError};
+use super::outcome::Committed;
+use super::run_error::RunError;
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
-use super::tx::AsyncTx;
-use super::undo::{Why, commit_debt};
+use super::tally::commit_debt;
+use super::undo::Why;
 use super::unwinding::Unwinding;
+use super::within::within;
 
 pub(super) async fn run<T, E, W>(
     shared: &Arc<Shared>,
@@ -80,10 +83,7 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
     let permit = ready.permit;
     let mut unwinding = unwinding(shared, tx);
     unwinding.commit_begins(permit.txn_id);
-    let answer = shared
-        .lease()
-        .clock()
-        .timeout(permit.remaining, call(permit))
+    let answer = within(shared.lease().clock(), permit.not_after, call(permit))
         .await
         .unwrap_or_else(|| {
             Err(CommitError::unknown(

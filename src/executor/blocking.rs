@@ -4,10 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::cause::Cause;
 use super::handle::Shared;
-use super::outcome::{Committed, RunError};
+use super::outcome::Committed;
+use super::run_error::RunError;
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
+use super::tally::commit_debt;
 use super::tx::{Home, Tx};
-use super::undo::{Why, all, commit_debt};
+use super::undo::{Why, all};
 
 #[inline]
 pub(super) fn run<'env, T, E, W>(

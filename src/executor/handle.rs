@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abort::Abort;
+use super::async_tx::AsyncTx;
 use super::awaiting;
 use super::blocking;
 use super::cause::Cause;
-use super::outcome::{Committed, RunError};
-use super::tx::{AsyncTx, Tx};
+use super::outcome::Committed;
+use super::run_error::RunError;
+use super::tx::Tx;
 use crate::lease::{Lease, LeaseError, Running};
 use crate::outbox::Outbox;
 

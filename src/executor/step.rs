@@ -8,6 +8,7 @@ use super::mode::{Awaiting, Blocking, Mode};
 use super::notes::{Step, StepState, ToUndo};
 use super::report::HookResult;
 use super::tx::Tx;
+use super::within::within;
 use crate::error::BoxError;
 use crate::lease::LeaseError;
 use crate::outbox::Intent;
@@ -150,8 +151,9 @@ impl Tx<'static, Awaiting> {
         let lease = self.home.lease();
         let mut call = std::pin::pin!(call);
         loop {
-            let remaining = lease.look_strict().unwrap_or_default();
-            if let Some(answer) = lease.clock().timeout(remaining, call.as_mut()).await {
+            let before = lease.clock().stamp();
+            let not_after = before.plus(lease.look_strict().unwrap_or_default());
+            if let Some(answer) = within(lease.clock(), not_after, call.as_mut()).await {
                 return answer;
             }
             lease.look_strict().map_err(|over: LeaseError| {

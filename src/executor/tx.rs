@@ -17,8 +17,6 @@ use super::outcome::Receipt;
 use super::report::HookResult;
 use super::snapshot::Snapshot;
 use super::staged::{Draft, Staged};
-use super::undo::Why;
-use super::unwinding::Unwinding;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::LeaseError;
@@ -36,7 +34,7 @@ use crate::txn::TxnId;
 /// ```
 ///
 /// What hooks borrow must outlive the call of [`guarded`](super::Executor::guarded) (`'env`), as with [`std::thread::scope`].
-/// The hooks of an awaited run ([`AsyncTx`]) own what they need.
+/// The hooks of an awaited run ([`AsyncTx`](super::AsyncTx)) own what they need.
 ///
 /// Nothing here panics when it is used against the rules (a write after the commit was named, a cell of another key): the
 /// run is not committed, everything is taken back, and the outcome says which rule it was.
@@ -272,45 +270,5 @@ impl<M: Mode> fmt::Debug for Tx<'_, M> {
             .field("lease", self.home.lease())
             .field("txn_id", &self.known_txn_id())
             .finish_non_exhaustive()
-    }
-}
-
-/// The [`Tx`] of an awaited run. It has the methods of `Tx<'static, Awaiting>`.
-///
-/// It is a type of its own, without a lifetime, because an `async` closure that takes a type with one makes a future
-/// that the compiler will not take for `Send`.
-pub struct AsyncTx(Tx<'static, Awaiting>);
-
-impl AsyncTx {
-    pub(super) fn new(home: Arc<Shared>) -> Self {
-        Self(Tx::new(Home::Owned(home)))
-    }
-
-    pub(super) fn tx(&mut self) -> &mut Tx<'static, Awaiting> {
-        &mut self.0
-    }
-}
-
-impl Deref for AsyncTx {
-    type Target = Tx<'static, Awaiting>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-/// The future of the run was dropped while the work was awaited.
-impl Drop for AsyncTx {
-    fn drop(&mut self) {
-        if !self.0.is_blank() {
-            let to_undo = self.0.take_notes().to_undo;
-            drop(Unwinding::new(&self.0.home, to_undo, Why::NotCommitted));
-        }
-    }
-}
-
-impl fmt::Debug for AsyncTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
