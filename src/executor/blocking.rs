@@ -25,20 +25,37 @@ pub(super) fn run<'env, T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
-    let mut tx = Tx::new(Home::Borrowed(shared));
-    match catch_unwind(AssertUnwindSafe(|| work(&tx))) {
-        Ok(Ok(value)) if tx.is_blank() => nothing_noted(shared, value),
-        Ok(Ok(value)) => match commit(shared, &mut tx) {
+    let mut armed = Armed {
+        tx: Tx::new(Home::Borrowed(shared)),
+        shared,
+    };
+    let unsettled = match work(&armed.tx) {
+        Ok(value) if armed.tx.is_blank() => return nothing_noted(shared, value),
+        Ok(value) => match commit(shared, &mut armed.tx) {
             Ok(settled) => {
                 drop(in_progress);
-                settled.finish(value, shared, tx.known_txn_id(), tx.take_notes())
+                let notes = armed.tx.take_notes();
+                return settled.finish(value, shared, armed.tx.known_txn_id(), notes);
             }
-            Err(unsettled) => Err(take_back(shared, tx, unsettled)),
+            Err(unsettled) => unsettled,
         },
-        Ok(Err(why)) => Err(take_back(shared, tx, Unsettled::No(into_cause(why)))),
-        Err(payload) => {
-            all(shared, tx.take_notes().to_undo, Why::NotCommitted).log();
-            resume_unwind(payload)
+        Err(why) => Unsettled::No(into_cause(why)),
+    };
+    Err(take_back(shared, &mut armed.tx, unsettled))
+}
+
+/// Takes back what is still noted when it is dropped: the work panicked.
+struct Armed<'env> {
+    tx: Tx<'env>,
+    shared: &'env Shared,
+}
+
+impl Drop for Armed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.tx.is_blank() {
+            let to_undo = self.tx.take_notes().to_undo;
+            all(self.shared, to_undo, Why::NotCommitted).log();
         }
     }
 }
@@ -65,7 +82,7 @@ fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> 
 }
 
 #[cold]
-fn take_back<T, E>(shared: &Shared, mut tx: Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
+fn take_back<T, E>(shared: &Shared, tx: &mut Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
     let to_undo = tx.take_notes().to_undo;
     match unsettled {
         Unsettled::No(cause) => {
