@@ -8,9 +8,20 @@ use super::outcome::{Committed, RunError};
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
 use super::tx::{Home, Tx};
 use super::undo::{Why, all, commit_debt};
+use crate::run_event::RunEvent;
 
 #[inline]
 pub(super) fn run<'env, T, E, W>(
+    shared: &'env Shared,
+    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = shared.watch();
+    watched.end(attend(shared, work, into_cause))
+}
+
+#[inline]
+fn attend<'env, T, E, W>(
     shared: &'env Shared,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -23,6 +34,7 @@ pub(super) fn run<'env, T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
+    shared.tell(RunEvent::Entered);
     let mut tx = Tx::new(Home::Borrowed(shared));
     match catch_unwind(AssertUnwindSafe(|| work(&tx))) {
         Ok(Ok(value)) if tx.notes.get_mut().is_empty() => nothing_noted(shared, value),

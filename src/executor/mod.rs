@@ -94,6 +94,7 @@ mod together;
 mod tx;
 mod undo;
 mod unwinding;
+mod watch;
 
 pub use abort::Abort;
 #[cfg(feature = "test-util")]
