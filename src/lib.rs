@@ -6,6 +6,7 @@ mod clock;
 pub mod conformance;
 mod error;
 pub mod executor;
+pub mod handler;
 mod holder;
 mod key;
 mod lease;
@@ -28,6 +29,7 @@ pub use executor::{
     Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
     UndoReport, read_together,
 };
+pub use handler::{Event, Handler, Observer};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
