@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::attachments::Attachments;
+use super::attachments::{Attached, Attachments};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::token::FencingToken;
@@ -51,7 +51,8 @@ impl Granted {
     /// Keeps `permit` until the hold ends, by whatever road: release, drop, loss, panic, shutdown, hand-on. It is dropped on any
     /// thread, after the lock has been released, newest first; at once if the hold has ended already.
     pub fn attach(&self, permit: impl Any + Send) {
-        let permit: Box<dyn Any + Send> = Box::new(permit);
-        self.attachments.put([permit]);
+        let mut attached = Attached::default();
+        attached.add(permit);
+        self.attachments.put(attached);
     }
 }

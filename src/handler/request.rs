@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use super::attachments::{Attachment, free};
+use super::attachments::Attached;
 use crate::clock::{Clock, Stamp};
 use crate::error::LostReason;
 use crate::holder::Label;
@@ -20,7 +20,7 @@ pub struct AcquireRequest {
     started: Stamp,
     /// `None`: one look, without a wait.
     wait: Option<Duration>,
-    attached: Vec<Attachment>,
+    attached: Attached,
 }
 
 impl AcquireRequest {
@@ -38,7 +38,7 @@ impl AcquireRequest {
             started: clock.stamp(),
             clock,
             wait,
-            attached: Vec::new(),
+            attached: Attached::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl AcquireRequest {
     /// Keeps `permit` until the hold that comes of this call ends, by whatever road; until the call ends, if no hold comes of
     /// it. It may be dropped on any thread, after the lock has been released, newest first.
     pub fn attach(&mut self, permit: impl Any + Send) {
-        self.attached.push(Box::new(permit));
+        self.attached.add(permit);
     }
 
     /// The clock of the manager: wait by it, so that a manual clock drives the tests.
@@ -98,14 +98,8 @@ impl AcquireRequest {
         self.clock.stamp().since(&self.started)
     }
 
-    pub(crate) fn take_attached(&mut self) -> Vec<Attachment> {
+    pub(crate) fn take_attached(&mut self) -> Attached {
         std::mem::take(&mut self.attached)
-    }
-}
-
-impl Drop for AcquireRequest {
-    fn drop(&mut self) {
-        free(self.take_attached());
     }
 }
 
