@@ -57,7 +57,7 @@ impl Observer for AccessLog {
                         line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "busy", wait_us);
                     }
                     AcquireOutcome::Failed(error) => {
-                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "failed", wait_us, %error);
+                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "failed", wait_us, error = error.to_string());
                     }
                     AcquireOutcome::Abandoned => {
                         line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "abandoned", wait_us);
@@ -80,7 +80,7 @@ impl Observer for AccessLog {
                 token,
                 reason,
             } => {
-                line!(Level::WARN, event = "lost", %key, holder = %label, %token, %reason);
+                line!(Level::WARN, event = "lost", %key, holder = %label, %token, reason = reason.to_string());
             }
             _ => {}
         }

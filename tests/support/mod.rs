@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod log;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
