@@ -13,7 +13,9 @@ use leasehold::handler::{
 use leasehold::store::Released;
 use leasehold::{Error, ErrorKind, Settings};
 use parking_lot::Mutex;
-use support::{World, ms, no_hand_on, poll_and_drop, secs, until_ended, while_time_passes};
+use support::{
+    World, ms, no_hand_on, poll_and_drop, poll_once, secs, until_ended, while_time_passes,
+};
 
 /// What was called, in its order.
 type Calls = Arc<Mutex<Vec<String>>>;
@@ -246,6 +248,22 @@ async fn a_hanging_handler_fails_its_call_within_the_budget_and_holds_up_no_rene
         assert!(took <= most(wait) + ms(100), "{took:?}");
         assert!(held.lease().is_live() && !held.lease().is_at_risk());
         until_ended(&world, "b").await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_in_a_handler_ends_with_the_manager() {
+    for is_after in [false, true] {
+        let (world, calls) = around(at_acquire(Deed::Hang, is_after));
+        let lock = world.ours.lock("a");
+        let mut asked = Box::pin(lock.acquire());
+        assert!(poll_once(asked.as_mut()).await.is_pending());
+        let mut over = Box::pin(world.ours.shutdown());
+        assert!(poll_once(over.as_mut()).await.is_pending());
+        assert_eq!(asked.await.unwrap_err().kind(), ErrorKind::Closed);
+        over.await;
+        assert!(world.theirs.inspect("a").await.unwrap().is_none());
+        assert!(calls.lock().contains(&"behind hears of Closed".to_owned()));
     }
 }
 

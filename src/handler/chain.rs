@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 
 use super::granted::Answered;
 use super::hooks::{Erased, Handler};
@@ -30,16 +31,17 @@ impl Chain {
         self.handlers.is_empty()
     }
 
-    /// Puts `request` through the chain to `last`, within `limit`.
+    /// Puts `request` through the chain to `last`, within `limit` and until `closed` resolves.
     ///
     /// # Errors
     ///
-    /// What the outermost handler answered; `Unavailable` if one panicked or the time ran out.
+    /// What the outermost handler answered; `Unavailable` if one panicked or the time ran out; what `closed` resolved with.
     pub(crate) async fn acquire(
         &self,
         request: &mut AcquireRequest,
         last: &dyn Last,
         limit: Duration,
+        closed: impl Future<Output = Error>,
     ) -> Result<Answered, Error> {
         let depth = Depth::default();
         let clock = request.clock().clone();
@@ -50,9 +52,11 @@ impl Chain {
             depth: &depth,
         };
         let asked = AssertUnwindSafe(next.run(request)).catch_unwind();
+        let asked = select(Box::pin(asked), Box::pin(closed));
         let answered = match clock.timeout(limit, asked).await {
-            Some(Ok(answered)) => answered,
-            Some(Err(_)) => Err(panicked(depth.name(&self.handlers))),
+            Some(Either::Left((Ok(answered), _))) => answered,
+            Some(Either::Right((error, _))) => Err(error),
+            Some(Either::Left((Err(_), _))) => Err(panicked(depth.name(&self.handlers))),
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
         if let Err(error) = &answered {

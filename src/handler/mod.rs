@@ -49,8 +49,12 @@ mod access_log;
 mod attachments;
 mod chain;
 mod event;
+#[cfg(feature = "flow-control")]
+mod flow_control;
 mod granted;
 mod hooks;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod next;
 mod observer;
 mod release;
@@ -60,8 +64,12 @@ pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
 pub(crate) use attachments::Attachments;
 pub(crate) use chain::Chain;
 pub use event::{AcquireOutcome, Event};
+#[cfg(feature = "flow-control")]
+pub use flow_control::{FlowControl, Rate};
 pub use granted::{Answered, Granted};
 pub use hooks::Handler;
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub(crate) use next::Last;
 pub use next::{Next, NextRelease};
 pub use observer::Observer;

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::attachments::Attached;
 use crate::clock::{Clock, Stamp};
 use crate::error::LostReason;
@@ -20,7 +22,8 @@ pub struct AcquireRequest {
     started: Stamp,
     /// `None`: one look, without a wait.
     wait: Option<Duration>,
-    attached: Attached,
+    /// Behind a mutex for the sake of `Sync` alone: a handler may keep a reference to the request over an await.
+    attached: Mutex<Attached>,
 }
 
 impl AcquireRequest {
@@ -38,7 +41,7 @@ impl AcquireRequest {
             started: clock.stamp(),
             clock,
             wait,
-            attached: Attached::default(),
+            attached: Mutex::default(),
         }
     }
 
@@ -84,8 +87,8 @@ impl AcquireRequest {
 
     /// Keeps `permit` until the hold that comes of this call ends, by whatever road; until the call ends, if no hold comes of
     /// it. It may be dropped on any thread, after the lock has been released, newest first.
-    pub fn attach(&mut self, permit: impl Any + Send) {
-        self.attached.add(permit);
+    pub fn attach(&self, permit: impl Any + Send) {
+        self.attached.lock().add(permit);
     }
 
     /// The clock of the manager: wait by it, so that a manual clock drives the tests.
@@ -99,7 +102,7 @@ impl AcquireRequest {
     }
 
     pub(crate) fn take_attached(&mut self) -> Attached {
-        std::mem::take(&mut self.attached)
+        std::mem::take(self.attached.get_mut())
     }
 }
 
@@ -110,7 +113,7 @@ impl fmt::Debug for AcquireRequest {
             .field("label", &self.label)
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
-            .field("attached", &self.attached.len())
+            .field("attached", &self.attached.lock().len())
             .finish_non_exhaustive()
     }
 }

@@ -62,7 +62,14 @@ async fn through_chain(
         want,
         guard: Mutex::default(),
     };
-    let answered = shared.chain.acquire(&mut request, &behind, limit).await;
+    let is_closed = async {
+        shared.closing.cancelled().await;
+        closed()
+    };
+    let answered = shared
+        .chain
+        .acquire(&mut request, &behind, limit, is_closed)
+        .await;
     // A guard that the answer does not speak of is dropped here, and so released.
     let guard = behind.guard.into_inner();
     match (answered?, guard) {
