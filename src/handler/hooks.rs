@@ -56,7 +56,8 @@ pub trait Handler: Send + Sync + 'static {
     /// ```
     ///
     /// *On error*: if it panics, or if the call is not answered within its wait budget and one `request_timeout`, the call
-    /// fails with `Unavailable` and names it; what the store granted is released.
+    /// fails with `Unavailable` and names it; if the manager is shut down meanwhile, with `Closed`. What the store granted
+    /// is released.
     fn acquire(
         &self,
         request: &mut AcquireRequest,
