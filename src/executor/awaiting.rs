@@ -18,8 +18,18 @@ use super::tally::commit_debt;
 use super::undo::Why;
 use super::unwinding::Unwinding;
 use crate::commit::CommitError;
+use crate::run_event::RunEvent;
 
 pub(super) async fn run<T, E, W>(
+    shared: &Arc<Shared>,
+    work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = shared.watch();
+    watched.end(attend(shared, work, into_cause).await)
+}
+
+async fn attend<T, E, W>(
     shared: &Arc<Shared>,
     work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -32,6 +42,7 @@ pub(super) async fn run<T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
+    shared.tell(RunEvent::Entered);
     let mut tx = AsyncTx::new(Arc::clone(shared));
     let worked = AssertUnwindSafe(async { work(&tx).await })
         .catch_unwind()

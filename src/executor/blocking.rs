@@ -10,9 +10,20 @@ use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, w
 use super::tally::commit_debt;
 use super::tx::{Home, Tx};
 use super::undo::{Why, all};
+use crate::run_event::RunEvent;
 
 #[inline]
 pub(super) fn run<'env, T, E, W>(
+    shared: &'env Shared,
+    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = shared.watch();
+    watched.end(attend(shared, work, into_cause))
+}
+
+#[inline]
+fn attend<'env, T, E, W>(
     shared: &'env Shared,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -25,6 +36,7 @@ pub(super) fn run<'env, T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
+    shared.tell(RunEvent::Entered);
     let mut armed = Armed {
         tx: Tx::new(Home::Borrowed(shared)),
         shared,

@@ -30,6 +30,7 @@ pub struct Executor {
 pub(super) struct Shared {
     running: Running,
     outbox: Arc<dyn Outbox>,
+    is_watched: bool,
     commit_budget: Duration,
 }
 
@@ -42,6 +43,11 @@ impl Shared {
     #[inline]
     pub(super) fn lease(&self) -> &Lease {
         self.running.lease()
+    }
+
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     pub(super) fn outbox(&self) -> &Arc<dyn Outbox> {
@@ -84,6 +90,7 @@ impl Executor {
         Self {
             shared: Arc::new(Shared {
                 running: lease.register(),
+                is_watched: outbox.is_watched(),
                 outbox,
                 commit_budget,
             }),

@@ -96,6 +96,7 @@ mod together;
 mod tx;
 mod undo;
 mod unwinding;
+mod watch;
 
 pub use crate::commit::{Applied, CommitError, Permit};
 pub use abort::Abort;

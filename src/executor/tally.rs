@@ -10,6 +10,7 @@ use super::handle::Shared;
 use super::notes::Hook;
 use super::report::{UndoReport, UndoResult, panic_message};
 use super::undo::Item;
+use super::watch::undone;
 use crate::error::BoxError;
 use crate::lease::Lease;
 use crate::outbox::{Debt, DebtState};
@@ -119,8 +120,11 @@ impl Tally {
         }
     }
 
-    /// Tells of every debt: the outcome holds them as well, where there is one.
+    /// Tells of what was taken back, and of every debt: the outcome holds them as well, where there is one.
     pub(super) fn tell(&self, shared: &Shared) {
+        if let Some(event) = undone(&self.report) {
+            shared.tell(event);
+        }
         for debt in &self.debts {
             shared.outbox().debt(debt.clone());
         }

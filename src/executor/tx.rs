@@ -20,6 +20,7 @@ use crate::commit::{Applied, CommitError, Permit};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::LeaseError;
+use crate::run_event::RunEvent;
 use crate::token::FencingToken;
 use crate::txn::TxnId;
 
@@ -83,10 +84,15 @@ impl<'env, M: Mode> Tx<'env, M> {
     #[inline]
     pub fn check(&self) -> Result<(), LeaseError> {
         let lease = self.home.lease();
-        if lease.is_closed() {
-            return Err(self.home.ending());
-        }
-        lease.look_fast().map(|_| ())
+        let checked = if lease.is_closed() {
+            Err(self.home.ending())
+        } else {
+            lease.look_fast().map(|_| ())
+        };
+        self.home.tell(RunEvent::Checked {
+            is_live: checked.is_ok(),
+        });
+        checked
     }
 
     /// What is left of the lease by the strict clocks; zero if it is over. It may grow with a renewal.

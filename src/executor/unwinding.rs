@@ -12,6 +12,7 @@ use super::mode::Awaiting;
 use super::notes::ToUndo;
 use super::tally::{Compensated, Tally, commit_debt};
 use super::undo::{Item, Verdict, Why, judge};
+use super::watch::undone;
 use crate::lease::Lease;
 use crate::outbox::{Debt, DebtState, Outbox};
 use crate::txn::TxnId;
@@ -27,6 +28,8 @@ pub(super) struct Unwinding {
     tally: Tally,
     /// Where to leave what is left; none if it was left there already.
     outbox: Option<Arc<dyn Outbox>>,
+    /// Who watches, as long as there is something to tell.
+    watcher: Option<Arc<dyn Outbox>>,
     /// A commit call is under way: if this is dropped now, the commit is in doubt.
     committing: Option<TxnId>,
 }
@@ -44,6 +47,7 @@ impl Unwinding {
             why,
             tally: Tally::new(shared.lease().clone()),
             outbox: Some(Arc::clone(shared.outbox())),
+            watcher: shared.is_watched().then(|| Arc::clone(shared.outbox())),
             committing: None,
         }
     }
@@ -64,6 +68,7 @@ impl Unwinding {
     pub(super) async fn all(mut self, why: Why) -> Tally {
         self.why = why;
         self.drive().await;
+        self.tell_undone();
         if let Some(outbox) = self.outbox.take() {
             self.tally
                 .debts
@@ -148,8 +153,15 @@ impl Unwinding {
         }
     }
 
+    fn tell_undone(&mut self) {
+        if let (Some(watcher), Some(event)) = (self.watcher.take(), undone(&self.tally.report)) {
+            watcher.ran(event);
+        }
+    }
+
     async fn finish(mut self) -> Vec<Debt> {
         self.drive().await;
+        self.tell_undone();
         self.tally.log();
         std::mem::take(&mut self.tally.debts)
     }
@@ -169,13 +181,17 @@ impl Drop for Unwinding {
         let Some(outbox) = self.outbox.take() else {
             // Handed on already, and dropped there too: nothing is left but to say so.
             self.owe_what_is_left();
+            self.tell_undone();
             self.tally.log();
             return;
         };
         self.tally.log();
         self.tally.debts.drain(..).for_each(|d| outbox.debt(d));
+        let watcher = self.watcher.clone();
+        self.tell_undone();
         if is_left {
             let rest = Self {
+                watcher,
                 left: std::mem::take(&mut self.left),
                 under_way: self.under_way.take(),
                 why: self.why,
