@@ -28,9 +28,12 @@ mod expiry;
 mod fencing;
 mod harness;
 mod inspection;
+mod order;
+mod read_write;
 mod release;
 mod renewal;
 mod report;
+mod revocation;
 mod uncertainty;
 mod wake_up;
 
@@ -61,11 +64,17 @@ pub enum Clause {
     Uncertainty,
     /// What is told is what is held.
     Inspection,
+    /// Claims that queue are served in the order in which they came.
+    Order,
+    /// Readers hold together, a writer alone.
+    ReadWrite,
+    /// What an operator took away does not come back.
+    Revocation,
 }
 
 impl Clause {
     /// All clauses, in the order of the report.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Exclusion,
         Self::Expiry,
         Self::Renewal,
@@ -74,6 +83,9 @@ impl Clause {
         Self::WakeUp,
         Self::Uncertainty,
         Self::Inspection,
+        Self::Order,
+        Self::ReadWrite,
+        Self::Revocation,
     ];
 
     fn cases<H: Harness>(self) -> Vec<Case<H>> {
@@ -86,6 +98,9 @@ impl Clause {
             Self::WakeUp => wake_up::cases(),
             Self::Uncertainty => uncertainty::cases(),
             Self::Inspection => inspection::cases(),
+            Self::Order => order::cases(),
+            Self::ReadWrite => read_write::cases(),
+            Self::Revocation => revocation::cases(),
         }
     }
 }

@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::steering::{Bar, Fate, Steering};
-use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Revoke, Revoked, Store,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::Key;
@@ -331,6 +333,16 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         self.request(Operation::Subscribe, || self.store.subscribe(claim))
+            .await?
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        self.request(Operation::Downgrade, || self.store.downgrade(grant))
+            .await?
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        self.request(Operation::Revoke, || self.store.revoke(key, how))
             .await?
     }
 
