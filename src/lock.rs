@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
+use crate::holder::Label;
 use crate::key::Key;
 use crate::manager::{Handle, LockGuard, LockManager, Patience, Want, acquire, in_runtime};
+use crate::store::Mode;
 
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -14,6 +16,10 @@ pub struct Lock {
     handle: Handle,
     key: Result<Key, Error>,
     ttl: Option<Duration>,
+    mode: Mode,
+    is_fair: bool,
+    label: Option<Label>,
+    takes_over: bool,
 }
 
 impl LockManager {
@@ -27,6 +33,10 @@ impl LockManager {
             handle: self.handle.clone(),
             key: key.try_into().map_err(Into::into),
             ttl: None,
+            mode: Mode::Exclusive,
+            is_fair: false,
+            label: None,
+            takes_over: true,
         }
     }
 }
@@ -36,6 +46,37 @@ impl Lock {
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
+    }
+
+    /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed on
+    /// within a process. A caller who died is skipped when its place has ended, which is a matter of seconds.
+    ///
+    /// It costs a request for each caller where the plain lock asks once for a process. On a store without a queue every
+    /// acquire is `Unsupported`.
+    pub fn fair(mut self) -> Self {
+        self.is_fair = true;
+        self
+    }
+
+    /// The same key, to be read or written.
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Held under this name, by a grant of its own each time: never by taking a hold over.
+    pub(crate) fn labelled(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self.takes_over = false;
+        self
+    }
+
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
+        self.key.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. There is no wait without an
@@ -51,10 +92,9 @@ impl Lock {
     /// Cancel safe: a place in the queue is given up, and what was asked of the store is withdrawn in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         let wait = self.handle.shared().settings().wait;
-        self.acquire_within(wait).await?.ok_or_else(|| {
-            let key = self.key.as_ref().map_or("", Key::as_str);
-            Error::contended(format!("somebody else held the lock for all of wait={wait:?}: key={key}; try later, or wait longer"))
-        })
+        self.acquire_within(wait)
+            .await?
+            .ok_or_else(|| self.contended(wait))
     }
 
     /// Holds the lock, or gives `None` if somebody else held it for all of `wait`: one budget for everything that it takes.
@@ -87,6 +127,13 @@ impl Lock {
         self.handle.shared().runtime()
     }
 
+    pub(crate) fn contended(&self, wait: Duration) -> Error {
+        let key = self.key.as_ref().map_or("", Key::as_str);
+        Error::contended(format!(
+            "somebody else held the lock for all of wait={wait:?}: key={key}; try later, or wait longer"
+        ))
+    }
+
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let want = self.want()?;
         let shared = self.handle.shared();
@@ -97,6 +144,12 @@ impl Lock {
         let shared = self.handle.shared();
         let settings = shared.settings();
         let ttl = self.ttl.unwrap_or(settings.ttl);
+        if settings.lock_delay >= ttl && !shared.capability().ttl_per_lock {
+            return Err(Error::unsupported(format!(
+                "this store has one ttl for all locks, which the lock delay uses up: ttl={ttl:?} lock_delay={:?}; set a shorter lock_delay",
+                settings.lock_delay
+            )));
+        }
         if ttl != settings.ttl {
             if !shared.capability().ttl_per_lock {
                 return Err(Error::new(
@@ -114,7 +167,11 @@ impl Lock {
         }
         Ok(Want {
             key: self.key.clone()?,
-            ttl,
+            ttl: ttl + settings.lock_delay,
+            mode: self.mode,
+            is_fair: self.is_fair,
+            label: self.label.clone(),
+            takes_over: self.takes_over,
         })
     }
 }

@@ -10,16 +10,47 @@ use super::shared::{Shared, closed};
 use super::task::Msg;
 use crate::clock::Stamp;
 use crate::error::{Error, ErrorKind};
-use crate::holder::OwnerToken;
+use crate::holder::{Label, OwnerToken};
 use crate::key::Key;
 use crate::lease::{Granted, Lease};
-use crate::store::{Acquired, Claim, Fencing, Grant, Hint};
+use crate::store::{Acquired, Capability, Claim, Fencing, Grant, Hint, Mode};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
     pub(crate) key: Key,
+    /// What the store is asked for: the lock delay included.
     pub(crate) ttl: Duration,
+    pub(crate) mode: Mode,
+    /// First come, first served over all processes.
+    pub(crate) is_fair: bool,
+    /// In place of the manager's.
+    pub(crate) label: Option<Label>,
+    /// Whether a hold of another caller may be taken over, with its token.
+    pub(crate) takes_over: bool,
+}
+
+impl Want {
+    /// Whether each caller asks the store for itself: because the store keeps the order, or because several may hold.
+    pub(super) fn goes_beside(&self) -> bool {
+        self.is_fair || self.mode != Mode::Exclusive
+    }
+
+    /// What this manager asks of a store that may not be able to.
+    fn ensure_possible(&self, store: &str, capability: &Capability) -> Result<(), Error> {
+        let key = &self.key;
+        if self.mode != Mode::Exclusive && !capability.read_write {
+            return Err(Error::unsupported(format!(
+                "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write, such as MemoryStore"
+            )));
+        }
+        if self.is_fair && !capability.is_fair() {
+            return Err(Error::unsupported(format!(
+                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues, such as MemoryStore or ZooKeeper"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// How long a caller waits.
@@ -43,13 +74,15 @@ pub(crate) async fn acquire(
     if shared.closing.is_cancelled() {
         return Err(closed());
     }
+    want.ensure_possible(shared.store.name(), &shared.capability)?;
     let budget = Budget::begin(shared, patience);
-    let turn = match shared
-        .queues
-        .enter(&want.key, want.ttl, patience != Patience::Once)?
-    {
+    let mut _waiting = None;
+    let turn = match shared.queues.enter(&want, patience != Patience::Once)? {
         None => return Ok(None),
-        Some(Entered::Turn(turn)) => turn,
+        Some(Entered::Turn(turn, waiting)) => {
+            _waiting = waiting;
+            turn
+        }
         Some(Entered::Place(mut place)) => {
             match shared.clock.timeout(budget.left(), place.called()).await {
                 None => return Ok(None),
@@ -194,7 +227,7 @@ impl Asking<'_> {
             token: grant.token,
             is_fencing: self.shared.capability.fencing == Fencing::Monotonic,
             sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
-            ttl: grant.proof.ttl,
+            ttl: self.shared.leased(grant.proof.ttl),
         };
         let lease = Lease::new(self.shared.clock.clone(), settings.terms(), &granted);
         if let Err(error) = lease.ensure(settings.min_usable) {
@@ -235,7 +268,11 @@ struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     fn new(shared: &'a Arc<Shared>, want: &Want) -> Result<Self, Error> {
         let owner = OwnerToken::generate()?;
-        let claim = Claim::new(want.key.clone(), owner, shared.label.clone(), want.ttl);
+        let label = want.label.as_ref().unwrap_or(&shared.label).clone();
+        let mut claim = Claim::new(want.key.clone(), owner, label, want.ttl);
+        claim.mode = want.mode;
+        claim.is_fair = want.is_fair;
+        claim.place_ttl = shared.place_ttl();
         Ok(Self {
             shared,
             claim,
@@ -257,7 +294,7 @@ impl<'a> Attempt<'a> {
             ))),
             Some(Ok(Acquired::Busy { remaining })) => {
                 // A store that queues claims keeps a place for this one.
-                self.is_open = self.shared.capability.queues;
+                self.is_open = self.shared.capability.queues || self.claim.queues();
                 Ok(Acquired::Busy { remaining })
             }
             Some(answer) => answer,

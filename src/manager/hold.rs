@@ -27,11 +27,11 @@ pub(crate) struct Hold {
     /// When the store was asked, at the first of a row of holds that were handed on.
     pub(super) granted_at: Stamp,
     pub(super) handed_on: u32,
-    turn: Mutex<Option<Turn>>,
+    pub(super) turn: Mutex<Option<Turn>>,
     aside: Aside,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
     /// next, since every step of the end may be done again.
-    ended: tokio::sync::Mutex<Option<Released>>,
+    pub(super) ended: tokio::sync::Mutex<Option<Released>>,
 }
 
 /// Who ends a hold, and whether the end is clean enough to hand the hold on.
@@ -114,7 +114,7 @@ impl Hold {
     }
 
     /// Waits until no run is in progress, or the lease is over. True if none is.
-    async fn drained(&self) -> bool {
+    pub(super) async fn drained(&self) -> bool {
         loop {
             let left = self.lease.remaining();
             // Polled before the time is looked at, so that a lease which is over drains too if nothing runs.
@@ -134,7 +134,7 @@ impl Hold {
     }
 
     /// Waits until every compensation has ended. True if all have.
-    async fn compensated(&self) -> bool {
+    pub(super) async fn compensated(&self) -> bool {
         let limit = self.shared.settings.max_ttl;
         self.shared
             .clock
@@ -148,7 +148,9 @@ impl Hold {
     fn hand_on(self: &Arc<Self>) -> bool {
         let settings = &self.shared.settings;
         let held_for = self.shared.clock.stamp().since(&self.granted_at);
-        let may = self.handed_on < settings.hand_on_count
+        let is_queued = self.turn.lock().as_ref().is_some_and(Turn::is_queued);
+        let may = is_queued
+            && self.handed_on < settings.hand_on_count
             && held_for < settings.hand_on_time
             && !self.aside.has_debts()
             && self.lease.ensure(settings.min_usable).is_ok();
@@ -159,7 +161,7 @@ impl Hold {
         let Some(waiter) = self.shared.queues.next(key) else {
             return false;
         };
-        let lease = (waiter.ttl == self.grant.claim.ttl)
+        let lease = (waiter.takes_over && waiter.ttl == self.grant.claim.ttl)
             .then(|| self.lease.hand_on())
             .flatten();
         let (Some(lease), Some(turn)) = (lease, self.turn.lock().take()) else {

@@ -199,12 +199,25 @@ impl Shared {
     /// proof's own instant where it has one.
     pub(super) fn proven(&self, request_sent_at: &Stamp, sent_at: &Stamp, proof: Proof) -> Proven {
         let since = proof.sent_at.as_ref().unwrap_or(sent_at);
-        let usable = self.settings.terms().usable(proof.ttl);
+        let ttl = self.leased(proof.ttl);
+        let usable = self.settings.terms().usable(ttl);
         Proven {
             sent_at: request_sent_at.on(Lane::Boot),
-            ttl: proof.ttl,
+            ttl,
             deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
         }
+    }
+
+    /// How long a lease may count on what the store keeps for `ttl`: the lock delay is for the next holder.
+    pub(super) fn leased(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.settings.lock_delay)
+    }
+
+    /// How long a place in the store's queue is kept for a caller of this manager: two of its longest pauses between two
+    /// requests.
+    pub(super) fn place_ttl(&self) -> Duration {
+        let settings = &self.settings;
+        2 * (settings.poll_cap + settings.random_spin + 2 * settings.request_timeout)
     }
 
     /// One try to release, within the request's time-out.

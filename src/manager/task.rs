@@ -215,7 +215,7 @@ impl Task {
             match answer {
                 Some(Renewed::Extended(proof)) => {
                     let since = proof.sent_at.unwrap_or(batch.sent_at);
-                    match hold.lease.renew(&since, proof.ttl) {
+                    match hold.lease.renew(&since, self.shared.leased(proof.ttl)) {
                         Ok(()) => {
                             let proven = self.shared.proven(&batch.sent_at, &since, proof);
                             self.answered(&hold, id, Answer::Proven(proven));
