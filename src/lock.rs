@@ -167,7 +167,11 @@ impl Lock {
         }
         Ok(Want {
             key: self.key.clone()?,
-            ttl: ttl + settings.lock_delay,
+            ttl: if shared.capability().ttl_per_lock {
+                ttl + settings.lock_delay
+            } else {
+                ttl
+            },
             mode: self.mode,
             is_fair: self.is_fair,
             label: self.label.clone(),

@@ -20,6 +20,8 @@ cases! {
         "a claim that asks again in time keeps its place for longer than a place lasts";
     who_has_no_place_comes_last, beside_the_queue,
         "a claim that does not queue is not granted while one that queues waits";
+    who_asks_once_takes_no_place, queues,
+        "a claim whose place lasts for no time stands before nobody; where every claim queues, once it is withdrawn";
     the_queue_is_told, queues,
         "what is told of the queue's length is how many wait";
 }
@@ -124,6 +126,20 @@ async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.busy(&bench.a, &key).await?;
     let held = bench.granted(&bench.b, &waiting).await?;
     bench.release(&bench.b, &held).await?;
+    let held = bench.hold(&bench.a, &key).await?;
+    bench.release(&bench.a, &held).await
+}
+
+async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let mut once = bench.claim_in(Mode::Exclusive, &key)?;
+    once.place_ttl = std::time::Duration::ZERO;
+    bench.waits(&bench.b, &once).await?;
+    if bench.b.capability().queues {
+        bench.b.withdraw(&once).await?;
+    }
+    bench.release(&bench.a, &held).await?;
     let held = bench.hold(&bench.a, &key).await?;
     bench.release(&bench.a, &held).await
 }

@@ -165,7 +165,11 @@ impl Asking<'_> {
 
     /// One claim: asked, and asked again when that may pay, until it is granted, fails, or the budget is spent.
     async fn claim(&mut self) -> Result<Ended, Error> {
-        let mut attempt = Attempt::new(self.shared, &self.want)?;
+        let place_ttl = match self.budget.patience {
+            Patience::Once => Duration::ZERO,
+            Patience::Within(_) => self.shared.place_ttl(),
+        };
+        let mut attempt = Attempt::new(self.shared, &self.want, place_ttl)?;
         let mut hint = None;
         let mut limit = self.shared.settings.request_timeout;
         loop {
@@ -266,13 +270,13 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(shared: &'a Arc<Shared>, want: &Want) -> Result<Self, Error> {
+    fn new(shared: &'a Arc<Shared>, want: &Want, place_ttl: Duration) -> Result<Self, Error> {
         let owner = OwnerToken::generate()?;
         let label = want.label.as_ref().unwrap_or(&shared.label).clone();
         let mut claim = Claim::new(want.key.clone(), owner, label, want.ttl);
         claim.mode = want.mode;
         claim.is_fair = want.is_fair;
-        claim.place_ttl = shared.place_ttl();
+        claim.place_ttl = place_ttl;
         Ok(Self {
             shared,
             claim,
@@ -294,7 +298,8 @@ impl<'a> Attempt<'a> {
             ))),
             Some(Ok(Acquired::Busy { remaining })) => {
                 // A store that queues claims keeps a place for this one.
-                self.is_open = self.shared.capability.queues || self.claim.queues();
+                let has_place = self.claim.queues() && !self.claim.place_ttl.is_zero();
+                self.is_open = self.shared.capability.queues || has_place;
                 Ok(Acquired::Busy { remaining })
             }
             Some(answer) => answer,

@@ -102,15 +102,25 @@ impl Hold {
         if how == End::Clean && self.hand_on() {
             return Released::Released;
         }
+        let is_lapsed = self.lease.remaining().is_zero();
         self.lease.revoke(reason(how));
         if self.lease.lost_reason() == Some(LostReason::Gone) {
             return Released::AlreadyGone;
+        }
+        if is_lapsed && !self.shared.settings.lock_delay.is_zero() {
+            // What was sent before the lapse has the lock delay to land.
+            return Released::Withheld;
         }
         let released = self.shared.release_once(&self.grant).await;
         if let Released::Unknown(_) = &released {
             self.shared.send(Msg::Release(self.grant.clone()));
         }
         released
+    }
+
+    /// Something under it and other holds was left undone: it is not handed on.
+    pub(super) fn owes(&self) {
+        self.aside.owes();
     }
 
     /// Waits until no run is in progress, or the lease is over. True if none is.

@@ -20,6 +20,7 @@ mod downgrade;
 mod engine;
 mod guard;
 mod hold;
+mod joint;
 #[cfg(feature = "test-util")]
 mod probe;
 mod queue;
@@ -38,6 +39,7 @@ use tokio_util::context::TokioContext;
 pub(crate) use acquire::{Patience, Want, acquire};
 pub use builder::Builder;
 pub use guard::LockGuard;
+pub(crate) use joint::joint_executor;
 #[cfg(feature = "test-util")]
 pub use probe::Renewals;
 pub(crate) use shared::Handle;

@@ -145,6 +145,24 @@ impl Shared {
         &self.settings
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    /// A number below `below`, which is not zero: spread, not secrecy.
+    pub(crate) fn pick(&self, below: u32) -> u32 {
+        (self.random() % u64::from(below)) as u32
+    }
+
+    /// Waits for `span`, or for the shutdown.
+    pub(crate) async fn rest(&self, span: Duration) {
+        self.pause(span, std::future::pending()).await;
+    }
+
     pub(crate) fn capability(&self) -> Capability {
         self.capability
     }
@@ -240,7 +258,7 @@ impl Shared {
     }
 
     /// The least pause between two looks, and a random part.
-    pub(super) fn spin(&self) -> Duration {
+    pub(crate) fn spin(&self) -> Duration {
         let random = nanos(self.settings.random_spin);
         self.settings.min_spin + Duration::from_nanos(self.random() % (random + 1))
     }

@@ -64,7 +64,7 @@ pub struct Claim {
     /// Whether an exclusive claim queues too: first come, first served over all processes.
     pub is_fair: bool,
     /// How long the store keeps the claim's place in the queue when it does not ask again. A place is a short lease of its
-    /// own, so that a waiter who died does not block those behind it.
+    /// own, so that a waiter who died does not block those behind it. Zero for a claim that asks once: it takes no place.
     pub place_ttl: Duration,
 }
 

@@ -52,8 +52,8 @@ pub enum Released {
     AlreadyGone,
     /// No answer. It is asked again in the background until it is confirmed or the TTL is over.
     Unknown(Error),
-    /// Not released, on purpose: a step or a commit under it is in doubt, and the TTL ends it, so that a late effect has
-    /// that long to land.
+    /// Not released, on purpose: a step or a commit under it is in doubt, or it lapsed and there is a lock delay. The TTL ends
+    /// it, so that a late effect has that long to land.
     Withheld,
 }
 

@@ -82,7 +82,7 @@ impl Line {
         let Some(remaining) = blocked_by.map(|ends| ends.since(now)).min() else {
             return Ok(());
         };
-        if claim.queues() {
+        if claim.queues() && !claim.place_ttl.is_zero() {
             self.keep_place(claim, place, now);
         }
         Err(Busy { remaining })
