@@ -181,7 +181,17 @@ impl Asking<'_> {
             let busy_for = match attempt.ask(limit).await {
                 Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
-                Err(error) if may_pay(error.kind()) => return Ok(Ended::Failed(error)),
+                Err(error) if may_pay(error.kind()) => {
+                    let pause = self.shared.spin();
+                    let left = self.budget.left();
+                    if !attempt.claim.queues() || left <= pause {
+                        return Ok(Ended::Failed(error));
+                    }
+                    // The same claim again, so that a lost answer costs no place in the queue.
+                    self.shared.pause(pause, std::future::pending()).await;
+                    limit = self.shared.settings.request_timeout.min(left);
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let left = self.budget.left();

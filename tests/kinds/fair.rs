@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Claim, Grant, MemoryStore, Store};
+use leasehold::store::{Acquired, Claim, Faulty, Grant, MemoryStore, Operation, Store};
 use leasehold::{ErrorKind, Key, Label, LockManager, ManualClock, OwnerToken};
 use proptest::prelude::*;
 
@@ -94,6 +94,37 @@ async fn who_waits_for_long_keeps_its_place() {
     assert!(poll_once(&mut later).await.is_pending());
     let held = while_time_passes(&world, secs(3), first).await.unwrap();
     assert!(held.is_some());
+}
+
+#[tokio::test]
+async fn a_waiter_whose_requests_are_lost_for_a_while_keeps_its_place() {
+    let world = World::new();
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let far = LockManager::builder(network.clone()).clock(world.clock.clone());
+    let far = far.build().unwrap();
+    let held = world.ours.lock("a").fair().acquire().await.unwrap();
+    let (first, later) = (far.lock("a").fair(), world.theirs.lock("a").fair());
+    let mut first = Box::pin(first.acquire());
+    assert!(poll_once(&mut first).await.is_pending());
+    let mut later = Box::pin(later.acquire());
+    assert!(poll_once(&mut later).await.is_pending());
+    network.block(Operation::Acquire);
+    for _ in 0..25 {
+        world.clock.advance(ms(100));
+        world.settled().await;
+        assert!(poll_once(&mut first).await.is_pending());
+        assert!(poll_once(&mut later).await.is_pending());
+    }
+    assert!(network.counts(Operation::Acquire).lost_before > 0);
+    network.unblock(Operation::Acquire);
+    let _ = held.release().await;
+    for _ in 0..10 {
+        assert!(poll_once(&mut later).await.is_pending());
+        world.clock.advance(ms(10));
+    }
+    let held = while_time_passes(&world, secs(3), first).await.unwrap();
+    let _ = held.release().await;
+    let _held = while_time_passes(&world, secs(3), later).await.unwrap();
 }
 
 #[tokio::test]
