@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::holder::Label;
 use crate::key::Key;
-use crate::manager::{Handle, LockGuard, LockManager, Patience, Want, acquire, in_runtime};
+use crate::manager::{Handle, LockGuard, LockManager, Patience, Spans, Want, acquire, in_runtime};
 use crate::store::Mode;
 
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
@@ -16,6 +16,8 @@ pub struct Lock {
     handle: Handle,
     key: Result<Key, Error>,
     ttl: Option<Duration>,
+    lock_delay: Option<Duration>,
+    max_hold: Option<Duration>,
     mode: Mode,
     is_fair: bool,
     label: Option<Label>,
@@ -33,6 +35,8 @@ impl LockManager {
             handle: self.handle.clone(),
             key: key.try_into().map_err(Into::into),
             ttl: None,
+            lock_delay: None,
+            max_hold: None,
             mode: Mode::Exclusive,
             is_fair: false,
             label: None,
@@ -45,6 +49,19 @@ impl Lock {
     /// Asks for this TTL in place of the manager's.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// Lets the next holder wait for this long after an end that was no release, in place of the manager's
+    /// [`lock_delay`](crate::Settings::lock_delay).
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.lock_delay = Some(lock_delay);
+        self
+    }
+
+    /// Renews a hold for this long at most, in place of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
         self
     }
 
@@ -141,41 +158,43 @@ impl Lock {
     }
 
     fn want(&self) -> Result<Want, Error> {
-        let shared = self.handle.shared();
-        let settings = shared.settings();
-        let ttl = self.ttl.unwrap_or(settings.ttl);
-        if settings.lock_delay >= ttl && !shared.capability().ttl_per_lock {
-            return Err(Error::unsupported(format!(
-                "this store has one ttl for all locks, which the lock delay uses up: ttl={ttl:?} lock_delay={:?}; set a shorter lock_delay",
-                settings.lock_delay
-            )));
-        }
-        if ttl != settings.ttl {
-            if !shared.capability().ttl_per_lock {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "this store has one ttl for all locks: ttl={:?}; leave out the lock's own",
-                        settings.ttl
-                    ),
-                ));
-            }
-            // The lock's own ttl obeys the same rules as the manager's.
-            let mut own = settings.clone();
-            own.ttl = ttl;
-            own.validate()?;
-        }
         Ok(Want {
             key: self.key.clone()?,
-            ttl: if shared.capability().ttl_per_lock {
-                ttl + settings.lock_delay
-            } else {
-                ttl
-            },
+            spans: self.spans()?,
             mode: self.mode,
             is_fair: self.is_fair,
             label: self.label.clone(),
             takes_over: self.takes_over,
         })
+    }
+
+    fn spans(&self) -> Result<Spans, Error> {
+        let shared = self.handle.shared();
+        let settings = shared.settings();
+        let own = Spans {
+            ttl: self.ttl.unwrap_or(settings.ttl),
+            lock_delay: self.lock_delay.unwrap_or(settings.lock_delay),
+            max_hold: self.max_hold.or(settings.max_hold),
+        };
+        if (self.ttl, self.lock_delay, self.max_hold) != (None, None, None) {
+            // The lock's own spans obey the same rules as the manager's.
+            let mut ours = settings.clone();
+            (ours.ttl, ours.lock_delay, ours.max_hold) = (own.ttl, own.lock_delay, own.max_hold);
+            ours.validate()?;
+        }
+        if shared.capability().ttl_per_lock {
+            let ttl = own.ttl + own.lock_delay;
+            return Ok(Spans { ttl, ..own });
+        }
+        if own.ttl != settings.ttl || own.lock_delay >= own.ttl {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "this store has one ttl for all locks, of which the lock delay is a part: ttl={:?} lock_delay={:?}; leave out the lock's own ttl, and set a shorter lock_delay",
+                    settings.ttl, own.lock_delay
+                ),
+            ));
+        }
+        Ok(own)
     }
 }

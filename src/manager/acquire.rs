@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::LockGuard;
-use super::hold::Hold;
+use super::hold::{Hold, Origin};
 use super::queue::{Entered, Next, Turn};
 use super::shared::{Shared, closed};
 use super::task::Msg;
@@ -19,8 +19,7 @@ use crate::store::{Acquired, Capability, Claim, Fencing, Grant, Hint, Mode};
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
     pub(crate) key: Key,
-    /// What the store is asked for: the lock delay included.
-    pub(crate) ttl: Duration,
+    pub(crate) spans: Spans,
     pub(crate) mode: Mode,
     /// First come, first served over all processes.
     pub(crate) is_fair: bool,
@@ -28,6 +27,24 @@ pub(crate) struct Want {
     pub(crate) label: Option<Label>,
     /// Whether a hold of another caller may be taken over, with its token.
     pub(crate) takes_over: bool,
+}
+
+/// How long a hold lasts. A hold is handed on only to a caller who asked for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spans {
+    /// What the store is asked for: the lock delay included.
+    pub(crate) ttl: Duration,
+    /// How much of what the store keeps is for the next holder, and not for the lease.
+    pub(crate) lock_delay: Duration,
+    /// The longest that it is renewed for.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Spans {
+    /// How long a lease may count on what the store keeps for `ttl`.
+    pub(super) fn leased(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.lock_delay)
+    }
 }
 
 impl Want {
@@ -241,7 +258,7 @@ impl Asking<'_> {
             token: grant.token,
             is_fencing: self.shared.capability.fencing == Fencing::Monotonic,
             sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
-            ttl: self.shared.leased(grant.proof.ttl),
+            ttl: self.want.spans.leased(grant.proof.ttl),
         };
         let lease = Lease::new(self.shared.clock.clone(), settings.terms(), &granted);
         if let Err(error) = lease.ensure(settings.min_usable) {
@@ -253,7 +270,13 @@ impl Asking<'_> {
         let Some(turn) = self.turn.take() else {
             return Err(Error::closed("an acquire went on after its end"));
         };
-        let hold = Hold::new(Arc::clone(self.shared), lease, grant, sent_at, 0, turn);
+        let from = Origin {
+            grant,
+            granted_at: sent_at,
+            handed_on: 0,
+            spans: self.want.spans,
+        };
+        let hold = Hold::new(Arc::clone(self.shared), lease, from, turn);
         if let Err(error) = self.shared.adopt(&hold) {
             // Withdrawn before the turn ends: a shutdown waits for the turn.
             drop(attempt);
@@ -283,7 +306,7 @@ impl<'a> Attempt<'a> {
     fn new(shared: &'a Arc<Shared>, want: &Want, place_ttl: Duration) -> Result<Self, Error> {
         let owner = OwnerToken::generate()?;
         let label = want.label.as_ref().unwrap_or(&shared.label).clone();
-        let mut claim = Claim::new(want.key.clone(), owner, label, want.ttl);
+        let mut claim = Claim::new(want.key.clone(), owner, label, want.spans.ttl);
         claim.mode = want.mode;
         claim.is_fair = want.is_fair;
         claim.place_ttl = place_ttl;

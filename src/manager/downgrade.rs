@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::guard::LockGuard;
-use super::hold::Hold;
+use super::hold::{Hold, Origin};
 use crate::error::{Error, ErrorKind, LostReason};
 use crate::lease::Lease;
 use crate::store::{Grant, Released};
@@ -38,7 +38,7 @@ impl Hold {
             )));
         }
         let limit = self.shared.settings.request_timeout;
-        let asked = self.shared.store.downgrade(&self.grant);
+        let asked = self.shared.store.downgrade(&self.from.grant);
         let grant = self.shared.clock.timeout(limit, asked).await;
         let grant = grant.unwrap_or_else(|| {
             Err(Error::in_doubt(format!(
@@ -58,8 +58,12 @@ impl Hold {
         let lease: Lease = self.lease.hand_on()?;
         let turn = self.turn.lock().take()?;
         let shared = Arc::clone(&self.shared);
-        let granted_at = self.granted_at;
-        Some(Self::new(shared, lease, grant, granted_at, 0, turn))
+        let from = Origin {
+            grant,
+            handed_on: 0,
+            ..self.from.clone()
+        };
+        Some(Self::new(shared, lease, from, turn))
     }
 
     fn lost(&self) -> Error {

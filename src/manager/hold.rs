@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::acquire::Spans;
 use super::aside::Aside;
 use super::engine::HoldId;
 use super::guard::LockGuard;
@@ -22,16 +23,23 @@ use crate::store::{Grant, Released};
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
     pub(super) lease: Lease,
-    pub(super) grant: Grant,
+    pub(super) from: Origin,
     pub(super) id: OnceLock<HoldId>,
-    /// When the store was asked, at the first of a row of holds that were handed on.
-    pub(super) granted_at: Stamp,
-    pub(super) handed_on: u32,
     pub(super) turn: Mutex<Option<Turn>>,
     aside: Aside,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
     /// next, since every step of the end may be done again.
     pub(super) ended: tokio::sync::Mutex<Option<Released>>,
+}
+
+/// What a hold came of.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) grant: Grant,
+    /// When the store was asked, at the first of a row of holds that were handed on.
+    pub(super) granted_at: Stamp,
+    pub(super) handed_on: u32,
+    pub(super) spans: Spans,
 }
 
 /// Who ends a hold, and whether the end is clean enough to hand the hold on.
@@ -48,21 +56,12 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        lease: Lease,
-        grant: Grant,
-        granted_at: Stamp,
-        handed_on: u32,
-        turn: Turn,
-    ) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, from: Origin, turn: Turn) -> Arc<Self> {
         Arc::new(Self {
             shared,
             lease,
-            grant,
+            from,
             id: OnceLock::new(),
-            granted_at,
-            handed_on,
             turn: Mutex::new(Some(turn)),
             aside: Aside::default(),
             ended: tokio::sync::Mutex::default(),
@@ -107,13 +106,13 @@ impl Hold {
         if self.lease.lost_reason() == Some(LostReason::Gone) {
             return Released::AlreadyGone;
         }
-        if is_lapsed && !self.shared.settings.lock_delay.is_zero() {
+        if is_lapsed && !self.from.spans.lock_delay.is_zero() {
             // What was sent before the lapse has the lock delay to land.
             return Released::Withheld;
         }
-        let released = self.shared.release_once(&self.grant).await;
+        let released = self.shared.release_once(&self.from.grant).await;
         if let Released::Unknown(_) = &released {
-            self.shared.send(Msg::Release(self.grant.clone()));
+            self.shared.send(Msg::Release(self.from.grant.clone()));
         }
         released
     }
@@ -157,35 +156,33 @@ impl Hold {
     /// the holders of one process. False if it is to be released.
     fn hand_on(self: &Arc<Self>) -> bool {
         let settings = &self.shared.settings;
-        let held_for = self.shared.clock.stamp().since(&self.granted_at);
+        let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
         let is_queued = self.turn.lock().as_ref().is_some_and(Turn::is_queued);
         let may = is_queued
-            && self.handed_on < settings.hand_on_count
+            && self.from.handed_on < settings.hand_on_count
             && held_for < settings.hand_on_time
             && !self.aside.has_debts()
             && self.lease.ensure(settings.min_usable).is_ok();
         if !may {
             return false;
         }
-        let key = &self.grant.claim.key;
+        let key = &self.from.grant.claim.key;
         let Some(waiter) = self.shared.queues.next(key) else {
             return false;
         };
-        let lease = (waiter.takes_over && waiter.ttl == self.grant.claim.ttl)
-            .then(|| self.lease.hand_on())
-            .flatten();
-        let (Some(lease), Some(turn)) = (lease, self.turn.lock().take()) else {
+        // The turn is taken last: were it dropped while the caller is out of the queue, the queue would end without it.
+        let fits = waiter.takes_over && waiter.spans == self.from.spans;
+        let lease = fits.then(|| self.lease.hand_on()).flatten();
+        let turn = lease.and_then(|lease| Some((lease, self.turn.lock().take()?)));
+        let Some((lease, turn)) = turn else {
             self.shared.queues.put_back(key, waiter);
             return false;
         };
-        let next = Self::new(
-            Arc::clone(&self.shared),
-            lease,
-            self.grant.clone(),
-            self.granted_at,
-            self.handed_on + 1,
-            turn,
-        );
+        let from = Origin {
+            handed_on: self.from.handed_on + 1,
+            ..self.from.clone()
+        };
+        let next = Self::new(Arc::clone(&self.shared), lease, from, turn);
         self.shared.forget(self);
         if self.shared.adopt(&next).is_err() {
             // Shut down in between: this lease has ended, and what is left is the release.

@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::context::TokioContext;
 
-pub(crate) use acquire::{Patience, Want, acquire};
+pub(crate) use acquire::{Patience, Spans, Want, acquire};
 pub use builder::Builder;
 pub use guard::LockGuard;
 pub(crate) use joint::joint_executor;

@@ -9,12 +9,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::acquire::Want;
+use super::acquire::{Spans, Want};
 use super::guard::LockGuard;
 use crate::error::Error;
 use crate::key::Key;
@@ -32,7 +31,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Waiter {
     call: oneshot::Sender<Next>,
-    pub(super) ttl: Duration,
+    pub(super) spans: Spans,
     /// Whether the caller may be handed the hold of another, with its token.
     pub(super) takes_over: bool,
 }
@@ -110,7 +109,7 @@ impl Queues {
         let (call, called) = oneshot::channel();
         queue.push_back(Waiter {
             call,
-            ttl: want.ttl,
+            spans: want.spans,
             takes_over: want.takes_over,
         });
         Ok(Some(Entered::Place(Place {

@@ -10,6 +10,7 @@ use tokio::runtime;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::acquire::Spans;
 use super::engine::{Engine, HoldId, Proven, nanos};
 use super::hold::Hold;
 use super::queue::Queues;
@@ -120,7 +121,6 @@ impl Shared {
             renewals_per_ttl: settings.renewals_per_ttl,
             heartbeat: capability.heartbeat,
             request_timeout: settings.request_timeout,
-            max_hold: settings.max_hold,
         };
         let engine = Engine::new(pace, clock.stamp().on(Lane::Boot), seed);
         Arc::new(Self {
@@ -182,13 +182,16 @@ impl Shared {
     ///
     /// `Closed` if the manager was shut down.
     pub(super) fn adopt(&self, hold: &Arc<Hold>) -> Result<(), Error> {
-        let granted_at = &hold.granted_at;
-        let proven = self.proven(granted_at, granted_at, hold.grant.proof);
+        let granted_at = &hold.from.granted_at;
+        let proof = hold.from.grant.proof;
+        let proven = self.proven(granted_at, granted_at, proof, &hold.from.spans);
         let mut book = self.book.lock();
         if book.is_closed {
             return Err(closed());
         }
-        let id = book.engine.adopt(proven, granted_at.on(Lane::Boot));
+        let id = book
+            .engine
+            .adopt(proven, granted_at.on(Lane::Boot), hold.from.spans.max_hold);
         // A hold is adopted once.
         let _ = hold.id.set(id);
         book.put(id, Arc::clone(hold));
@@ -215,20 +218,21 @@ impl Shared {
 
     /// A store's proof as the engine counts it. `request_sent_at` paces the next renewal; the deadline counts from the
     /// proof's own instant where it has one.
-    pub(super) fn proven(&self, request_sent_at: &Stamp, sent_at: &Stamp, proof: Proof) -> Proven {
+    pub(super) fn proven(
+        &self,
+        request_sent_at: &Stamp,
+        sent_at: &Stamp,
+        proof: Proof,
+        spans: &Spans,
+    ) -> Proven {
         let since = proof.sent_at.as_ref().unwrap_or(sent_at);
-        let ttl = self.leased(proof.ttl);
+        let ttl = spans.leased(proof.ttl);
         let usable = self.settings.terms().usable(ttl);
         Proven {
             sent_at: request_sent_at.on(Lane::Boot),
             ttl,
             deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
         }
-    }
-
-    /// How long a lease may count on what the store keeps for `ttl`: the lock delay is for the next holder.
-    pub(super) fn leased(&self, ttl: Duration) -> Duration {
-        ttl.saturating_sub(self.settings.lock_delay)
     }
 
     /// How long a place in the store's queue is kept for a caller of this manager: two of its longest pauses between two

@@ -6,7 +6,7 @@ use leasehold::store::{
 };
 use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
 
-use crate::support::{World, ms, secs, while_time_passes};
+use crate::support::{World, ms, poll_once, secs, while_time_passes};
 
 /// A store that has exclusive locks and nothing else.
 #[derive(Debug)]
@@ -155,6 +155,39 @@ async fn after_an_end_that_was_no_release_the_next_holder_waits_for_the_lock_del
         assert!(waited <= secs(5), "the delay is over");
     }
     assert_eq!(waited, secs(5));
+}
+
+#[tokio::test]
+async fn a_lock_may_have_a_lock_delay_and_a_longest_hold_of_its_own() {
+    let world = World::new();
+    let lock = world.ours.lock("a").lock_delay(secs(5)).max_hold(secs(20));
+    let guard = lock.acquire().await.unwrap();
+    let plain = world.ours.lock("b").acquire().await.unwrap();
+    world.pass(secs(19)).await;
+    assert!(guard.lease().is_live());
+    world.pass(secs(2)).await;
+    assert_eq!(guard.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert!(plain.lease().is_live());
+    for refused in [
+        world.ours.lock("a").lock_delay(secs(25)),
+        world.ours.lock("a").max_hold(secs(1)),
+    ] {
+        let error = refused.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_is_not_handed_on_to_who_asked_for_another_lock_delay() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let careful = world.ours.lock("a").lock_delay(secs(5));
+    let mut waiting = Box::pin(careful.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let token = guard.token();
+    let _ = guard.release().await;
+    let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
+    assert!(next.token() > token);
 }
 
 #[tokio::test]
