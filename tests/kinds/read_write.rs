@@ -86,6 +86,39 @@ async fn a_downgrade_keeps_the_token_and_leaves_no_gap() {
 }
 
 #[tokio::test]
+async fn a_downgrade_waits_for_runs_and_lets_none_of_them_commit() {
+    let world = World::new();
+    let writer = world.ours.read_write("a").write().await.unwrap();
+    let executor = writer.executor();
+    let cell = Guarded::new(0);
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let written = cell.clone();
+    let run = tokio::spawn(async move {
+        executor
+            .guarded_async(async |tx| {
+                *tx.write(&written) = 1;
+                begin.send(()).unwrap();
+                gone_on.await.unwrap();
+                Ok(())
+            })
+            .await
+            .is_ok()
+    });
+    begun.await.unwrap();
+    let mut downgrade = Box::pin(writer.downgrade());
+    assert!(poll_once(&mut downgrade).await.is_pending());
+    // Still a writer, as the store sees it.
+    let theirs = world.theirs.read_write("a");
+    assert!(theirs.try_read().await.unwrap().is_none());
+    go_on.send(()).unwrap();
+    assert!(!run.await.unwrap());
+    let _reader = downgrade.await.unwrap();
+    assert_eq!(*cell.read(), 0);
+    assert!(theirs.try_read().await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_downgraded_hold_lets_readers_in() {
     let world = World::new();
     let writer = world.ours.read_write("a").write().await.unwrap();
