@@ -57,6 +57,15 @@ impl LockGuard {
         Arc::clone(&self.hold.attachments)
     }
 
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// The hold goes on, or has ended, without this guard.
+    pub(super) fn set_ended(&mut self) {
+        self.is_ended = true;
+    }
+
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self.hold.shared.runtime()
     }
