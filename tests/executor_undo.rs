@@ -87,7 +87,7 @@ fn nothing_is_undone_after_a_commit() {
         tx.step("ask", || Ok(()), |_| trace.add("compensate"))?;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert!(trace.all().is_empty());
 }
 
@@ -136,7 +136,7 @@ fn an_intent_is_told_before_the_effect_is_sent() {
         )?;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_step_that_proves_it_was_not_applied_owes_nothing() {
         assert!(matches!(step, Err(StepError::NotApplied(_))));
         Ok(())
     });
-    refused.unwrap();
+    refused.unwrap().into_value();
     assert!(!stage.hold.lease().is_in_doubt());
 }
 
@@ -370,4 +370,20 @@ async fn a_step_future_that_the_work_drops_is_in_doubt() {
     let error = outcome.unwrap_err();
     assert!(matches!(error.cause(), Some(Cause::StepInDoubt)));
     assert!(matches!(error.debts()[0].state, DebtState::InDoubt));
+}
+
+#[test]
+fn a_hook_that_panics_while_the_work_panics_does_not_stop_the_next() {
+    let (stage, trace) = (Stage::new(), Trace::default());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        stage.executor.guarded(|tx| -> Result<(), _> {
+            tx.undo(|| trace.add("oldest"));
+            tx.undo(|| panics("in a hook"));
+            panic!("in the work")
+        })
+    }));
+    let payload = panicked.unwrap_err();
+    assert_eq!(*payload.downcast::<&str>().unwrap(), "in the work");
+    assert_eq!(trace.all(), ["oldest"]);
+    assert!(stage.is_drained());
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abort::Abort;
+use super::async_tx::AsyncTx;
 use super::awaiting;
 use super::blocking;
 use super::cause::Cause;
-use super::outcome::{Committed, RunError};
-use super::tx::{AsyncTx, Tx};
+use super::outcome::Committed;
+use super::run_error::RunError;
+use super::tx::Tx;
 use crate::lease::{Lease, LeaseError, Running};
 use crate::outbox::Outbox;
 
@@ -19,7 +21,7 @@ use crate::outbox::Outbox;
 /// ends, runs in progress end first; from then on every run is refused, for good, also when the lock is taken again: that is
 /// another lease with another executor.
 ///
-/// Every way out of a run is an [`RunError`](super::RunError) or a [`Committed`].
+/// See the [module](crate::executor) for every way out of a run.
 pub struct Executor {
     shared: Arc<Shared>,
 }
@@ -93,6 +95,11 @@ impl Executor {
                 commit_budget,
             }),
         }
+    }
+
+    #[cfg(all(test, feature = "test-util"))]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The lease that all runs are under.

@@ -10,7 +10,8 @@ use futures_util::future::BoxFuture;
 use super::handle::Shared;
 use super::mode::Awaiting;
 use super::notes::ToUndo;
-use super::undo::{Compensated, Item, Tally, Verdict, Why, commit_debt, judge};
+use super::tally::{Compensated, Tally, commit_debt};
+use super::undo::{Item, Verdict, Why, judge};
 use super::watch::undone;
 use crate::lease::Lease;
 use crate::outbox::{Debt, DebtState, Outbox};
@@ -110,7 +111,8 @@ impl Unwinding {
                 let end = async move {
                     let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
                     let undo = while_live(undo, is_fenced, &lease);
-                    match lease.clock().timeout(limit, undo).await.flatten() {
+                    let not_after = lease.clock().stamp().plus(limit);
+                    match lease.clock().until(not_after, undo).await.flatten() {
                         Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
                         Some(Err(payload)) => Compensated::Panicked(payload),
                         None => Compensated::Failed("it did not end within the lease".into()),

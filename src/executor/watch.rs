@@ -1,8 +1,9 @@
 //! Telling observers of runs. A run that nobody watches pays one branch that always goes the same way.
 
 use super::handle::Shared;
-use super::outcome::{Committed, RunError};
+use super::outcome::Committed;
 use super::report::{UndoReport, UndoResult};
+use super::run_error::RunError;
 use crate::run_event::RunEvent;
 
 impl Shared {
