@@ -115,7 +115,7 @@ impl Lock {
     /// # Errors
     ///
     /// `Contended` if somebody else held it for all that time, or if as many callers wait as may; otherwise as the store
-    /// failed last.
+    /// failed last, or as a [handler](crate::handler) refused.
     ///
     /// # Cancel safety
     ///

@@ -125,7 +125,12 @@ async fn a_run_is_under_every_lease() {
     let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
     let cell = Guarded::new(0);
     let executor = guard.executor("a").unwrap();
-    let done = executor.guarded(|tx| Ok(*tx.write(&cell) += 1)).unwrap();
+    let done = executor
+        .guarded(|tx| {
+            *tx.write(&cell) += 1;
+            Ok(())
+        })
+        .unwrap();
     assert_eq!((done.token, *cell.read()), (guard.token("a").unwrap(), 1));
     assert_eq!(cell.key().unwrap().as_str(), "a");
 
