@@ -71,6 +71,8 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(options: RedisOptions) -> Result<Self, Error> {
         options.validate()?;
+        #[cfg(feature = "redis-tls")]
+        provide_cryptography();
         let client = Client::open(options.server.clone()).map_err(|error| {
             Error::invalid(format!(
                 "the redis client refused the address: address={} reason={}",
@@ -110,6 +112,16 @@ impl Target {
             Ok(connection) => Ok((connection, health)),
             Err(error) => Err(fault::not_connected(&error, &self.options.address())),
         }
+    }
+}
+
+/// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
+/// program has installed is left in its place.
+#[cfg(feature = "redis-tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread has just installed one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
