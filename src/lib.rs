@@ -5,6 +5,7 @@ mod clock;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod connect;
 pub mod election;
 mod error;
 pub mod executor;

@@ -129,11 +129,7 @@ async fn every_run_that_entered_has_one_end() {
     taken(&told);
     let slack = guard.remaining();
 
-<<<<<<< HEAD
     executor.guarded(|tx| Ok(tx.check()?)).unwrap().into_value();
-=======
-    let _ = executor.guarded(|tx| Ok(tx.check()?)).unwrap();
->>>>>>> handlers
     let committed = format!("{:?}", RunEvent::Committed { slack });
     let checked = "Checked { is_live: true }";
     assert_eq!(taken(&told), ["Entered", checked, &committed]);
@@ -311,11 +307,7 @@ async fn a_panicking_observer_harms_nobody_and_keeps_nobody_from_seeing() {
     });
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
-<<<<<<< HEAD
     executor.guarded(|tx| Ok(tx.check()?)).unwrap().into_value();
-=======
-    let _ = executor.guarded(|tx| Ok(tx.check()?)).unwrap();
->>>>>>> handlers
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         executor.guarded(|_| -> Result<(), leasehold::Abort> { panic!("a planted panic") })
     }));
