@@ -11,6 +11,8 @@ mod erased;
 
 mod memory;
 mod outcome;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::fmt::Debug;
 
