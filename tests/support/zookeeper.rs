@@ -153,20 +153,38 @@ pub(crate) struct Ensemble {
 
 impl Ensemble {
     pub(crate) fn start(tick: Duration) -> Self {
+        Self::start_with(tick, |_, port| port)
+    }
+
+    /// `as_seen_by_first` gives the port at which the first server finds the quorum port of another one.
+    pub(crate) fn start_with(
+        tick: Duration,
+        mut as_seen_by_first: impl FnMut(u32, u16) -> u16,
+    ) -> Self {
         let ports: Vec<u16> = (0..9).map(|_| free_port()).collect();
-        let members: String = (1..=3)
-            .map(|n| {
-                format!(
-                    "server.{n}=127.0.0.1:{}:{}\n",
-                    ports[2 * n + 1],
-                    ports[2 * n + 2]
-                )
-            })
-            .collect();
-        let servers: Vec<_> = (1..=3u32)
-            .map(|n| Server::spawn("member", ports[n as usize - 1], &members, Some(n), tick))
-            .collect();
-        let ensemble = Self { servers };
+        let member = |n: u32, quorum: u16| {
+            format!(
+                "server.{n}=127.0.0.1:{quorum}:{}\n",
+                ports[2 * n as usize + 2]
+            )
+        };
+        let quorum = |n: u32| ports[2 * n as usize + 1];
+        let plain: String = (1..=3).map(|n| member(n, quorum(n))).collect();
+        let first: String = member(1, quorum(1))
+            + &(2..=3)
+                .map(|n| member(n, as_seen_by_first(n, quorum(n))))
+                .collect::<String>();
+        let spawn = |n: u32| {
+            let members = if n == 1 { &first } else { &plain };
+            Server::spawn("member", ports[n as usize - 1], members, Some(n), tick)
+        };
+        // The first starts last, so that it follows.
+        let (second, third) = (spawn(2), spawn(3));
+        second.wait_until_ready();
+        third.wait_until_ready();
+        let ensemble = Self {
+            servers: vec![spawn(1), second, third],
+        };
         ensemble.wait_until_ready();
         ensemble
     }
