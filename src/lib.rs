@@ -1,10 +1,16 @@
 //! Run your critical section only while you hold the lease, and take it back if you do not.
 
+pub mod blocking;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
+pub mod executor;
 mod holder;
 mod key;
 mod lease;
+mod lock;
+mod manager;
 mod outbox;
 mod settings;
 pub mod store;
@@ -15,10 +21,24 @@ mod txn;
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
 pub use error::{BoxError, Error, ErrorKind, LostReason};
+pub use executor::{
+    Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
+    Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
+    UndoReport, read_together,
+};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
+pub use lock::Lock;
+pub use manager::{Builder, Health, Held, LockGuard, LockManager};
 pub use outbox::{Debt, DebtState, Intent};
 pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;
+
+/// Aids for tests and benches: holds that the test itself ends and renews, and the engine alone.
+#[cfg(feature = "test-util")]
+pub mod test_util {
+    pub use crate::executor::BareHold;
+    pub use crate::manager::Renewals;
+}

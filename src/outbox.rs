@@ -15,8 +15,8 @@ use crate::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be taken back.
 ///
-/// It is never dropped silently: it stands in the outcome of its run, or is logged and handed to the
-/// [`Outbox`] where no outcome can be returned.
+/// It is never dropped silently: the [`Outbox`] is told of it, and it stands in the outcome of its run, or in the log where no
+/// outcome can be returned.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Debt {
@@ -40,6 +40,9 @@ pub enum DebtState {
     InDoubt,
     /// It happened, and it was not compensated, because the lease had ended and no fence protects the resource.
     Owed,
+    /// It happened, and the commit of its run is in doubt: it belongs to the commit if that is found applied, and is to be
+    /// taken back if it is not.
+    Undecided,
     /// It happened, and its compensation failed or did not end in time: it may be half taken back.
     Failed(Arc<BoxError>),
 }
@@ -56,6 +59,9 @@ impl fmt::Display for Debt {
         match state {
             DebtState::InDoubt => write!(f, "in doubt: {intent}")?,
             DebtState::Owed => write!(f, "not compensated: {intent}")?,
+            DebtState::Undecided => {
+                write!(f, "to be kept or taken back with its commit: {intent}")?
+            }
             DebtState::Failed(error) => write!(f, "compensation failed ({error}): {intent}")?,
         }
         write!(f, "; key={key} token={token} txn_id={txn_id}")

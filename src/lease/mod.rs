@@ -9,6 +9,8 @@ mod deadline;
 mod error;
 mod runs;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::fmt;
@@ -226,6 +228,37 @@ impl Lease {
         let ended = self.cell.hot.words.revoke();
         self.cell.signals.ended(ended.first, reason);
         ended.first
+    }
+
+    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. `None`
+    /// if it had ended before.
+    pub(crate) fn hand_on(&self) -> Option<Self> {
+        let hot = &self.cell.hot;
+        let (ended, deadlines) = hot.words.take();
+        self.cell.signals.ended(ended.first, LostReason::Released);
+        let hot = Hot {
+            words: Words::new(deadlines?),
+            generation: hot.generation,
+            gate: Gate::open(),
+            clock: hot.clock.clone(),
+        };
+        let Cell {
+            key,
+            token,
+            is_fencing,
+            terms,
+            ..
+        } = &*self.cell;
+        Some(Self {
+            cell: Arc::new(Cell {
+                hot,
+                key: key.clone(),
+                token: *token,
+                is_fencing: *is_fencing,
+                terms: *terms,
+                signals: Signals::default(),
+            }),
+        })
     }
 
     pub(crate) fn set_at_risk(&self, is_at_risk: bool) {

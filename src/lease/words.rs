@@ -61,6 +61,15 @@ impl Words {
         Ok(())
     }
 
+    /// Ends the lease for good and takes its deadlines for another; `None` if any word was lost already.
+    pub(crate) fn take(&self) -> (Ended, Option<[u64; 3]>) {
+        let taken = [0, 1, 2].map(|lane: usize| self.0[lane].swap(LOST, Ordering::AcqRel));
+        let ended = Ended {
+            first: taken[0] != LOST,
+        };
+        (ended, (!taken.contains(&LOST)).then_some(taken))
+    }
+
     /// Ends the lease for good.
     #[cold]
     pub(crate) fn revoke(&self) -> Ended {

@@ -1,5 +1,7 @@
 //! [`Capability`]: what a store claims. The conformance suite is exactly as long as the claim.
 
+use std::time::Duration;
+
 /// Whether a store promises that its tokens grow (I8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -20,6 +22,10 @@ pub struct Capability {
     pub wakes: bool,
     /// Whether each claim's own TTL is honoured. Without it the store has one for all.
     pub ttl_per_lock: bool,
+    /// Whether a claim that was told to wait keeps a place in the store's queue until it is granted or withdrawn.
+    pub queues: bool,
+    /// How often grants are to be renewed, where the store knows better than a third of the TTL.
+    pub heartbeat: Option<Duration>,
     /// Whether [`inspect`](super::Store::inspect) tells the holder's label and token.
     pub tells_holder: bool,
 }
@@ -32,6 +38,8 @@ impl Capability {
             fencing: Fencing::None,
             wakes: false,
             ttl_per_lock: false,
+            queues: false,
+            heartbeat: None,
             tells_holder: false,
         }
     }

@@ -16,6 +16,9 @@ use crate::holder::OwnerToken;
 use crate::key::Key;
 use crate::token::FencingToken;
 
+/// Fewer entries than this are not worth a sweep.
+const SWEEP_FLOOR: usize = 2_000;
+
 /// Locks in this process's memory, for tests, for examples, and for work that one process shares out to itself.
 ///
 /// Cloning is cheap; all clones are the same store, so that several managers contend as if over a network.
@@ -62,6 +65,9 @@ impl MemoryStore {
     }
 
     /// Loses every lock, queue and counter, as a server does that restarts without persistence.
+    ///
+    /// Tokens grow over it all the same, if by the store's clock it took at least a microsecond for each grant since the
+    /// clock last stood where the counter is. Exclusion is gone with the locks.
     pub fn forget(&self) {
         *self.state.lock() = State::default();
     }
@@ -84,8 +90,11 @@ impl State {
     /// Larger than every token before, also after the store forgot them: no clock goes back by a lost counter (I8).
     fn next_token(&mut self, now: &Stamp) -> Result<FencingToken, Error> {
         let micros = now.since(&Stamp::from_nanos([0; 3])).as_micros();
-        self.last_token = (self.last_token + 1).max(u64::try_from(micros).unwrap_or(u64::MAX));
-        FencingToken::new(self.last_token)
+        let token = FencingToken::new(
+            (self.last_token + 1).max(u64::try_from(micros).unwrap_or(u64::MAX)),
+        )?;
+        self.last_token = token.number();
+        Ok(token)
     }
 
     fn free(&mut self, key: &Key) {
@@ -95,9 +104,11 @@ impl State {
         }
     }
 
-    /// Drops what is over, each time the store has doubled.
+    /// Drops what is over, each time the store has doubled: so an operation costs O(1) on the average, and the store keeps
+    /// at most twice what is alive, and [`SWEEP_FLOOR`].
     fn sweep(&mut self, now: &Stamp) {
-        if self.held.len() + self.withdrawn.len() + self.waiting.len() < self.sweep_at {
+        let entries = self.held.len() + self.withdrawn.len() + self.waiting.len();
+        if entries < self.sweep_at.max(SWEEP_FLOOR) {
             return;
         }
         let Self {
@@ -109,8 +120,8 @@ impl State {
         held.retain(|_, held| !held.ends.since(now).is_zero());
         withdrawn.retain(|_, until| !until.since(now).is_zero());
         waiting.retain(|key, waiters| held.contains_key(key) || Arc::strong_count(waiters) > 1);
-        self.sweep_at =
-            2 * (self.held.len() + self.withdrawn.len() + self.waiting.len()).max(1_000);
+        let alive = self.held.len() + self.withdrawn.len() + self.waiting.len();
+        self.sweep_at = SWEEP_FLOOR.max(2 * alive);
     }
 }
 
@@ -130,6 +141,7 @@ impl Store for MemoryStore {
             wakes: true,
             ttl_per_lock: true,
             tells_holder: true,
+            ..Capability::least()
         }
     }
 
@@ -198,6 +210,7 @@ impl Store for MemoryStore {
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         let mut state = self.state.lock();
         let now = self.clock.stamp();
+        state.sweep(&now);
         state.withdrawn.insert(claim.owner, now.plus(claim.ttl));
         if state.held_by(claim, &now).is_some() {
             state.free(&claim.key);
@@ -207,6 +220,7 @@ impl Store for MemoryStore {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let mut state = self.state.lock();
+        state.sweep(&self.clock.stamp());
         let waiting = Arc::clone(state.waiting.entry(claim.key.clone()).or_default());
         Ok(Hint::new(waiting.notified_owned()))
     }
@@ -240,5 +254,120 @@ fn record(held: &Held, now: &Stamp) -> Record {
         token: Some(held.token),
         remaining: Some(remaining(held, now)),
         ..Record::of(held.claim.key.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::holder::Label;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// The memory store never waits.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        use futures_util::FutureExt;
+        future.now_or_never().unwrap()
+    }
+
+    fn claim(key: &str) -> Claim {
+        let owner = OwnerToken::generate().unwrap();
+        let label = Label::parse("test").unwrap();
+        Claim::new(Key::parse(key).unwrap(), owner, label, TTL)
+    }
+
+    fn entries(store: &MemoryStore) -> usize {
+        let state = store.state.lock();
+        state.held.len() + state.withdrawn.len() + state.waiting.len()
+    }
+
+    fn granted(store: &MemoryStore, claim: &Claim) -> Grant {
+        match now(store.acquire(claim)).unwrap() {
+            Acquired::Granted(grant) => grant,
+            busy @ Acquired::Busy { .. } => panic!("{busy:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_over_does_not_pile_up() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        for round in 0..10_000 {
+            let lapsed = claim(&format!("lapsed/{round}"));
+            let _ = granted(&store, &lapsed);
+            drop(now(store.subscribe(&claim(&format!("waited/{round}")))).unwrap());
+            now(store.withdraw(&claim("withdrawn"))).unwrap();
+            clock.advance(TTL / 100);
+        }
+        let alive = 3 * 100;
+        assert!(entries(&store) <= SWEEP_FLOOR.max(2 * alive));
+    }
+
+    #[test]
+    fn what_is_alive_survives_every_sweep() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock);
+        let withdrawn = claim("withdrawn");
+        now(store.withdraw(&withdrawn)).unwrap();
+        let claims: Vec<_> = (0..5_000).map(|n| claim(&format!("key/{n}"))).collect();
+        let grants: Vec<_> = claims.iter().map(|claim| granted(&store, claim)).collect();
+        let renewed = now(store.renew(&grants));
+        assert!(
+            renewed
+                .iter()
+                .all(|renewed| matches!(renewed, Renewed::Extended(_)))
+        );
+        assert!(now(store.acquire(&withdrawn)).is_err());
+    }
+
+    #[test]
+    fn a_tombstone_lasts_for_one_ttl_at_least() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let withdrawn = claim("key");
+        now(store.withdraw(&withdrawn)).unwrap();
+        clock.advance(TTL - Duration::from_nanos(1));
+        assert!(now(store.acquire(&withdrawn)).is_err());
+    }
+
+    #[test]
+    fn tokens_grow_though_the_store_forgot() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let mut last = granted(&store, &claim("key")).token;
+        for _ in 0..100 {
+            clock.advance(Duration::from_micros(1));
+            store.forget();
+            let token = granted(&store, &claim("key")).token;
+            assert!(token > last, "{last} then {token}");
+            last = token;
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_does_not_stop_the_tokens() {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let mut last = None;
+        for _ in 0..100 {
+            let grant = granted(&store, &claim("key"));
+            let _ = now(store.release(&grant));
+            assert!(Some(grant.token) > last);
+            last = Some(grant.token);
+        }
+    }
+
+    #[test]
+    fn a_clock_past_the_largest_token_is_refused() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        clock.advance(Duration::from_micros(FencingToken::MAX.number()));
+        let error = now(store.acquire(&claim("key"))).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
+        assert!(
+            now(store.inspect(&Key::parse("key").unwrap()))
+                .unwrap()
+                .is_none()
+        );
     }
 }

@@ -3,14 +3,16 @@
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Prefix`], [`Faulty`].
+//! A wrapper of a store is a store: [`Prefix`], and for tests `Faulty` (feature `test-util`), which fails on purpose.
 
 mod capability;
 mod claim;
 mod erased;
-
+#[cfg(feature = "test-util")]
+mod faulty;
 mod memory;
 mod outcome;
+mod prefix;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -19,9 +21,11 @@ use std::fmt::Debug;
 pub use capability::{Capability, Fencing};
 pub use claim::{Claim, Grant, Proof};
 pub(crate) use erased::{AnyStore, erase};
-
+#[cfg(feature = "test-util")]
+pub use faulty::{Counts, Faults, Faulty, Operation};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, Record, Released, Renewed};
+pub use prefix::Prefix;
 
 use crate::error::Error;
 use crate::key::Key;

@@ -69,7 +69,12 @@ pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, 
             Mode::Simple => simple::look(&session, &shared.clock, &place).await,
         };
         match look {
-            Ok(Look::Behind) => return Ok(Acquired::Busy { remaining: None }),
+            Ok(Look::Behind) => {
+                if place.standing() == Standing::Nowhere {
+                    shared.places.leave(&place);
+                }
+                return Ok(Acquired::Busy { remaining: None });
+            }
             Ok(Look::First(spot)) => {
                 let number = u64::try_from(spot.czxid).unwrap_or(u64::MAX);
                 let token = FencingToken::new(number)?;

@@ -49,6 +49,7 @@ mod session;
 mod simple;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -61,6 +62,7 @@ use crate::key::Key;
 use keeper::{Keeper, Shared, State};
 use parking_lot::Mutex;
 use place::Places;
+use session::HEARTBEATS_PER_TIMEOUT;
 
 /// Locks in Apache ZooKeeper, over one session.
 ///
@@ -68,6 +70,8 @@ use place::Places;
 #[derive(Clone, Debug)]
 pub struct ZooKeeperStore {
     shared: Arc<Shared>,
+    /// By the time-out that the first session was granted: what a store claims does not change.
+    heartbeat: Duration,
     keeper: Arc<Mutex<Option<Keeper>>>,
 }
 
@@ -106,19 +110,20 @@ impl ZooKeeperStore {
         });
         let mut state = shared.state.subscribe();
         let keeper = Keeper::start(Arc::clone(&shared))?;
-        loop {
+        let ttl = loop {
             let seen = state.borrow_and_update().clone();
             match seen {
-                State::Open(_) => break,
+                State::Open(session) => break session.ttl,
                 State::Opening(Some(error)) => return Err(error),
                 State::Opening(None) => {}
                 State::Closed => return Err(closed()),
             }
             // The sender lives in `shared`, so that this ends only with a change.
             let _ = state.changed().await;
-        }
+        };
         Ok(Self {
             shared,
+            heartbeat: ttl / HEARTBEATS_PER_TIMEOUT,
             keeper: Arc::new(Mutex::new(Some(keeper))),
         })
     }
@@ -145,6 +150,8 @@ impl Store for ZooKeeperStore {
             fencing: Fencing::Monotonic,
             wakes: true,
             ttl_per_lock: false,
+            queues: self.shared.options.mode == Mode::Queue,
+            heartbeat: Some(self.heartbeat),
             tells_holder: true,
         }
     }

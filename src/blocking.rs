@@ -1,0 +1,117 @@
+//! The same locks for threads without a runtime: every wait blocks the thread.
+//!
+//! ```
+//! use leasehold::LockManager;
+//! use leasehold::store::MemoryStore;
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let guard = locks.lock("nightly").blocking().acquire()?;
+//! let done = guard.executor().guarded(|_tx| Ok(42))?;
+//! assert_eq!(done.value, 42);
+//! guard.release();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::error::Error;
+use crate::store::Released;
+
+/// A [`Lock`](crate::Lock) whose calls block.
+///
+/// # Errors
+///
+/// Called on a thread that drives a tokio runtime, every call is
+/// [`Invalid`](crate::ErrorKind::Invalid): it would stop that runtime's other tasks.
+#[derive(Clone, Debug)]
+#[must_use = "a lock holds nothing until it is acquired"]
+pub struct Lock {
+    inner: crate::Lock,
+}
+
+impl crate::Lock {
+    /// The same lock, for a thread without a runtime.
+    pub fn blocking(&self) -> Lock {
+        Lock {
+            inner: self.clone(),
+        }
+    }
+}
+
+impl Lock {
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As there, and `Invalid` inside a runtime.
+    pub fn acquire(&self) -> Result<LockGuard, Error> {
+        self.wait_for(self.inner.acquire())?.map(LockGuard::new)
+    }
+
+    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Errors
+    ///
+    /// As there, and `Invalid` inside a runtime.
+    pub fn acquire_within(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+        Ok(self
+            .wait_for(self.inner.acquire_within(wait))??
+            .map(LockGuard::new))
+    }
+
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// As there, and `Invalid` inside a runtime.
+    pub fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
+        Ok(self
+            .wait_for(self.inner.try_acquire())??
+            .map(LockGuard::new))
+    }
+
+    fn wait_for<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        wait_for(self.inner.runtime(), future)
+    }
+}
+
+/// A [`LockGuard`](crate::LockGuard) whose release blocks. Everything else is as there.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct LockGuard {
+    inner: crate::LockGuard,
+}
+
+impl LockGuard {
+    fn new(inner: crate::LockGuard) -> Self {
+        Self { inner }
+    }
+
+    /// As [`LockGuard::release`](crate::LockGuard::release). Inside a runtime the guard is dropped, which releases it in the
+    /// background, and the answer is `Unknown`.
+    pub fn release(self) -> Released {
+        let runtime = self.inner.runtime().clone();
+        wait_for(&runtime, self.inner.release()).unwrap_or_else(Released::Unknown)
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = crate::LockGuard;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+/// Drives `future` on this thread, with the manager's runtime for its timers and connections.
+fn wait_for<F: Future>(manager: &Handle, future: F) -> Result<F::Output, Error> {
+    if Handle::try_current().is_ok() {
+        return Err(Error::invalid(
+            "a blocking call inside a tokio runtime would stop its other tasks; use the async form and await it",
+        ));
+    }
+    Ok(manager.block_on(future))
+}

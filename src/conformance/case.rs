@@ -1,0 +1,277 @@
+//! [`Case`]: one small story about a store. [`Bench`]: the two clients it is told with, and its words.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::harness::Harness;
+use super::report::Verdict;
+use crate::clock::Stamp;
+use crate::error::Error;
+use crate::holder::{Label, OwnerToken};
+use crate::key::Key;
+use crate::store::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, Proof, Released, Renewed, Store,
+};
+
+/// How often a case is told again when the machine was too slow for it.
+const TRIES: usize = 3;
+/// How many pieces a wait for something is cut into.
+const LOOKS: u32 = 48;
+/// How many TTLs something may take that the store does when a TTL is over.
+const PATIENCE: u32 = 6;
+
+type Story<H> = for<'a> fn(&'a Bench<'a, H>) -> BoxFuture<'a, Told>;
+
+/// Lists the cases of a clause: what each needs, its story, and the sentence that says what it shows.
+macro_rules! cases {
+    ($($name:ident, $needs:expr, $shows:literal;)*) => {
+        pub(super) fn cases<H: Harness>() -> Vec<Case<H>> {
+            vec![$(Case {
+                name: stringify!($name),
+                shows: $shows,
+                needs: $needs,
+                story: |bench| Box::pin($name(bench)),
+            }),*]
+        }
+    };
+}
+pub(super) use cases;
+
+pub(super) struct Case<H: Harness> {
+    pub(super) name: &'static str,
+    pub(super) shows: &'static str,
+    /// Why the case does not apply to a store with this capability.
+    pub(super) needs: fn(&Capability) -> Option<&'static str>,
+    pub(super) story: Story<H>,
+}
+
+/// Why a story did not end well.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The store broke the clause.
+    Broken(String),
+    /// The machine was too slow to tell.
+    TooSlow,
+}
+
+impl From<Error> for Trouble {
+    fn from(e: Error) -> Self {
+        Self::Broken(format!("the store answered with an error: {e}"))
+    }
+}
+
+pub(super) fn broken(message: impl Into<String>) -> Trouble {
+    Trouble::Broken(message.into())
+}
+
+pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Told {
+    if holds {
+        return Ok(());
+    }
+    Err(Trouble::Broken(message()))
+}
+
+pub(super) fn always(_: &Capability) -> Option<&'static str> {
+    None
+}
+
+pub(super) type Told = Result<(), Trouble>;
+
+pub(super) fn own_ttl(capability: &Capability) -> Option<&'static str> {
+    (!capability.ttl_per_lock).then_some("the store has one ttl for all locks of a client")
+}
+
+/// Two clients of one store, and keys that no other case uses.
+pub(super) struct Bench<'a, H: Harness> {
+    pub(super) harness: &'a H,
+    pub(super) a: H::Store,
+    pub(super) b: H::Store,
+    run: String,
+    keys: AtomicU32,
+}
+
+/// A grant and the reading before it was asked for.
+pub(super) struct Held {
+    pub(super) grant: Grant,
+    pub(super) asked_at: Stamp,
+}
+
+impl<'a, H: Harness> Bench<'a, H> {
+    pub(super) async fn new(harness: &'a H) -> Result<Self, Error> {
+        let run = OwnerToken::generate()?.expose();
+        Ok(Self {
+            harness,
+            a: harness.client().await?,
+            b: harness.client().await?,
+            run: format!("conformance/{run}"),
+            keys: AtomicU32::new(0),
+        })
+    }
+
+    /// Tells the story, and closes the clients.
+    pub(super) async fn judge(&self, case: &Case<H>) -> Verdict {
+        let verdict = self.tell(case).await;
+        for client in [&self.a, &self.b] {
+            if let (Verdict::Passed, Err(e)) = (&verdict, client.close().await) {
+                return Verdict::Failed(format!("a client could not be closed: {e}"));
+            }
+        }
+        verdict
+    }
+
+    async fn tell(&self, case: &Case<H>) -> Verdict {
+        for _ in 0..TRIES {
+            match (case.story)(self).await {
+                Ok(()) => return Verdict::Passed,
+                Err(Trouble::Broken(message)) => return Verdict::Failed(message),
+                Err(Trouble::TooSlow) => {}
+            }
+        }
+        Verdict::Failed(format!(
+            "the machine was too slow to tell, {TRIES} times; use a longer ttl than {:?}",
+            self.harness.ttl()
+        ))
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.harness.ttl()
+    }
+
+    /// What every key of this case begins with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.run
+    }
+
+    pub(super) fn key(&self) -> Result<Key, Error> {
+        let number = self.keys.fetch_add(1, Ordering::Relaxed);
+        Key::parse(&format!("{}/{number}", self.run))
+    }
+
+    pub(super) fn claim(&self, key: &Key) -> Result<Claim, Error> {
+        self.claim_for(key, self.ttl())
+    }
+
+    pub(super) fn claim_for(&self, key: &Key, ttl: Duration) -> Result<Claim, Error> {
+        let label = Label::parse("conformance")?;
+        Ok(Claim::new(key.clone(), OwnerToken::generate()?, label, ttl))
+    }
+
+    /// The claim of somebody else, made to look like a grant of `key`: what a confused client might send.
+    pub(super) fn forged(&self, grant: &Grant) -> Result<Grant, Error> {
+        let claim = self.claim(&grant.claim.key)?;
+        Ok(Grant::new(claim, grant.token, Proof::of(self.ttl())))
+    }
+
+    /// A new claim of a key is granted.
+    pub(super) async fn hold(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
+        self.granted(store, &self.claim(key)?).await
+    }
+
+    /// A claim is granted at once.
+    pub(super) async fn granted(&self, store: &H::Store, claim: &Claim) -> Result<Held, Trouble> {
+        let asked_at = self.harness.clock().stamp();
+        match store.acquire(claim).await? {
+            Acquired::Granted(grant) => Ok(Held { grant, asked_at }),
+            Acquired::Busy { .. } => Err(broken("expected a grant of a free key, got busy")),
+        }
+    }
+
+    /// A new claim of a key finds it busy.
+    pub(super) async fn busy(&self, store: &H::Store, key: &Key) -> Told {
+        match store.acquire(&self.claim(key)?).await? {
+            Acquired::Busy { .. } => Ok(()),
+            Acquired::Granted(_) => Err(broken("expected busy, got a grant of a held key")),
+        }
+    }
+
+    /// A new claim of a key that is held now is granted within [`PATIENCE`] TTLs.
+    pub(super) async fn granted_soon(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
+        let claim = self.claim(key)?;
+        for _ in 0..LOOKS {
+            let asked_at = self.harness.clock().stamp();
+            if let Acquired::Granted(grant) = store.acquire(&claim).await? {
+                return Ok(Held { grant, asked_at });
+            }
+            self.harness.pass(self.ttl() * PATIENCE / LOOKS).await;
+        }
+        Err(broken(format!("still busy after {PATIENCE} ttls")))
+    }
+
+    /// A hint resolves within [`PATIENCE`] TTLs.
+    pub(super) async fn resolves(&self, mut hint: Hint) -> Told {
+        for _ in 0..LOOKS {
+            if (&mut hint).now_or_never().is_some() {
+                return Ok(());
+            }
+            self.harness.pass(self.ttl() * PATIENCE / LOOKS).await;
+        }
+        Err(broken("the hint never resolved"))
+    }
+
+    /// Whether the store promises growing tokens.
+    pub(super) fn fences(&self) -> bool {
+        self.a.capability().fencing == Fencing::Monotonic
+    }
+
+    /// The hold cannot have lapsed yet. Else the case proves nothing: the machine was too slow.
+    pub(super) fn still_fresh(&self, held: &Held) -> Told {
+        self.outlived(&held.grant, &held.asked_at)
+    }
+
+    /// What was done since `asked_at` was done within the time of the grant.
+    pub(super) fn outlived(&self, grant: &Grant, asked_at: &Stamp) -> Told {
+        let age = self.harness.clock().stamp().since(asked_at);
+        if age < grant.proof.ttl * 9 / 10 {
+            return Ok(());
+        }
+        Err(Trouble::TooSlow)
+    }
+
+    /// A renewal is proven; the hold counts from it.
+    pub(super) async fn renew(&self, store: &H::Store, held: &mut Held) -> Told {
+        self.still_fresh(held)?;
+        let asked_at = self.harness.clock().stamp();
+        let answers = store.renew(std::slice::from_ref(&held.grant)).await;
+        match answers.as_slice() {
+            [Renewed::Extended(proof)] => {
+                held.grant.proof = *proof;
+                held.asked_at = asked_at;
+                Ok(())
+            }
+            other => {
+                self.still_fresh(held)?;
+                Err(unexpected("[Extended]", other))
+            }
+        }
+    }
+
+    pub(super) async fn not_renewed(&self, store: &H::Store, grant: &Grant) -> Told {
+        let answers = store.renew(std::slice::from_ref(grant)).await;
+        match answers.as_slice() {
+            [Renewed::Gone] => Ok(()),
+            other => Err(unexpected("[Gone]", other)),
+        }
+    }
+
+    pub(super) async fn release(&self, store: &H::Store, held: &Held) -> Told {
+        match store.release(&held.grant).await {
+            Released::Released => Ok(()),
+            other => Err(unexpected("Released", &other)),
+        }
+    }
+
+    pub(super) async fn not_released(&self, store: &H::Store, grant: &Grant) -> Told {
+        match store.release(grant).await {
+            Released::AlreadyGone => Ok(()),
+            other => Err(unexpected("AlreadyGone", &other)),
+        }
+    }
+}
+
+pub(super) fn unexpected(expected: &str, got: &(impl Debug + ?Sized)) -> Trouble {
+    Trouble::Broken(format!("expected {expected}, got {got:?}"))
+}

@@ -1,0 +1,79 @@
+//! A grant ends with its TTL, and not before.
+
+use std::time::Duration;
+
+use super::case::{Bench, Case, Told, always, cases, ensure, own_ttl};
+use super::harness::Harness;
+use crate::store::{Acquired, Store};
+
+cases! {
+    a_dead_clients_hold_ends_with_its_ttl_and_not_before, always,
+        "when a client dies, the next claim is granted, after the ttl that was proven and not before";
+    a_grant_proves_no_more_than_was_asked, own_ttl,
+        "the granted ttl is above zero and not longer than the one that was asked for";
+    each_claim_has_its_own_ttl, own_ttl,
+        "a short and a long ttl of one client end each at its own time";
+    a_lapsed_claim_that_asks_again_is_a_new_grant, own_ttl,
+        "a claim whose hold ran out is not given that hold back, but at most a new one";
+}
+
+async fn a_dead_clients_hold_ends_with_its_ttl_and_not_before<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> Told {
+    let key = bench.key()?;
+    let client = bench.harness.client().await?;
+    let held = bench.hold(&client, &key).await?;
+    bench.harness.crash(client).await;
+    let next = bench.granted_soon(&bench.b, &key).await?;
+    let answered = bench.harness.clock().stamp().since(&held.asked_at);
+    let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
+    ensure(answered >= ttl - drift, || {
+        format!("granted to another after {answered:?} of a proven ttl of {ttl:?}")
+    })?;
+    bench.release(&bench.b, &next).await
+}
+
+async fn a_grant_proves_no_more_than_was_asked<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let held = bench.hold(&bench.a, &bench.key()?).await?;
+    let (asked, proven) = (bench.ttl(), held.grant.proof.ttl);
+    ensure(!proven.is_zero() && proven <= asked, || {
+        format!("asked for {asked:?}, got proof for {proven:?}")
+    })?;
+    bench.release(&bench.a, &held).await
+}
+
+async fn each_claim_has_its_own_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let (short, long) = (bench.key()?, bench.key()?);
+    let long_claim = bench.claim_for(&long, bench.ttl() * 4)?;
+    let kept = bench.granted(&bench.a, &long_claim).await?;
+    let _lapses = bench.hold(&bench.a, &short).await?;
+    bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
+    let taken = bench.hold(&bench.b, &short).await?;
+    let busy = bench.busy(&bench.b, &long).await;
+    bench.still_fresh(&kept)?;
+    busy?;
+    bench.release(&bench.b, &taken).await?;
+    bench.release(&bench.a, &kept).await
+}
+
+async fn a_lapsed_claim_that_asks_again_is_a_new_grant<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let claim = bench.claim(&key)?;
+    let first = bench.granted(&bench.a, &claim).await?;
+    bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
+    let between = bench.hold(&bench.b, &key).await?;
+    bench.release(&bench.b, &between).await?;
+    bench.harness.pass(Duration::from_millis(1)).await;
+    let second = bench.a.acquire(&claim).await?;
+    if let Acquired::Granted(second) = second {
+        let fences = bench.fences();
+        ensure(!fences || second.token > between.grant.token, || {
+            format!(
+                "token {} came back after {}",
+                first.grant.token, between.grant.token
+            )
+        })?;
+        drop(bench.a.release(&second).await);
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! An end of a hold wakes who waits. A hint may be late or early; a suite can only ask that it comes in the plain case.
+
+use super::case::{Bench, Case, Told, cases};
+use super::harness::Harness;
+use crate::store::{Capability, Store};
+
+cases! {
+    a_release_wakes_who_waits, wakes,
+        "the hint of a claim that subscribed while the key was held resolves after the release";
+    a_withdrawal_wakes_who_waits, wakes,
+        "the hint resolves after the holder's claim is withdrawn";
+    each_of_many_wakes, wakes,
+        "a hint that another waiter dropped does not silence the others";
+}
+
+fn wakes(capability: &Capability) -> Option<&'static str> {
+    (!capability.wakes).then_some("the store gives no hints: its callers poll")
+}
+
+async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
+    bench.release(&bench.a, &held).await?;
+    bench.resolves(hint).await
+}
+
+async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
+    bench.a.withdraw(&held.grant.claim).await?;
+    bench.resolves(hint).await
+}
+
+async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let first = bench.b.subscribe(&bench.claim(&key)?).await?;
+    let dropped = bench.b.subscribe(&bench.claim(&key)?).await?;
+    drop(dropped);
+    let last = bench.a.subscribe(&bench.claim(&key)?).await?;
+    bench.release(&bench.a, &held).await?;
+    let next = bench.hold(&bench.b, &key).await?;
+    bench.release(&bench.b, &next).await?;
+    // Who waits in a fair queue may be woken only by the end that concerns it: there was one for each by now.
+    bench.resolves(first).await?;
+    bench.resolves(last).await
+}

@@ -1,0 +1,62 @@
+//! [`Abort`]: why the work gave up, of whatever type.
+
+use std::fmt;
+
+use super::cause::Cause;
+use super::effect::StepError;
+use crate::error::BoxError;
+use crate::lease::LeaseError;
+
+/// Why the work gave up: a box into which `?` turns every error, and a text as well.
+///
+/// A [`LeaseError`] inside it (a failed `tx.check()?`) is recognised, so that the outcome says
+/// [`Cause::Lease`] and not that the work failed.
+///
+/// It is not itself an [`Error`](std::error::Error), because a type that takes every error cannot be one. Who wants an error
+/// of their own back uses [`guarded_as`](super::Executor::guarded_as).
+pub struct Abort(BoxError);
+
+impl Abort {
+    /// Gives up because of `error`.
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(error.into())
+    }
+
+    /// The error inside.
+    #[must_use]
+    pub fn into_inner(self) -> BoxError {
+        self.0
+    }
+
+    pub(super) fn into_cause(self) -> Cause<BoxError> {
+        let error = match self.0.downcast::<LeaseError>() {
+            Ok(lease) => return Cause::Lease(*lease),
+            Err(other) => other,
+        };
+        match error.downcast::<StepError>() {
+            Ok(step) => match *step {
+                StepError::Lease(lease) => Cause::Lease(lease),
+                other => Cause::Failed(other.into()),
+            },
+            Err(other) => Cause::Failed(other),
+        }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Abort {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}
+
+impl fmt::Debug for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,95 @@
+//! The path of a run that is awaited.
+//!
+//! Every future that is dropped here leaves its run in one of two states: an armed [`AsyncTx`] (the work was awaited) or an
+//! armed [`Unwinding`] (the commit call or the undo was awaited). The drop of either takes the run back.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::cause::Cause;
+use super::commit::CommitError;
+use super::handle::Shared;
+use super::outcome::{Committed, RunError};
+use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
+use super::tx::AsyncTx;
+use super::undo::{Why, commit_debt};
+use super::unwinding::Unwinding;
+
+pub(super) async fn run<T, E, W>(
+    shared: &Arc<Shared>,
+    work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    // Raised before any look at the lease, lowered after the last effect: the end of the hold waits for it (I5).
+    let in_progress = match shared.running().enter() {
+        Ok(in_progress) => in_progress,
+        Err(why) => return Err(RunError::NotStarted { why }),
+    };
+    if let Err(why) = shared.may_begin() {
+        return Err(RunError::NotStarted { why });
+    }
+    let mut tx = AsyncTx::new(Arc::clone(shared));
+    let worked = AssertUnwindSafe(async { work(&tx).await })
+        .catch_unwind()
+        .await;
+    let unsettled = match worked {
+        Ok(Ok(value)) if tx.noted().is_empty() => return nothing_noted(shared, value),
+        Ok(Ok(value)) => match commit(shared, &mut tx).await {
+            Ok(settled) => {
+                drop(in_progress);
+                // Taken out, so that the drop of `tx` takes nothing back.
+                let notes = std::mem::take(tx.noted());
+                return settled.finish(value, shared, tx.known_txn_id(), notes);
+            }
+            Err(unsettled) => unsettled,
+        },
+        Ok(Err(why)) => Unsettled::No(into_cause(why)),
+        Err(payload) => {
+            let tally = unwinding(shared, &mut tx).all(Why::NotCommitted).await;
+            tally.log();
+            resume_unwind(payload)
+        }
+    };
+    let unwinding = unwinding(shared, &mut tx);
+    match unsettled {
+        Unsettled::No(cause) => {
+            let tally = unwinding.all(Why::of(&cause)).await;
+            Err(RunError::taken_back(cause, tally.report, tally.debts))
+        }
+        Unsettled::InDoubt { txn_id, error } => {
+            shared.outbox().debt(commit_debt(shared.lease(), txn_id));
+            let tally = unwinding.all(Why::CommitInDoubt).await;
+            Err(in_doubt(txn_id, error, tally))
+        }
+    }
+}
+
+fn unwinding(shared: &Shared, tx: &mut AsyncTx) -> Unwinding {
+    let to_undo = std::mem::take(&mut tx.noted().to_undo);
+    Unwinding::new(shared, to_undo, Why::NotCommitted)
+}
+
+async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
+    let cells = sound(tx.noted(), shared.lease().token())?;
+    let Some(call) = tx.noted().commit.take() else {
+        return Ok(without_call(shared, cells)?);
+    };
+    let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
+    let permit = ready.permit;
+    let mut unwinding = unwinding(shared, tx);
+    unwinding.commit_begins(permit.txn_id);
+    let answer = shared
+        .lease()
+        .clock()
+        .timeout(permit.remaining, call(permit))
+        .await
+        .unwrap_or_else(|| {
+            Err(CommitError::unknown(
+                "no answer came before the lease was over",
+            ))
+        });
+    tx.noted().to_undo = unwinding.answered();
+    ready.answered(shared, answer)
+}

@@ -1,0 +1,166 @@
+//! [`BareHold`]: a lease in the hands of a test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use super::handle::Executor;
+use crate::clock::Clock;
+use crate::error::LostReason;
+use crate::key::Key;
+use crate::lease::{Granted, Lease};
+use crate::outbox::{Debt, Intent, Outbox};
+use crate::settings::Settings;
+use crate::token::FencingToken;
+
+/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind.
+#[derive(Debug)]
+pub struct BareHold {
+    lease: Lease,
+    clock: Clock,
+    commit_budget: Duration,
+    left: Arc<Left>,
+}
+
+#[derive(Default)]
+struct Left {
+    intents: Mutex<Vec<Intent>>,
+    debts: Mutex<Vec<Debt>>,
+    compensations: Mutex<Vec<BoxFuture<'static, Vec<Debt>>>>,
+}
+
+impl BareHold {
+    /// A hold that was granted now, for `ttl`, of which the lease may use what the settings say (I1).
+    pub fn new(
+        clock: impl Into<Clock>,
+        settings: &Settings,
+        key: Key,
+        token: FencingToken,
+        ttl: Duration,
+    ) -> Self {
+        Self::granted(clock.into(), settings, &key, token, ttl, true)
+    }
+
+    /// The same, of a store whose tokens may not grow.
+    pub fn without_fencing(
+        clock: impl Into<Clock>,
+        settings: &Settings,
+        key: Key,
+        token: FencingToken,
+        ttl: Duration,
+    ) -> Self {
+        Self::granted(clock.into(), settings, &key, token, ttl, false)
+    }
+
+    fn granted(
+        clock: Clock,
+        settings: &Settings,
+        key: &Key,
+        token: FencingToken,
+        ttl: Duration,
+        is_fencing: bool,
+    ) -> Self {
+        let granted = Granted {
+            key,
+            token,
+            is_fencing,
+            sent_at: &clock.stamp(),
+            ttl,
+        };
+        Self {
+            lease: Lease::new(clock.clone(), settings.terms(), &granted),
+            clock,
+            commit_budget: settings.commit_budget,
+            left: Arc::default(),
+        }
+    }
+
+    /// The lease.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// A new executor under the lease.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        let left = Arc::clone(&self.left);
+        Executor::new(self.lease.clone(), left, self.commit_budget)
+    }
+
+    /// Renews for `ttl` from now. False if the lease was over.
+    pub fn renew(&self, ttl: Duration) -> bool {
+        self.lease.renew(&self.clock.stamp(), ttl).is_ok()
+    }
+
+    /// Ends the lease. True for the one caller that ended it.
+    pub fn revoke(&self, reason: LostReason) -> bool {
+        self.lease.revoke(reason)
+    }
+
+    /// The first act of the end of a hold: no run begins and none commits from now on.
+    pub fn close(&self) {
+        self.lease.close();
+    }
+
+    /// The second act: completes when no run is in progress.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn drained(&self) {
+        self.lease.drained().await;
+    }
+
+    /// The intents that were told, in their order.
+    #[must_use]
+    pub fn intents(&self) -> Vec<Intent> {
+        self.left.intents.lock().clone()
+    }
+
+    /// The debts that were told, in their order, with those that handed-on compensations left.
+    #[must_use]
+    pub fn debts(&self) -> Vec<Debt> {
+        self.left.debts.lock().clone()
+    }
+
+    /// Awaits the compensations that dropped runs have handed on, one after the other. Answers how many runs that was.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the compensations that have not ended become debts in the log.
+    pub async fn run_compensations(&self) -> usize {
+        let work = std::mem::take(&mut *self.left.compensations.lock());
+        let count = work.len();
+        for compensation in work {
+            let debts = compensation.await;
+            self.left.debts.lock().extend(debts);
+        }
+        count
+    }
+}
+
+impl Outbox for Left {
+    fn intent(&self, intent: &Intent) {
+        self.intents.lock().push(intent.clone());
+    }
+
+    fn debt(&self, debt: Debt) {
+        self.debts.lock().push(debt);
+    }
+
+    fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
+        self.compensations.lock().push(work);
+    }
+}
+
+impl std::fmt::Debug for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Left")
+            .field("intents", &self.intents)
+            .field("debts", &self.debts)
+            .finish_non_exhaustive()
+    }
+}

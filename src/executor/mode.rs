@@ -1,0 +1,46 @@
+//! [`Mode`]: whether what a run calls blocks or is awaited.
+
+use futures_util::future::BoxFuture;
+
+use super::commit::{Applied, CommitError, Permit};
+use super::effect::Compensation;
+use crate::error::BoxError;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The two kinds of run: [`Blocking`] and [`Awaiting`]. They differ in what a step, a compensation and a commit are.
+pub trait Mode: sealed::Sealed + Send + Sync + 'static {
+    /// What takes an effect outside the process back.
+    #[doc(hidden)]
+    type Undo<'env>: Send + 'env;
+    /// The durable step of a run.
+    #[doc(hidden)]
+    type Commit<'env>: Send + 'env;
+}
+
+/// A run of [`guarded`](super::Executor::guarded): a step is a call, and needs no runtime.
+#[derive(Debug)]
+pub enum Blocking {}
+
+/// A run of [`guarded_async`](super::Executor::guarded_async): a step is a future.
+#[derive(Debug)]
+pub enum Awaiting {}
+
+impl sealed::Sealed for Blocking {}
+
+impl Mode for Blocking {
+    type Undo<'env> = Box<dyn FnOnce(Compensation) -> Result<(), BoxError> + Send + 'env>;
+    type Commit<'env> = Box<dyn FnOnce(Permit) -> Result<Applied, CommitError> + Send + 'env>;
+}
+
+impl sealed::Sealed for Awaiting {}
+
+// `'static`, because a dropped future hands these on to the outbox.
+impl Mode for Awaiting {
+    type Undo<'env> =
+        Box<dyn FnOnce(Compensation) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
+    type Commit<'env> =
+        Box<dyn FnOnce(Permit) -> BoxFuture<'static, Result<Applied, CommitError>> + Send>;
+}

@@ -1,0 +1,80 @@
+//! One end, and what is told of it.
+
+use super::*;
+
+#[test]
+fn a_revocation_ends_the_lease_at_once_and_for_all_clones() {
+    let (lease, _hand) = lease();
+    let other = lease.clone();
+    assert!(lease.revoke(LostReason::Released));
+    assert_ended(&other, LostReason::Released);
+}
+
+#[test]
+fn the_first_reason_is_the_one_that_stays() {
+    let (lease, hand) = lease();
+    assert!(lease.revoke(LostReason::Gone));
+    assert!(!lease.revoke(LostReason::Released), "it had ended already");
+    hand.advance(TTL);
+    assert_ended(&lease, LostReason::Gone);
+}
+
+#[test]
+fn a_lapse_that_was_seen_is_not_renamed_by_a_revocation() {
+    let (lease, hand) = lease();
+    hand.advance(usable());
+    assert!(!lease.is_live());
+    assert!(!lease.revoke(LostReason::Released));
+    assert_ended(&lease, LostReason::Lapsed);
+}
+
+#[test]
+fn nothing_is_told_while_the_lease_is_live() {
+    let (lease, _hand) = lease();
+    assert_eq!(lease.lost_reason(), None);
+    assert_eq!(lease.lost().now_or_never(), None);
+    assert_eq!(lease.at_risk().now_or_never(), None);
+    assert!(!lease.is_at_risk());
+}
+
+#[test]
+fn who_waits_for_the_end_is_woken_by_a_lapse_that_somebody_sees() {
+    let (lease, hand) = lease();
+    let mut waits = Box::pin(lease.lost());
+    assert_eq!(waits.as_mut().now_or_never(), None);
+    hand.advance(usable());
+    assert!(!lease.is_live());
+    assert_eq!(waits.now_or_never(), Some(LostReason::Lapsed));
+}
+
+#[test]
+fn a_lease_at_risk_is_live_and_may_recover() {
+    let (lease, _hand) = lease();
+    lease.set_at_risk(true);
+    assert!(lease.is_at_risk() && lease.is_live());
+    assert_eq!(lease.at_risk().now_or_never(), Some(()));
+    assert_eq!(lease.lost().now_or_never(), None);
+    lease.set_at_risk(false);
+    assert!(!lease.is_at_risk());
+    assert_eq!(lease.at_risk().now_or_never(), None);
+}
+
+#[test]
+fn an_ended_lease_is_not_brought_back_by_news_of_its_renewals() {
+    let (lease, _hand) = lease();
+    lease.revoke(LostReason::Lapsed);
+    lease.set_at_risk(true);
+    lease.set_at_risk(false);
+    assert!(!lease.is_at_risk());
+    assert_eq!(lease.at_risk().now_or_never(), Some(()), "it has ended");
+    assert_ended(&lease, LostReason::Lapsed);
+}
+
+#[test]
+fn doubt_stays() {
+    let (lease, _hand) = lease();
+    assert!(!lease.is_in_doubt());
+    lease.mark_in_doubt();
+    lease.revoke(LostReason::Released);
+    assert!(lease.is_in_doubt());
+}

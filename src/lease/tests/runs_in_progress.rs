@@ -1,0 +1,80 @@
+//! The gate and the drain (I5).
+
+use super::*;
+
+#[test]
+fn a_closed_hold_begins_no_run_and_stays_live() {
+    let (lease, _hand) = lease();
+    let clone = lease.register();
+    lease.close();
+    assert!(lease.is_closed() && lease.is_live());
+    assert_eq!(clone.enter().err(), Some(LeaseError::Ending));
+    lease.revoke(LostReason::Released);
+    assert_eq!(clone.enter().err(), Some(lost(LostReason::Released)));
+}
+
+#[test]
+fn a_hold_without_runs_is_drained_at_once() {
+    let (lease, _hand) = lease();
+    let _clone = lease.register();
+    lease.close();
+    assert_eq!(lease.drained().now_or_never(), Some(()));
+}
+
+#[test]
+fn the_drain_waits_for_the_runs_of_every_clone() {
+    let (lease, _hand) = lease();
+    let (one, other) = (lease.register(), lease.register().clone());
+    let runs = [one.enter().unwrap(), other.enter().unwrap()];
+    lease.close();
+    let mut drained = Box::pin(lease.drained());
+    assert_eq!(drained.as_mut().now_or_never(), None);
+    let [first, second] = runs;
+    drop(second);
+    assert_eq!(drained.as_mut().now_or_never(), None, "one run is left");
+    drop(first);
+    assert_eq!(drained.now_or_never(), Some(()));
+}
+
+#[test]
+fn the_drain_waits_for_every_run_of_one_clone() {
+    let (lease, _hand) = lease();
+    let clone = lease.register();
+    let (outer, inner) = (clone.enter().unwrap(), clone.enter().unwrap());
+    lease.close();
+    let mut drained = Box::pin(lease.drained());
+    drop(inner);
+    assert_eq!(drained.as_mut().now_or_never(), None);
+    drop(outer);
+    assert_eq!(drained.now_or_never(), Some(()));
+}
+
+#[test]
+fn a_refused_run_does_not_hold_up_the_drain() {
+    let (lease, _hand) = lease();
+    let clone = lease.register();
+    lease.close();
+    assert!(clone.enter().is_err());
+    assert_eq!(lease.drained().now_or_never(), Some(()));
+}
+
+#[test]
+fn a_clone_that_is_gone_is_not_waited_for() {
+    let (lease, _hand) = lease();
+    drop(lease.register());
+    lease.close();
+    assert_eq!(lease.drained().now_or_never(), Some(()));
+}
+
+#[test]
+fn the_end_of_a_lease_does_not_drain_it() {
+    let (lease, hand) = lease();
+    let clone = lease.register();
+    let run = clone.enter().unwrap();
+    lease.close();
+    hand.advance(TTL);
+    assert!(!lease.is_live());
+    assert_eq!(lease.drained().now_or_never(), None, "the run goes on");
+    drop(run);
+    assert_eq!(lease.drained().now_or_never(), Some(()));
+}

@@ -1,0 +1,287 @@
+//! How a caller comes to hold a lock: the local queue first, then hint and poll at the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::guard::LockGuard;
+use super::hold::Hold;
+use super::queue::{Entered, Next, Turn};
+use super::shared::{Shared, closed};
+use super::task::Msg;
+use crate::clock::Stamp;
+use crate::error::{Error, ErrorKind};
+use crate::holder::OwnerToken;
+use crate::key::Key;
+use crate::lease::{Granted, Lease};
+use crate::store::{Acquired, Claim, Fencing, Grant, Hint};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Want {
+    pub(crate) key: Key,
+    pub(crate) ttl: Duration,
+}
+
+/// How long a caller waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// One look.
+    Once,
+    /// One budget for the local queue and the store together.
+    Within(Duration),
+}
+
+/// Holds the lock, or says that it is busy.
+///
+/// Cancel safe: what was asked of the store and not answered is withdrawn in the background, and a place in the local
+/// queue is given up.
+pub(crate) async fn acquire(
+    shared: &Arc<Shared>,
+    want: Want,
+    patience: Patience,
+) -> Result<Option<LockGuard>, Error> {
+    if shared.closing.is_cancelled() {
+        return Err(closed());
+    }
+    let budget = Budget::begin(shared, patience);
+    let turn = match shared
+        .queues
+        .enter(&want.key, want.ttl, patience != Patience::Once)?
+    {
+        None => return Ok(None),
+        Some(Entered::Turn(turn)) => turn,
+        Some(Entered::Place(mut place)) => {
+            match shared.clock.timeout(budget.left(), place.called()).await {
+                None => return Ok(None),
+                Some(None) => return Err(closed()),
+                Some(Some(Next::Guard(guard))) => return Ok(Some(*guard)),
+                Some(Some(Next::Turn(turn))) => turn,
+            }
+        }
+    };
+    Asking {
+        shared,
+        want,
+        budget,
+        turn: Some(turn),
+    }
+    .run()
+    .await
+}
+
+/// One budget for everything that an acquire waits for.
+struct Budget<'a> {
+    shared: &'a Shared,
+    started: Stamp,
+    patience: Patience,
+}
+
+impl<'a> Budget<'a> {
+    fn begin(shared: &'a Shared, patience: Patience) -> Self {
+        Self {
+            shared,
+            started: shared.clock.stamp(),
+            patience,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        match self.patience {
+            Patience::Once => Duration::ZERO,
+            Patience::Within(span) => {
+                span.saturating_sub(self.shared.clock.stamp().since(&self.started))
+            }
+        }
+    }
+}
+
+/// The caller whose turn it is to ask the store.
+struct Asking<'a> {
+    shared: &'a Arc<Shared>,
+    want: Want,
+    budget: Budget<'a>,
+    turn: Option<Turn>,
+}
+
+/// How one claim ended.
+enum Ended {
+    Held(Box<LockGuard>),
+    /// Somebody else holds it, and the budget is spent.
+    Busy,
+    /// Asking again with a new claim may pay.
+    Failed(Error),
+}
+
+impl Asking<'_> {
+    /// One claim after the other, until one holds or the budget is spent.
+    async fn run(&mut self) -> Result<Option<LockGuard>, Error> {
+        loop {
+            match self.claim().await? {
+                Ended::Held(guard) => return Ok(Some(*guard)),
+                Ended::Busy => return Ok(None),
+                Ended::Failed(error) => {
+                    let pause = self.shared.spin();
+                    if self.budget.left() <= pause {
+                        return Err(error);
+                    }
+                    self.shared.pause(pause, std::future::pending()).await;
+                }
+            }
+        }
+    }
+
+    /// One claim: asked, and asked again when that may pay, until it is granted, fails, or the budget is spent.
+    async fn claim(&mut self) -> Result<Ended, Error> {
+        let mut attempt = Attempt::new(self.shared, &self.want)?;
+        let mut hint = None;
+        let mut limit = self.shared.settings.request_timeout;
+        loop {
+            if self.shared.closing.is_cancelled() {
+                return Err(closed());
+            }
+            // Before the request leaves (I1).
+            let sent_at = self.shared.clock.stamp();
+            let busy_for = match attempt.ask(limit).await {
+                Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
+                Ok(Acquired::Busy { remaining }) => remaining,
+                Err(error) if may_pay(error.kind()) => return Ok(Ended::Failed(error)),
+                Err(error) => return Err(error),
+            };
+            let left = self.budget.left();
+            if left.is_zero() {
+                return Ok(Ended::Busy);
+            }
+            // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
+            match hint.take() {
+                None if self.shared.capability.wakes => {
+                    hint = attempt.subscribe(limit.min(left)).await
+                }
+                subscribed => self.wait(subscribed, busy_for).await,
+            }
+            limit = self.shared.settings.request_timeout.min(self.budget.left());
+            if limit.is_zero() {
+                return Ok(Ended::Busy);
+            }
+        }
+    }
+
+    /// Until the hint resolves, or the holder's time may be over, or the poll is due.
+    async fn wait(&self, hint: Option<Hint>, busy_for: Option<Duration>) {
+        let settings = &self.shared.settings;
+        let poll = busy_for.unwrap_or(settings.poll_cap).min(settings.poll_cap);
+        let pause = poll.max(settings.min_spin) + self.shared.spin() - settings.min_spin;
+        let pause = pause.min(self.budget.left());
+        match hint {
+            Some(hint) => self.shared.pause(pause, hint).await,
+            None => {
+                self.shared
+                    .pause(self.shared.spin().min(pause), std::future::pending())
+                    .await
+            }
+        }
+    }
+
+    /// From here to the guard there is no await: nothing can be lost in between.
+    fn granted(
+        &mut self,
+        mut attempt: Attempt<'_>,
+        grant: Grant,
+        sent_at: Stamp,
+    ) -> Result<Ended, Error> {
+        let settings = &self.shared.settings;
+        let granted = Granted {
+            key: &grant.claim.key,
+            token: grant.token,
+            is_fencing: self.shared.capability.fencing == Fencing::Monotonic,
+            sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
+            ttl: grant.proof.ttl,
+        };
+        let lease = Lease::new(self.shared.clock.clone(), settings.terms(), &granted);
+        if let Err(error) = lease.ensure(settings.min_usable) {
+            // The attempt is withdrawn as it is dropped: a guard over a lease that is all but dead is of no use.
+            return Ok(Ended::Failed(Error::unavailable(format!(
+                "the store granted, but too late or for too short: {error}; raise ttl or look at the store's latency"
+            ))));
+        }
+        let Some(turn) = self.turn.take() else {
+            return Err(Error::closed("an acquire went on after its end"));
+        };
+        let hold = Hold::new(Arc::clone(self.shared), lease, grant, sent_at, 0, turn);
+        if let Err(error) = self.shared.adopt(&hold) {
+            // Withdrawn before the turn ends: a shutdown waits for the turn.
+            drop(attempt);
+            return Err(error);
+        }
+        attempt.is_open = false;
+        Ok(Ended::Held(Box::new(LockGuard::new(hold))))
+    }
+}
+
+/// Whether a new claim may fare better.
+fn may_pay(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Contended
+    )
+}
+
+/// A claim that the store may know of. Dropped while it is open, it is withdrawn in the background.
+struct Attempt<'a> {
+    shared: &'a Arc<Shared>,
+    claim: Claim,
+    is_open: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(shared: &'a Arc<Shared>, want: &Want) -> Result<Self, Error> {
+        let owner = OwnerToken::generate()?;
+        let claim = Claim::new(want.key.clone(), owner, shared.label.clone(), want.ttl);
+        Ok(Self {
+            shared,
+            claim,
+            is_open: false,
+        })
+    }
+
+    async fn ask(&mut self, limit: Duration) -> Result<Acquired, Error> {
+        self.is_open = true;
+        let answer = self
+            .shared
+            .clock
+            .timeout(limit, self.shared.store.acquire(&self.claim))
+            .await;
+        match answer {
+            None => Err(Error::in_doubt(format!(
+                "no answer to an acquire within {limit:?}: key={}; it is withdrawn in the background",
+                self.claim.key
+            ))),
+            Some(Ok(Acquired::Busy { remaining })) => {
+                // A store that queues claims keeps a place for this one.
+                self.is_open = self.shared.capability.queues;
+                Ok(Acquired::Busy { remaining })
+            }
+            Some(answer) => answer,
+        }
+    }
+
+    /// Without a subscription the caller polls.
+    async fn subscribe(&self, limit: Duration) -> Option<Hint> {
+        let subscribing = self.shared.store.subscribe(&self.claim);
+        match self.shared.clock.timeout(limit, subscribing).await {
+            Some(Ok(hint)) => Some(hint),
+            Some(Err(error)) => {
+                tracing::debug!(key = %self.claim.key, %error, "no wake-up: polling");
+                None
+            }
+            None => None,
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.shared.send(Msg::Withdraw(self.claim.clone()));
+        }
+    }
+}

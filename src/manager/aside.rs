@@ -1,0 +1,75 @@
+//! The work of users that outlives its run: compensations whose run was dropped, and the debts that they leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::outbox::Debt;
+
+#[derive(Clone, Debug)]
+pub(super) struct Aside {
+    under_way: watch::Sender<usize>,
+    has_debts: Arc<AtomicBool>,
+}
+
+impl Default for Aside {
+    fn default() -> Self {
+        Self {
+            under_way: watch::Sender::new(0),
+            has_debts: Arc::default(),
+        }
+    }
+}
+
+impl Aside {
+    pub(super) fn debt(&self, debt: &Debt) {
+        self.has_debts.store(true, Ordering::SeqCst);
+        tracing::warn!("an effect could not be taken back: {debt}; settle it by hand");
+    }
+
+    pub(super) fn has_debts(&self) -> bool {
+        self.has_debts.load(Ordering::SeqCst)
+    }
+
+    /// Drives `work` to its end on a thread of its own, where it may block without delaying a heartbeat.
+    pub(super) fn run(&self, handle: &Handle, work: BoxFuture<'static, Vec<Debt>>) {
+        let aside = self.clone();
+        aside.under_way.send_modify(|count| *count += 1);
+        let driver = handle.clone();
+        handle.spawn_blocking(move || {
+            let done = Done(aside);
+            let work = std::panic::AssertUnwindSafe(work).catch_unwind();
+            match driver.block_on(work) {
+                Ok(debts) => debts.iter().for_each(|debt| done.0.debt(debt)),
+                Err(_) => {
+                    done.0.has_debts.store(true, Ordering::SeqCst);
+                    tracing::error!(
+                        "a compensation panicked; what it was to take back is in an unknown state"
+                    );
+                }
+            }
+        });
+    }
+
+    /// Completes when nothing is under way.
+    pub(super) async fn at_rest(&self) {
+        // Fails only when the sender is gone, which lives in `self`.
+        let _ = self
+            .under_way
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
+    }
+}
+
+struct Done(Aside);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|count| *count -= 1);
+    }
+}

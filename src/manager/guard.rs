@@ -1,0 +1,128 @@
+//! [`LockGuard`]: the RAII value of a hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hold::{End, Hold};
+use super::in_runtime;
+use super::shared::Handle;
+use super::task::Msg;
+use crate::error::LostReason;
+use crate::executor::Executor;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::outbox::Outbox;
+use crate::store::Released;
+use crate::token::FencingToken;
+
+/// A held lock. Its manager renews it until it is released, dropped or lost.
+///
+/// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and guarded runs ask it. Take an
+/// [`executor`](Self::executor) for them.
+///
+/// Dropping the guard ends the hold in the background: no run begins or commits any more, runs in progress end, and then
+/// the lock is released. [`release`](Self::release) does the same and tells how it went. Dropping never blocks.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct LockGuard {
+    hold: Arc<Hold>,
+    is_ended: bool,
+    /// Dropped last, so that the end is asked for before the manager may go.
+    _handle: Handle,
+}
+
+impl LockGuard {
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        let handle = Handle::new(&hold.shared);
+        Self {
+            hold,
+            is_ended: false,
+            _handle: handle,
+        }
+    }
+
+    /// What runs mutations under this lock. Hand clones of it to every worker.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        let outbox = Arc::clone(&self.hold) as Arc<dyn Outbox>;
+        Executor::new(
+            self.hold.lease.clone(),
+            outbox,
+            self.hold.shared.settings.commit_budget,
+        )
+    }
+
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.hold.shared.runtime()
+    }
+
+    /// The lease: deadline, remaining time, token, signals.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.hold.lease
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.hold.lease.key()
+    }
+
+    /// The fencing token of the grant.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.lease.token()
+    }
+
+    /// What is left of the lease; zero if it is not live. See [`Lease::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.lease.remaining()
+    }
+
+    /// Completes when the lease has ended. See [`Lease::lost`]: a convenience, never the proof.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.lease.lost().await
+    }
+
+    /// Ends the hold and tells how it went: no run begins or commits any more; runs in progress end, and the lease is
+    /// renewed until they have; then the lock is released, or handed on to the next caller in this process.
+    ///
+    /// An unanswered release is repeated in the background until it is confirmed or the TTL is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when this future is dropped, the end goes on in the background.
+    ///
+    /// # Deadlock
+    ///
+    /// It waits for runs in progress: do not await it from inside one of them.
+    pub async fn release(mut self) -> Released {
+        let hold = Arc::clone(&self.hold);
+        let released = in_runtime(hold.shared.runtime(), hold.end(End::Clean)).await;
+        self.is_ended = true;
+        released
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            self.hold
+                .shared
+                .send(Msg::End(Arc::clone(&self.hold), End::Dropped));
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("lease", &self.hold.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! The local queue: callers of this process who want the same key wait here, first come, first served, so that at most one
+//! of them asks the store.
+//!
+//! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that came of it. It ends with the
+//! hold, by whatever road, and passes to the next caller when it is dropped.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::guard::LockGuard;
+use crate::error::Error;
+use crate::key::Key;
+
+/// What the next caller gets.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Ask the store.
+    Turn(Turn),
+    /// The hold itself, handed on.
+    Guard(Box<LockGuard>),
+}
+
+/// A caller who waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    call: oneshot::Sender<Next>,
+    pub(super) ttl: Duration,
+}
+
+impl Waiter {
+    /// Gives the caller what it waits for. If it went away, what was given is dropped, and so passed on or released.
+    pub(super) fn give(self, next: Next) {
+        drop(self.call.send(next));
+    }
+}
+
+/// All local queues of a manager. A key that nobody has a turn for has no queue.
+#[derive(Debug)]
+pub(super) struct Queues {
+    keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
+    waiting: Arc<AtomicUsize>,
+    most: usize,
+    emptied: Notify,
+}
+
+#[derive(Debug)]
+pub(super) enum Entered {
+    Turn(Turn),
+    Place(Place),
+}
+
+impl Queues {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            keys: Mutex::default(),
+            waiting: Arc::default(),
+            most,
+            emptied: Notify::new(),
+        })
+    }
+
+    /// Takes the turn if it is free, else, if `may_wait`, a place in the queue.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if as many callers wait as may.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        key: &Key,
+        ttl: Duration,
+        may_wait: bool,
+    ) -> Result<Option<Entered>, Error> {
+        let mut keys = self.keys.lock();
+        let Some(queue) = keys.get_mut(key) else {
+            keys.insert(key.clone(), VecDeque::new());
+            return Ok(Some(Entered::Turn(Turn {
+                queues: Arc::clone(self),
+                key: key.clone(),
+            })));
+        };
+        if !may_wait {
+            return Ok(None);
+        }
+        let waiting = Waiting::begin(&self.waiting, self.most)?;
+        // Places that were given up stay behind until here, so that giving up costs no search.
+        if queue.len() == queue.capacity() {
+            queue.retain(|waiter| !waiter.call.is_closed());
+        }
+        let (call, called) = oneshot::channel();
+        queue.push_back(Waiter { call, ttl });
+        Ok(Some(Entered::Place(Place {
+            called,
+            _waiting: waiting,
+        })))
+    }
+
+    /// The first caller who still waits for the key, out of the queue.
+    pub(super) fn next(&self, key: &Key) -> Option<Waiter> {
+        let mut keys = self.keys.lock();
+        let queue = keys.get_mut(key)?;
+        std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
+    }
+
+    /// Puts a caller back where it was.
+    pub(super) fn put_back(&self, key: &Key, waiter: Waiter) {
+        if let Some(queue) = self.keys.lock().get_mut(key) {
+            queue.push_front(waiter);
+        }
+    }
+
+    /// Sends everybody who waits away: they are told that the manager is closed.
+    pub(super) fn close(&self) {
+        for queue in self.keys.lock().values_mut() {
+            queue.clear();
+        }
+    }
+
+    /// Passes the turn of a key on; without a caller who waits the key's queue is gone.
+    fn pass_on(self: &Arc<Self>, key: &Key) {
+        let mut keys = self.keys.lock();
+        let Some(queue) = keys.get_mut(key) else {
+            return;
+        };
+        let waiter =
+            std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed());
+        match waiter {
+            Some(waiter) => {
+                drop(keys);
+                waiter.give(Next::Turn(Turn {
+                    queues: Arc::clone(self),
+                    key: key.clone(),
+                }));
+            }
+            None => {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.emptied.notify_waiters();
+                }
+            }
+        }
+    }
+
+    /// Completes when nobody has a turn.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.emptied.notified());
+            // Registered before the look, so that a turn which ends in between is not missed.
+            emptied.as_mut().enable();
+            if self.keys.lock().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+/// The right to ask the store for a key; at most one for each key of a manager.
+#[derive(Debug)]
+pub(super) struct Turn {
+    queues: Arc<Queues>,
+    key: Key,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.queues.pass_on(&self.key);
+    }
+}
+
+/// A place in a local queue; given up when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    called: oneshot::Receiver<Next>,
+    _waiting: Waiting,
+}
+
+impl Place {
+    /// Completes when it is this caller's turn; `None` if the manager was shut down.
+    pub(super) async fn called(&mut self) -> Option<Next> {
+        (&mut self.called).await.ok()
+    }
+}
+
+#[derive(Debug)]
+struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn begin(count: &Arc<AtomicUsize>, most: usize) -> Result<Self, Error> {
+        let waiting = Self(Arc::clone(count));
+        if count.fetch_add(1, Ordering::Relaxed) < most {
+            return Ok(waiting);
+        }
+        Err(Error::contended(format!(
+            "too many callers wait for locks of this manager: max_waiters={most}; try later, or raise max_waiters"
+        )))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,281 @@
+//! [`Shared`]: what the handles, the holds and the task of one manager share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::select;
+use parking_lot::Mutex;
+use tokio::runtime;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::engine::{Engine, HoldId, Proven, nanos};
+use super::hold::Hold;
+use super::queue::Queues;
+use super::task::Msg;
+use crate::clock::{Clock, Lane, Stamp};
+use crate::error::Error;
+use crate::holder::Label;
+use crate::settings::Settings;
+use crate::store::{AnyStore, Capability, Grant, Proof, Released};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) store: AnyStore,
+    pub(super) capability: Capability,
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) label: Label,
+    pub(super) queues: Arc<Queues>,
+    /// The manager's runtime: timers and connections of callers that have none, and work that outlives its caller.
+    pub(super) handle: runtime::Handle,
+    pub(super) book: Mutex<Book>,
+    /// Wakes the task when a new hold is due before its next look.
+    pub(super) wake: Notify,
+    /// Cancelled when a shutdown begins: nobody begins to wait or to ask any more.
+    pub(super) closing: CancellationToken,
+    inbox: mpsc::UnboundedSender<Msg>,
+    pub(super) lateness: Lateness,
+    handles: AtomicUsize,
+    spin: AtomicU64,
+}
+
+/// Every hold, and when each is due. Callers put holds in and take them out; the task looks at what is due.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) engine: Engine,
+    holds: Vec<Option<Arc<Hold>>>,
+    /// When the task looks next, in nanoseconds of the boot lane.
+    pub(super) next_look: u64,
+    pub(super) is_closed: bool,
+}
+
+impl Book {
+    pub(super) fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            holds: Vec::new(),
+            next_look: u64::MAX,
+            is_closed: false,
+        }
+    }
+
+    pub(super) fn hold(&self, id: HoldId) -> Option<&Arc<Hold>> {
+        self.holds
+            .get(id.index())?
+            .as_ref()
+            .filter(|hold| hold.id.get() == Some(&id))
+    }
+
+    pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.holds.iter().flatten()
+    }
+
+    fn put(&mut self, id: HoldId, hold: Arc<Hold>) {
+        if self.holds.len() <= id.index() {
+            self.holds.resize_with(id.index() + 1, || None);
+        }
+        self.holds[id.index()] = Some(hold);
+    }
+
+    /// Takes out the hold at a place that the engine has given up.
+    pub(super) fn remove(&mut self, id: HoldId) -> Option<Arc<Hold>> {
+        self.hold(id)?;
+        self.holds[id.index()].take()
+    }
+}
+
+/// How late the task came to its own timers: the sign of a starved machine.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    pub(super) last: AtomicU64,
+    pub(super) worst: AtomicU64,
+}
+
+/// What a manager is made from.
+pub(super) struct Parts {
+    pub(super) store: AnyStore,
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) label: Label,
+    pub(super) handle: runtime::Handle,
+    pub(super) inbox: mpsc::UnboundedSender<Msg>,
+    pub(super) seed: u64,
+}
+
+impl Shared {
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let Parts {
+            store,
+            settings,
+            clock,
+            label,
+            handle,
+            inbox,
+            seed,
+        } = parts;
+        let capability = store.capability();
+        let pace = super::engine::Pace {
+            renewals_per_ttl: settings.renewals_per_ttl,
+            heartbeat: capability.heartbeat,
+            request_timeout: settings.request_timeout,
+            max_hold: settings.max_hold,
+        };
+        let engine = Engine::new(pace, clock.stamp().on(Lane::Boot), seed);
+        Arc::new(Self {
+            capability,
+            queues: Queues::new(settings.max_waiters),
+            book: Mutex::new(Book::new(engine)),
+            wake: Notify::new(),
+            closing: CancellationToken::new(),
+            lateness: Lateness::default(),
+            handles: AtomicUsize::new(0),
+            spin: AtomicU64::new(seed),
+            store,
+            settings,
+            clock,
+            label,
+            handle,
+            inbox,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn capability(&self) -> Capability {
+        self.capability
+    }
+
+    pub(crate) fn runtime(&self) -> &runtime::Handle {
+        &self.handle
+    }
+
+    /// Hands something to the task. After a shutdown nobody takes it: leases are over and TTLs end the rest.
+    pub(super) fn send(&self, msg: Msg) {
+        let _ = self.inbox.send(msg);
+    }
+
+    /// Puts a new hold under renewal.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down.
+    pub(super) fn adopt(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        let granted_at = &hold.granted_at;
+        let proven = self.proven(granted_at, granted_at, hold.grant.proof);
+        let mut book = self.book.lock();
+        if book.is_closed {
+            return Err(closed());
+        }
+        let id = book.engine.adopt(proven, granted_at.on(Lane::Boot));
+        // A hold is adopted once.
+        let _ = hold.id.set(id);
+        book.put(id, Arc::clone(hold));
+        let is_earlier = book
+            .engine
+            .next_tick()
+            .is_some_and(|due| due < book.next_look);
+        drop(book);
+        if is_earlier {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Renews a hold no more; nothing if it has left.
+    pub(super) fn forget(&self, hold: &Hold) {
+        let Some(id) = hold.id.get() else { return };
+        let mut book = self.book.lock();
+        book.engine.forget(*id);
+        let removed = book.remove(*id);
+        drop(book);
+        drop(removed);
+    }
+
+    /// A store's proof as the engine counts it. `request_sent_at` paces the next renewal; the deadline counts from the
+    /// proof's own instant where it has one.
+    pub(super) fn proven(&self, request_sent_at: &Stamp, sent_at: &Stamp, proof: Proof) -> Proven {
+        let since = proof.sent_at.as_ref().unwrap_or(sent_at);
+        let usable = self.settings.terms().usable(proof.ttl);
+        Proven {
+            sent_at: request_sent_at.on(Lane::Boot),
+            ttl: proof.ttl,
+            deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
+        }
+    }
+
+    /// One try to release, within the request's time-out.
+    pub(super) async fn release_once(&self, grant: &Grant) -> Released {
+        let limit = self.settings.request_timeout;
+        match self.clock.timeout(limit, self.store.release(grant)).await {
+            Some(released) => released,
+            None => Released::Unknown(Error::in_doubt(format!(
+                "no answer to a release within {limit:?}: key={}; it is asked again in the background",
+                grant.claim.key
+            ))),
+        }
+    }
+
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first.
+    pub(super) async fn pause(&self, span: Duration, hint: impl Future<Output = ()>) {
+        let hint = std::pin::pin!(hint);
+        let closing = std::pin::pin!(self.closing.cancelled());
+        self.clock.timeout(span, select(hint, closing)).await;
+    }
+
+    /// The least pause between two looks, and a random part.
+    pub(super) fn spin(&self) -> Duration {
+        let random = nanos(self.settings.random_spin);
+        self.settings.min_spin + Duration::from_nanos(self.random() % (random + 1))
+    }
+
+    /// splitmix64: spread, not secrecy.
+    fn random(&self) -> u64 {
+        let mut z = self
+            .spin
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+pub(super) fn closed() -> Error {
+    Error::closed("the lock manager was shut down; build a new one")
+}
+
+/// One user of a manager: a clone of the manager, a lock, a guard. When the last is gone the manager shuts down.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Handle {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.handles.fetch_add(1, Ordering::SeqCst);
+        Self {
+            shared: Arc::clone(shared),
+        }
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self::new(&self.shared)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.shared.handles.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.shared.send(Msg::Shutdown(None));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! [`Prefix`]: several applications in one store, each with its own keys.
+
+use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use crate::error::Error;
+use crate::key::Key;
+
+/// A store whose keys all begin with a prefix in the store beneath.
+///
+/// `accounts/7` in `Prefix::new(store, "app/")` is `app/accounts/7` in `store`. Records come back without the prefix, and
+/// what lies outside of it is neither seen nor touched. Nothing is put between prefix and key: write the separator.
+#[derive(Clone, Debug)]
+#[doc(alias = "namespace")]
+pub struct Prefix<S> {
+    store: S,
+    prefix: String,
+}
+
+impl<S: Store> Prefix<S> {
+    /// Puts `prefix` before every key.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no key could begin with it: the rules are those of a [`Key`].
+    pub fn new(store: S, prefix: impl Into<String>) -> Result<Self, Error> {
+        let prefix = prefix.into();
+        if !prefix.is_empty() {
+            Key::parse(&format!("{prefix}k")).map_err(|e| refused(&prefix, e))?;
+        }
+        Ok(Self { store, prefix })
+    }
+
+    /// The key beneath. The two together must be a key, so that a long prefix leaves less for the keys.
+    fn key(&self, key: &Key) -> Result<Key, Error> {
+        Key::parse(&format!("{}{key}", self.prefix)).map_err(|e| refused(&self.prefix, e))
+    }
+
+    fn claim(&self, claim: &Claim) -> Result<Claim, Error> {
+        let key = self.key(&claim.key)?;
+        Ok(Claim {
+            key,
+            ..claim.clone()
+        })
+    }
+
+    fn grant(&self, grant: &Grant) -> Result<Grant, Error> {
+        let claim = self.claim(&grant.claim)?;
+        Ok(Grant::new(claim, grant.token, grant.proof))
+    }
+
+    /// The record as our callers know it; `None` for a key that only looks like ours, such as `app//x` without its `app/`.
+    fn record(&self, record: Record) -> Option<Record> {
+        let key = record.key.as_str().strip_prefix(&self.prefix)?;
+        let key = Key::parse(key).ok()?;
+        Some(Record { key, ..record })
+    }
+}
+
+fn refused(prefix: &str, why: Error) -> Error {
+    let prefix: String = prefix.chars().take(40).collect();
+    Error::invalid(format!(
+        "prefix and key together are no key: prefix={prefix:?}; use a shorter prefix or another key"
+    ))
+    .because(why)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Prefix<S> {
+    fn name(&self) -> &'static str {
+        self.store.name()
+    }
+
+    fn capability(&self) -> Capability {
+        self.store.capability()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        let acquired = self.store.acquire(&self.claim(claim)?).await?;
+        Ok(match acquired {
+            Acquired::Granted(grant) => {
+                Acquired::Granted(Grant::new(claim.clone(), grant.token, grant.proof))
+            }
+            busy @ Acquired::Busy { .. } => busy,
+        })
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        // A grant of a key that cannot be beneath was never given by this store.
+        let beneath: Vec<_> = grants.iter().map(|grant| self.grant(grant)).collect();
+        let asked: Vec<_> = beneath
+            .iter()
+            .filter_map(|g| g.as_ref().ok().cloned())
+            .collect();
+        let mut answers = self.store.renew(&asked).await.into_iter();
+        beneath
+            .iter()
+            .map(|grant| match grant {
+                Ok(_) => answers.next().unwrap_or_else(unanswered),
+                Err(_) => Renewed::Gone,
+            })
+            .collect()
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        match self.grant(grant) {
+            Ok(grant) => self.store.release(&grant).await,
+            Err(_) => Released::AlreadyGone,
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.store.withdraw(&self.claim(claim)?).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        self.store.subscribe(&self.claim(claim)?).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let record = self.store.inspect(&self.key(key)?).await?;
+        Ok(record.and_then(|record| self.record(record)))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        let records = self.store.list(&format!("{}{prefix}", self.prefix)).await?;
+        let ours = records.into_iter().filter_map(|record| self.record(record));
+        Ok(ours.collect())
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.store.close().await
+    }
+}
+
+fn unanswered() -> Renewed {
+    Renewed::Unknown(Error::in_doubt(
+        "the store beneath answered fewer renewals than it was asked for; look at its `renew`",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::holder::{Label, OwnerToken};
+    use crate::store::MemoryStore;
+    use futures_util::FutureExt;
+    use std::time::Duration;
+
+    fn claim(key: &str) -> Claim {
+        let owner = OwnerToken::generate().unwrap();
+        let label = Label::parse("test").unwrap();
+        Claim::new(
+            Key::parse(key).unwrap(),
+            owner,
+            label,
+            Duration::from_secs(1),
+        )
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        future.now_or_never().unwrap()
+    }
+
+    fn keys(store: &impl Store, prefix: &str) -> Vec<String> {
+        let records = now(store.list(prefix)).unwrap();
+        records.iter().map(|r| r.key.to_string()).collect()
+    }
+
+    #[test]
+    fn a_record_comes_back_without_the_prefix_and_only_ours_come_back() {
+        let memory = MemoryStore::with_clock(ManualClock::new());
+        let app = Prefix::new(memory.clone(), "app/").unwrap();
+        let other = Prefix::new(memory.clone(), "apple/").unwrap();
+        for (store, key) in [(&app, "b"), (&app, "a/1"), (&other, "a/1")] {
+            let granted = now(store.acquire(&claim(key))).unwrap();
+            assert!(matches!(granted, Acquired::Granted(grant) if grant.claim.key.as_str() == key));
+        }
+        assert_eq!(keys(&app, ""), ["a/1", "b"]);
+        assert_eq!(keys(&app, "a"), ["a/1"]);
+        assert_eq!(keys(&memory, ""), ["app/a/1", "app/b", "apple/a/1"]);
+        let record = now(app.inspect(&Key::parse("b").unwrap()))
+            .unwrap()
+            .unwrap();
+        assert_eq!(record.key.as_str(), "b");
+    }
+
+    #[test]
+    fn prefix_and_key_together_obey_the_length_of_a_key() {
+        let memory = MemoryStore::with_clock(ManualClock::new());
+        let store = Prefix::new(memory, "p".repeat(190)).unwrap();
+        assert!(now(store.acquire(&claim(&"k".repeat(10)))).is_ok());
+        let error = now(store.acquire(&claim(&"k".repeat(11)))).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+        assert!(error.to_string().contains("prefix="), "{error}");
+    }
+
+    #[test]
+    fn a_prefix_that_no_key_can_begin_with_is_refused() {
+        for prefix in ["{app}", "/app", "a b", "../", &"p".repeat(200)] {
+            let memory = MemoryStore::with_clock(ManualClock::new());
+            assert!(Prefix::new(memory, prefix).is_err(), "{prefix}");
+        }
+    }
+}

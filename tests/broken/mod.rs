@@ -1,0 +1,174 @@
+//! Stores that each break one promise on purpose.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Proof, Record, Released, Renewed, Store,
+};
+use leasehold::{Error, FencingToken, Key, OwnerToken};
+
+/// The promise that is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    GrantsTwice,
+    ForgetsWhoHolds,
+    EndsEarly,
+    NeverEnds,
+    RenewCreates,
+    RenewMixesAnswers,
+    RenewDoesNothing,
+    ReleaseDoesNotCompare,
+    ReleaseDoesNothing,
+    TokenRepeats,
+    NeverWakes,
+    WithdrawLeavesNoTombstone,
+    WithdrawDoesNotCompare,
+    ListsEverything,
+    TellsNothing,
+    /// No fault: all is kept, and as little as possible is claimed.
+    ClaimsTheLeast,
+}
+
+#[derive(Debug)]
+pub(crate) struct Broken {
+    store: MemoryStore,
+    fault: Fault,
+    asked: Arc<AtomicU64>,
+}
+
+impl Broken {
+    pub(crate) fn new(store: MemoryStore, fault: Fault) -> Self {
+        let asked = Arc::default();
+        Self {
+            store,
+            fault,
+            asked,
+        }
+    }
+
+    /// Frees a key, whoever holds it: `forget` is the only such power of the memory store.
+    fn free(&self) {
+        self.store.forget();
+    }
+}
+
+impl Store for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn capability(&self) -> Capability {
+        match self.fault {
+            Fault::ClaimsTheLeast => Capability::least(),
+            _ => self.store.capability(),
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        let mut claim = claim.clone();
+        let ttl = claim.ttl;
+        match self.fault {
+            Fault::ForgetsWhoHolds => claim.owner = OwnerToken::generate()?,
+            Fault::EndsEarly => claim.ttl = ttl / 2,
+            Fault::NeverEnds => claim.ttl = Duration::from_secs(1_000_000),
+            _ => {}
+        }
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        match self.store.acquire(&claim).await? {
+            Acquired::Granted(mut grant) => {
+                if self.fault == Fault::TokenRepeats && asked.is_multiple_of(2) {
+                    grant.token = FencingToken::new(1)?;
+                }
+                grant.proof = Proof::of(ttl.min(grant.proof.ttl.max(ttl)));
+                Ok(Acquired::Granted(grant))
+            }
+            Acquired::Busy { .. } if self.fault == Fault::GrantsTwice => {
+                let token = FencingToken::new(u64::from(u32::MAX) << 20)?;
+                Ok(Acquired::Granted(Grant::new(
+                    claim.clone(),
+                    token,
+                    Proof::of(ttl),
+                )))
+            }
+            busy => Ok(busy),
+        }
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        match self.fault {
+            Fault::RenewCreates => {
+                let mut answers = Vec::new();
+                for grant in grants {
+                    answers.push(match self.store.acquire(&grant.claim).await {
+                        Ok(Acquired::Granted(_)) => Renewed::Extended(grant.proof),
+                        _ => Renewed::Gone,
+                    });
+                }
+                answers
+            }
+            Fault::RenewMixesAnswers => {
+                let mut answers = self.store.renew(grants).await;
+                answers.sort_by_key(|answer| matches!(answer, Renewed::Gone));
+                answers
+            }
+            Fault::RenewDoesNothing => grants
+                .iter()
+                .map(|grant| Renewed::Extended(grant.proof))
+                .collect(),
+            _ => self.store.renew(grants).await,
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        match self.fault {
+            Fault::ReleaseDoesNotCompare => {
+                self.free();
+                Released::Released
+            }
+            Fault::ReleaseDoesNothing => Released::Released,
+            _ => self.store.release(grant).await,
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        match self.fault {
+            Fault::WithdrawLeavesNoTombstone => {
+                let grant = Grant::new(claim.clone(), FencingToken::new(1)?, Proof::of(claim.ttl));
+                let _ = self.store.release(&grant).await;
+                Ok(())
+            }
+            Fault::WithdrawDoesNotCompare => {
+                self.free();
+                self.store.withdraw(claim).await
+            }
+            _ => self.store.withdraw(claim).await,
+        }
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        match self.fault {
+            Fault::NeverWakes => Ok(Hint::never()),
+            _ => self.store.subscribe(claim).await,
+        }
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        match self.fault {
+            Fault::TellsNothing => Ok(None),
+            _ => self.store.inspect(key).await,
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        match self.fault {
+            Fault::ListsEverything => self.store.list("").await,
+            _ => self.store.list(prefix).await,
+        }
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.store.close().await
+    }
+}

@@ -1,0 +1,107 @@
+//! The suite runs on every store that needs no server, and can fail.
+
+mod broken;
+
+use std::fmt::Write as _;
+
+use leasehold::ManualClock;
+use leasehold::conformance::{self, Clause, OnManualClock, Report};
+use leasehold::store::{Faulty, MemoryStore, Prefix, Store};
+
+use broken::{Broken, Fault};
+
+async fn suite<S: Store>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) -> Report {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::with_clock(clock.clone());
+    let server = clock.clone();
+    conformance::run(&OnManualClock::new(clock, || {
+        wrap(memory.clone(), server.clone())
+    }))
+    .await
+}
+
+fn table(reports: &[(&str, Report)]) -> String {
+    let mut table = format!("{:<16}", "store");
+    for clause in Clause::ALL {
+        let _ = write!(table, "{:<14}", format!("{clause:?}"));
+    }
+    for (store, report) in reports {
+        let _ = write!(table, "\n{store:<16}");
+        for clause in Clause::ALL {
+            let _ = write!(table, "{:<14}", report.sum(clause).to_string());
+        }
+    }
+    table
+}
+
+#[tokio::test]
+async fn every_store_in_this_process_keeps_every_clause() {
+    let reports = [
+        ("memory", suite(|memory, _| memory).await),
+        (
+            "prefix(memory)",
+            suite(|memory, _| Prefix::new(memory, "app/").unwrap()).await,
+        ),
+        (
+            "faulty(memory)",
+            suite(|memory, clock| Faulty::new(memory, clock, 1)).await,
+        ),
+    ];
+    println!("{}", table(&reports));
+    for (store, report) in &reports {
+        println!("\n{store}\n{report}");
+        report.assert_passed();
+        let did_not_apply: usize = Clause::ALL
+            .map(|c| report.sum(c).did_not_apply)
+            .iter()
+            .sum();
+        assert_eq!(did_not_apply, 0, "{store} claims everything");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_breaks_a_clause_fails_that_clause() {
+    for (fault, clause) in [
+        (Fault::GrantsTwice, Clause::Exclusion),
+        (Fault::ForgetsWhoHolds, Clause::Exclusion),
+        (Fault::EndsEarly, Clause::Expiry),
+        (Fault::NeverEnds, Clause::Expiry),
+        (Fault::RenewCreates, Clause::Renewal),
+        (Fault::RenewMixesAnswers, Clause::Renewal),
+        (Fault::RenewDoesNothing, Clause::Renewal),
+        (Fault::ReleaseDoesNotCompare, Clause::Release),
+        (Fault::ReleaseDoesNothing, Clause::Release),
+        (Fault::TokenRepeats, Clause::Fencing),
+        (Fault::NeverWakes, Clause::WakeUp),
+        (Fault::WithdrawLeavesNoTombstone, Clause::Uncertainty),
+        (Fault::WithdrawDoesNotCompare, Clause::Uncertainty),
+        (Fault::ListsEverything, Clause::Inspection),
+        (Fault::TellsNothing, Clause::Inspection),
+    ] {
+        let report = suite(|memory, _| Broken::new(memory, fault)).await;
+        assert!(
+            report.sum(clause).failed > 0,
+            "{fault:?} should fail {clause:?}\n{report}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_claims_nothing_is_told_what_did_not_apply() {
+    let report = suite(|memory, _| Broken::new(memory, Fault::ClaimsTheLeast)).await;
+    assert_eq!(report.failures().count(), 0, "{report}");
+    assert_eq!(report.sum(Clause::Fencing).passed, 0);
+    assert!(report.sum(Clause::Fencing).did_not_apply > 0);
+    assert!(
+        report.to_string().contains("did not apply  Fencing"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+#[should_panic(expected = "FAILED         Exclusion")]
+async fn a_report_with_a_failure_does_not_pass() {
+    suite(|memory, _| Broken::new(memory, Fault::GrantsTwice))
+        .await
+        .assert_passed();
+}

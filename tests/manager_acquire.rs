@@ -1,0 +1,371 @@
+//! How a caller comes to hold a lock, waits for one, and gives up.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Record, Released, Renewed, Store,
+};
+use leasehold::{Error, ErrorKind, Key, LockManager, ManualClock, Settings};
+use support::{World, ms, no_hand_on, poll_and_drop, secs, while_time_passes};
+
+#[tokio::test]
+async fn an_acquired_lock_is_held_until_it_is_released() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    assert!(guard.lease().is_live());
+    assert!(
+        world
+            .theirs
+            .lock("a")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(matches!(guard.release().await, Released::Released));
+    let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
+    assert!(next.lease().is_live());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_busy_here_is_busy_without_asking_the_store() {
+    let world = World::new();
+    let _guard = world.ours.lock("a").acquire().await.unwrap();
+    assert!(world.ours.lock("a").try_acquire().await.unwrap().is_none());
+    assert!(world.ours.lock("b").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn every_grant_has_a_larger_token() {
+    let world = World::with(no_hand_on());
+    let mut last = None;
+    for _ in 0..5 {
+        for manager in [&world.ours, &world.theirs] {
+            let guard = manager.lock("a").acquire().await.unwrap();
+            assert!(Some(guard.token()) > last);
+            last = Some(guard.token());
+            guard.release().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_waits_in_another_process_without_a_poll() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let theirs = world.theirs.lock("a");
+    // The clock stands still: only the wake-up can end this wait.
+    let (next, released) = tokio::join!(theirs.acquire(), async {
+        tokio::task::yield_now().await;
+        guard.release().await
+    });
+    assert!(matches!(released, Released::Released));
+    assert!(next.unwrap().lease().is_live());
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_budget() {
+    let world = World::new();
+    let _guard = world.ours.lock("a").acquire().await.unwrap();
+    for manager in [&world.ours, &world.theirs] {
+        let before = world.clock.clone();
+        let lock = manager.lock("a");
+        let waited = while_time_passes(&world, secs(3), lock.acquire_within(secs(2))).await;
+        assert!(waited.unwrap().is_none());
+        drop(before);
+    }
+}
+
+#[tokio::test]
+async fn acquire_without_a_time_waits_for_as_long_as_the_settings_say() {
+    let mut settings = Settings::default();
+    settings.wait = secs(4);
+    let world = World::with(settings);
+    let _guard = world.ours.lock("a").acquire().await.unwrap();
+    let lock = world.theirs.lock("a");
+    let error = while_time_passes(&world, secs(5), lock.acquire())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert!(error.to_string().contains("wait=4s: key=a"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dead_holders_lock_is_taken_when_its_ttl_is_over() {
+    let world = World::new();
+    let owner = leasehold::OwnerToken::generate().unwrap();
+    let label = leasehold::Label::parse("dead").unwrap();
+    let claim = Claim::new(Key::parse("a").unwrap(), owner, label, secs(5));
+    assert!(matches!(
+        world.store.acquire(&claim).await.unwrap(),
+        Acquired::Granted(_)
+    ));
+    let lock = world.ours.lock("a");
+    let guard = while_time_passes(&world, secs(7), lock.acquire_within(secs(6)))
+        .await
+        .unwrap();
+    assert!(guard.unwrap().lease().is_live());
+}
+
+#[tokio::test]
+async fn a_malformed_key_is_an_error_of_every_call() {
+    let world = World::new();
+    let lock = world.ours.lock("a//b");
+    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        lock.try_acquire().await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    assert_eq!(
+        world.ours.inspect("").await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+}
+
+#[tokio::test]
+async fn a_ttl_of_ones_own_obeys_the_same_rules() {
+    let world = World::new();
+    let guard = world.ours.lock("a").ttl(secs(20)).acquire().await.unwrap();
+    assert!(guard.remaining() > secs(18));
+    for ttl in [Duration::ZERO, ms(1), secs(31)] {
+        let error = world.ours.lock("b").ttl(ttl).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{ttl:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_million_callers_are_refused_beyond_the_bound_and_nobody_is_forgotten() {
+    let mut settings = Settings::default();
+    settings.max_waiters = 100;
+    settings.hand_on_count = 1_000;
+    let world = World::with(settings);
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let lock = world.ours.lock("a");
+    let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(lock.acquire())).collect();
+    for place in &mut waiting {
+        assert!(support::poll_once(place).await.is_pending());
+    }
+    for _ in 0..1_000_000 {
+        let refused = lock.acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Contended);
+    }
+    guard.release().await;
+    for place in waiting {
+        place.await.unwrap().release().await;
+    }
+    assert!(world.is_free("a").await);
+}
+
+#[tokio::test]
+async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
+    for settings in [Settings::default(), no_hand_on()] {
+        let world = World::with(settings);
+        let guard = world.ours.lock("a").acquire().await.unwrap();
+        let lock = world.ours.lock("a");
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let mut waiting: Vec<_> = (0..5)
+            .map(|n| {
+                let (lock, served) = (lock.clone(), Arc::clone(&served));
+                Box::pin(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    served.lock().unwrap().push(n);
+                    guard.release().await;
+                })
+            })
+            .collect();
+        for place in &mut waiting {
+            assert!(support::poll_once(place).await.is_pending());
+        }
+        // The third gives up; nobody behind it loses a place.
+        drop(waiting.remove(2));
+        guard.release().await;
+        for place in waiting {
+            place.await;
+        }
+        assert_eq!(*served.lock().unwrap(), [0, 1, 3, 4]);
+        assert!(world.is_free("a").await);
+    }
+}
+
+/// A store that is pending before and after each answer, so that an acquire can be dropped at each await.
+#[derive(Clone, Debug)]
+struct Yielding(MemoryStore);
+
+impl Store for Yielding {
+    fn name(&self) -> &'static str {
+        "yielding"
+    }
+
+    fn capability(&self) -> Capability {
+        self.0.capability()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        tokio::task::yield_now().await;
+        let answer = self.0.acquire(claim).await;
+        tokio::task::yield_now().await;
+        answer
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        self.0.renew(grants).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        tokio::task::yield_now().await;
+        let answer = self.0.release(grant).await;
+        tokio::task::yield_now().await;
+        answer
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.0.withdraw(claim).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        tokio::task::yield_now().await;
+        self.0.subscribe(claim).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        self.0.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        self.0.list(prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.0.close().await
+    }
+}
+
+fn yielding() -> (ManualClock, LockManager) {
+    let clock = ManualClock::new();
+    let store = Yielding(MemoryStore::with_clock(clock.clone()));
+    (
+        clock.clone(),
+        LockManager::builder(store).clock(clock).build().unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
+    let (_clock, locks) = yielding();
+    for times in 0.. {
+        let completed = poll_and_drop(times, locks.lock("a").acquire());
+        locks.settled().await;
+        assert!(
+            locks.inspect("a").await.unwrap().is_none(),
+            "dropped after {times} polls"
+        );
+        assert!(locks.held().is_empty());
+        if completed {
+            assert!(times >= 3, "the store was never pending");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_acquire_that_is_dropped_at_any_await_leaks_nothing() {
+    let (_clock, locks) = yielding();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    // Another manager over another queue would poll; here the local place is what is given up.
+    for times in 0..5 {
+        assert!(!poll_and_drop(times, locks.lock("a").acquire()));
+    }
+    assert!(matches!(guard.release().await, Released::Released));
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
+    let (_clock, locks) = yielding();
+    for times in 0.. {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let completed = poll_and_drop(times, guard.release());
+        locks.settled().await;
+        assert!(
+            locks.inspect("a").await.unwrap().is_none(),
+            "dropped after {times} polls"
+        );
+        assert!(locks.held().is_empty());
+        if completed {
+            assert!(times >= 3, "the store was never pending");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_caller_without_a_runtime_is_served() {
+    // The machine's clock: its timers need a runtime, and the manager's is lent for them.
+    let store = MemoryStore::new().unwrap();
+    let [ours, theirs] = [store.clone(), store].map(|store| LockManager::new(store).unwrap());
+    let guard = block_on(ours.lock("a").acquire()).unwrap();
+    assert!(
+        block_on(ours.lock("a").acquire_within(ms(20)))
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        block_on(theirs.lock("a").acquire_within(ms(20)))
+            .unwrap()
+            .is_none()
+    );
+    assert!(block_on(ours.inspect("a")).unwrap().is_some());
+    assert!(matches!(block_on(guard.release()), Released::Released));
+}
+
+/// The smallest executor: no tokio anywhere on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        let mut cx = std::task::Context::from_waker(&waker);
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn to_run_on_the_current_runtime_needs_one() {
+    let store = MemoryStore::new().unwrap();
+    let error = LockManager::builder(store)
+        .on_current_runtime()
+        .build()
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_manager_runs_on_the_current_runtime_if_asked() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let locks = LockManager::builder(store)
+        .clock(clock.clone())
+        .on_current_runtime()
+        .build()
+        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    for _ in 0..50 {
+        clock.advance(secs(1));
+        locks.settled().await;
+    }
+    assert!(guard.lease().is_live());
+    locks.shutdown().await;
+    assert!(!guard.lease().is_live());
+}

@@ -1,0 +1,110 @@
+//! What several test files share.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used)]
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::store::MemoryStore;
+use leasehold::{LockManager, ManualClock, Settings};
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// A manual clock, a memory store that counts by it, and two managers that contend for it as two processes would.
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) store: MemoryStore,
+    pub(crate) ours: LockManager,
+    pub(crate) theirs: LockManager,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let manager = || {
+            LockManager::builder(store.clone())
+                .clock(clock.clone())
+                .settings(settings.clone())
+                .build()
+                .unwrap()
+        };
+        Self {
+            ours: manager(),
+            theirs: manager(),
+            store,
+            clock,
+        }
+    }
+
+    /// Moves the time in steps that are shorter than a heartbeat, and lets both managers do what is due at each.
+    pub(crate) async fn pass(&self, span: Duration) {
+        let mut left = span;
+        while !left.is_zero() {
+            let step = left.min(ms(100));
+            self.clock.advance(step);
+            self.settled().await;
+            left -= step;
+        }
+    }
+
+    pub(crate) async fn settled(&self) {
+        self.ours.settled().await;
+        self.theirs.settled().await;
+    }
+
+    pub(crate) async fn is_free(&self, key: &str) -> bool {
+        self.ours.inspect(key).await.unwrap().is_none()
+    }
+}
+
+/// Settings without hand-on: a release is a release.
+pub(crate) fn no_hand_on() -> Settings {
+    let mut settings = Settings::default();
+    settings.hand_on_count = 0;
+    settings
+}
+
+/// Runs `future` while the time passes in steps, for at most `span`.
+pub(crate) async fn while_time_passes<F: Future>(
+    world: &World,
+    span: Duration,
+    future: F,
+) -> F::Output {
+    let mut future = pin!(future);
+    let mut left = span;
+    loop {
+        if let Poll::Ready(output) = poll_once(future.as_mut()).await {
+            return output;
+        }
+        assert!(!left.is_zero(), "nothing came of it within {span:?}");
+        let step = left.min(ms(100));
+        world.clock.advance(step);
+        world.settled().await;
+        left -= step;
+    }
+}
+
+/// One poll, with the waker of the task that awaits.
+pub(crate) async fn poll_once<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut future).poll(cx))).await
+}
+
+/// Polls `future` at most `times` times without ever waiting for a wake-up, then drops it. True if it completed.
+pub(crate) fn poll_and_drop<F: Future>(times: usize, future: F) -> bool {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    (0..times).any(|_| future.as_mut().poll(&mut cx).is_ready())
+}

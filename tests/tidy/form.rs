@@ -1,0 +1,49 @@
+//! The form of a file: short, opened by prose, finished.
+
+use crate::lexer::words;
+use crate::paths::find;
+
+/// The wall; 120 lines are normal. Docs and what is compiled for tests alone do not count.
+const LINES: usize = 500;
+
+/// Macros that stand for what is not there yet, or was left over.
+const UNFINISHED: [&str; 3] = ["todo", "unimplemented", "dbg"];
+
+pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (name, text) in sources {
+        let (name, text) = (name.as_ref(), text.as_ref());
+        if !text.starts_with("//! ") {
+            violations.push(format!("{name}: does not open with `//!` and what it is"));
+        }
+        let lines = lines_of_code(text);
+        let is_test = name
+            .split('/')
+            .any(|part| part == "tests" || part == "tests.rs");
+        if lines > LINES && !is_test {
+            violations.push(format!(
+                "{name}: {lines} lines are over {LINES}; it has more than one idea"
+            ));
+        }
+        for pair in words(text).windows(2) {
+            if pair[1].is("!") && UNFINISHED.contains(&pair[0].text.as_str()) {
+                violations.push(format!("{name}:{}: {}!", pair[0].line, pair[0].text));
+            }
+        }
+    }
+    violations
+}
+
+fn lines_of_code(text: &str) -> usize {
+    let for_tests = find(Vec::new(), text).test_lines;
+    text.lines()
+        .enumerate()
+        .filter(|(index, line)| {
+            let is_doc = ["///", "//!"]
+                .iter()
+                .any(|mark| line.trim_start().starts_with(mark));
+            let is_test = for_tests.iter().any(|lines| lines.contains(&(index + 1)));
+            !is_doc && !is_test
+        })
+        .count()
+}

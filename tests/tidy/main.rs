@@ -1,0 +1,58 @@
+//! The layers of ARCHITECTURE.md, held against every `crate::`, `super::` and `self::` path in `src/`: arrows go down only.
+//!
+//! Names that a module hands through with `pub use` are followed to where they are defined, so that a short path hides
+//! nothing. Comments, strings and what is compiled for tests alone do not count. The rules themselves are tested
+//! on small trees in which one of them is broken.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a file that cannot be read is a failing test"
+)]
+
+mod form;
+mod layers;
+mod lexer;
+mod paths;
+mod planted;
+mod tree;
+
+use std::path::Path;
+
+use tree::Tree;
+
+fn sources() -> Vec<(String, String)> {
+    fn walk(folder: &Path, root: &Path, found: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, root, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((name.replace('\\', "/"), text));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    walk(&root, &root, &mut found);
+    found.sort();
+    found
+}
+
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
+}
+
+#[test]
+fn arrows_go_down_only() {
+    let tree = Tree::of(&sources());
+    let paths: usize = tree.modules().map(|module| module.paths.len()).sum();
+    assert!(paths > 100, "only {paths} paths were found");
+    assert_none(&layers::violations(&tree));
+}
+
+#[test]
+fn every_file_is_short_opens_with_prose_and_is_finished() {
+    assert_none(&form::violations(&sources()));
+}

@@ -1,0 +1,184 @@
+//! Small trees with one rule broken in each: the checker finds it, and nothing else.
+
+use crate::{form, layers, tree::Tree};
+
+/// What the checker says of a tree of a few files, beside some that break nothing.
+fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
+    let sound = [
+        (
+            "lib.rs",
+            "pub use store::MemoryStore; pub use manager::LockManager; pub mod store;",
+        ),
+        ("error.rs", "pub struct Error;"),
+        ("key.rs", "use crate::error::Error;"),
+        (
+            "lease/mod.rs",
+            "mod words; pub use words::Words; use crate::key::Key;",
+        ),
+        ("lease/words.rs", "use super::Key; use crate::error::Error;"),
+        (
+            "store/mod.rs",
+            "mod memory; mod claim; pub use memory::MemoryStore; pub use claim::Claim;",
+        ),
+        ("store/claim.rs", "use crate::key::Key; use super::Store;"),
+        (
+            "store/memory.rs",
+            "use super::{Claim, Store}; pub struct MemoryStore;",
+        ),
+        (
+            "manager/mod.rs",
+            "use crate::store::Store; use crate::executor::Executor;",
+        ),
+        ("executor/mod.rs", "use crate::lease::Lease;"),
+        ("lock.rs", "use crate::manager::LockManager;"),
+    ];
+    let kept = sound
+        .iter()
+        .filter(|(name, _)| !planted.iter().any(|(other, _)| other == name));
+    let sources: Vec<_> = kept.chain(planted).copied().collect();
+    layers::violations(&Tree::of(&sources))
+}
+
+fn assert_one(violations: &[String], place: &str, rule: &str) {
+    assert_eq!(violations.len(), 1, "{violations:#?}");
+    assert!(violations[0].starts_with(place), "{violations:#?}");
+    assert!(violations[0].contains(rule), "{violations:#?}");
+}
+
+#[test]
+fn a_sound_tree_is_sound() {
+    assert_eq!(said_of(&[]), [""; 0]);
+}
+
+#[test]
+fn an_arrow_that_goes_up_is_found_in_every_form() {
+    for text in [
+        "use crate::manager::LockManager;",
+        "use crate::{error::Error, manager::{self, LockManager}};",
+        "pub(crate) use crate::manager as engine;",
+        "use super::manager::LockManager;",
+        "fn f() -> crate::manager::LockManager {}",
+        "mod inner { pub(super) fn f(m: super::super::manager::M) {} }",
+        "macro_rules! m { () => { $crate::manager::LockManager } }",
+        "use crate::LockManager;",
+        "use crate::*;",
+    ] {
+        let said = said_of(&[("key.rs", &format!("\n{text}"))]);
+        assert!(!said.is_empty(), "{text}");
+        for violation in said {
+            assert!(violation.starts_with("key.rs:2: "), "{text}: {violation}");
+            assert!(violation.contains("goes up"), "{text}: {violation}");
+        }
+    }
+}
+
+#[test]
+fn an_arrow_through_a_name_that_is_handed_through_is_found() {
+    let said = said_of(&[("store/claim.rs", "use super::MemoryStore;")]);
+    assert_one(
+        &said,
+        "store/claim.rs:1",
+        "store::claim (layer 1) sees store::memory (layer 2)",
+    );
+}
+
+#[test]
+fn the_seam_hands_its_stores_through_and_uses_none() {
+    let said = said_of(&[("store/mod.rs", "mod memory; use memory::MemoryStore;")]);
+    assert_one(
+        &said,
+        "store/mod.rs:1",
+        "store (layer 1) sees store::memory (layer 2)",
+    );
+}
+
+#[test]
+fn the_executor_sees_words_only() {
+    for text in [
+        "use crate::store::Claim;",
+        "use crate::manager::LockManager;",
+    ] {
+        let said = said_of(&[("executor/run.rs", text)]);
+        assert!(
+            said[0].contains("the executor sees layer 0 only"),
+            "{said:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_store_names_another_through_the_seam_only() {
+    let said = said_of(&[("store/quorum/mod.rs", "use super::memory::MemoryStore;")]);
+    assert_one(
+        &said,
+        "store/quorum/mod.rs:1",
+        "through `crate::store` only",
+    );
+    assert_eq!(
+        said_of(&[("store/quorum/mod.rs", "use crate::store::MemoryStore;")]),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_circle_in_one_layer_is_found() {
+    let said = said_of(&[("error.rs", "use crate::lease::Words;")]);
+    assert_one(&said, "error, key, lease", "in a circle");
+}
+
+#[test]
+fn a_file_in_no_layer_is_found() {
+    assert_one(&said_of(&[("util.rs", "")]), "util.rs", "in no layer");
+    assert_one(
+        &said_of(&[("store/etc.rs", "")]),
+        "store/etc.rs",
+        "in no layer",
+    );
+}
+
+#[test]
+fn tests_beside_the_code_may_see_everything() {
+    let planted = [
+        (
+            "key.rs",
+            "#[cfg(test)] mod tests; #[cfg(test)] mod more { use crate::manager::M; }",
+        ),
+        ("key/tests.rs", "use crate::manager::LockManager;"),
+    ];
+    assert_eq!(said_of(&planted), [""; 0]);
+}
+
+#[test]
+fn a_file_called_tests_that_is_always_compiled_is_no_test() {
+    let planted = [
+        ("key.rs", "mod tests;"),
+        ("key/tests.rs", "use crate::manager::LockManager;"),
+    ];
+    assert_one(&said_of(&planted), "key/tests.rs:1", "goes up");
+}
+
+#[test]
+fn the_form_of_a_file_is_judged() {
+    let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(501));
+    assert_one(
+        &form::violations(&[("a.rs", &long)]),
+        "a.rs: 501 lines",
+        "more than one idea",
+    );
+    let tested = format!(
+        "//! Tested.\n{}#[cfg(test)]\nmod tests {{\n{}}}\n",
+        "/// Said.\nfn f() {}\n".repeat(499),
+        "fn g() {}\n".repeat(500)
+    );
+    assert_eq!(form::violations(&[("a.rs", &tested)]), [""; 0]);
+    assert_one(
+        &form::violations(&[("a.rs", "fn f() {}")]),
+        "a.rs: does not open",
+        "//!",
+    );
+    assert_one(
+        &form::violations(&[("a.rs", "//! A.\nfn f() { todo!() }")]),
+        "a.rs:2",
+        "todo!",
+    );
+}
