@@ -11,6 +11,7 @@ mod key;
 mod lease;
 mod lock;
 mod manager;
+mod one_shot;
 mod outbox;
 mod settings;
 pub mod store;

@@ -48,7 +48,7 @@ async fn every_grant_has_a_larger_token() {
             let guard = manager.lock("a").acquire().await.unwrap();
             assert!(Some(guard.token()) > last);
             last = Some(guard.token());
-            guard.release().await;
+            let _ = guard.release().await;
         }
     }
 }
@@ -153,9 +153,9 @@ async fn a_million_callers_are_refused_beyond_the_bound_and_nobody_is_forgotten(
         let refused = lock.acquire().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Contended);
     }
-    guard.release().await;
+    let _ = guard.release().await;
     for place in waiting {
-        place.await.unwrap().release().await;
+        let _ = place.await.unwrap().release().await;
     }
     assert!(world.is_free("a").await);
 }
@@ -173,7 +173,7 @@ async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
                 Box::pin(async move {
                     let guard = lock.acquire().await.unwrap();
                     served.lock().unwrap().push(n);
-                    guard.release().await;
+                    let _ = guard.release().await;
                 })
             })
             .collect();
@@ -182,7 +182,7 @@ async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
         }
         // The third gives up; nobody behind it loses a place.
         drop(waiting.remove(2));
-        guard.release().await;
+        let _ = guard.release().await;
         for place in waiting {
             place.await;
         }

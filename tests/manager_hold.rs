@@ -80,14 +80,14 @@ async fn a_hold_is_handed_on_with_its_token_and_under_a_new_lease() {
     let lock = world.ours.lock("a");
     let mut waiting = Box::pin(lock.acquire());
     assert!(poll_once(&mut waiting).await.is_pending());
-    first.release().await;
+    let _ = first.release().await;
     let second = waiting.await.unwrap();
     assert_eq!(second.token(), token);
     assert!(second.lease().is_live() && !lease.is_live());
     world.pass(secs(60)).await;
     assert!(second.lease().is_live(), "what was handed on is renewed");
     assert_eq!(world.ours.held().len(), 1);
-    second.release().await;
+    let _ = second.release().await;
     assert!(world.is_free("a").await);
 }
 
@@ -116,11 +116,11 @@ async fn tokens_in_a_row(world: &World, callers: usize) -> Vec<usize> {
         }
     }
     let mut tokens = vec![first.as_ref().unwrap().token()];
-    first.unwrap().release().await;
+    let _ = first.unwrap().release().await;
     for place in waiting.into_iter().skip(1) {
         let guard = place.await.unwrap();
         tokens.push(guard.token());
-        guard.release().await;
+        let _ = guard.release().await;
     }
     tokens.chunk_by(|a, b| a == b).map(<[_]>::len).collect()
 }
@@ -134,7 +134,7 @@ async fn hand_on_is_bounded_in_time() {
     let mut waiting = Box::pin(lock.acquire());
     assert!(poll_once(&mut waiting).await.is_pending());
     world.pass(ms(200)).await;
-    first.release().await;
+    let _ = first.release().await;
     assert!(waiting.await.unwrap().token() > token);
 }
 
@@ -159,7 +159,7 @@ async fn a_lapsed_hold_is_never_handed_on() {
     let mut waiting = Box::pin(lock.acquire());
     assert!(poll_once(&mut waiting).await.is_pending());
     world.clock.advance(secs(11));
-    first.release().await;
+    let _ = first.release().await;
     assert!(waiting.await.unwrap().token() > token);
 }
 
@@ -170,7 +170,7 @@ async fn a_hold_that_was_handed_to_a_caller_who_left_is_released() {
     let lock = world.ours.lock("a");
     let mut waiting = Box::pin(lock.acquire());
     assert!(poll_once(&mut waiting).await.is_pending());
-    first.release().await;
+    let _ = first.release().await;
     // It was handed on, and is dropped before it looked.
     drop(waiting);
     world.settled().await;

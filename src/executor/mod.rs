@@ -34,6 +34,7 @@
 //!
 //! | the work | the lease | commit | the caller gets | was anything applied? |
 //! |---|---|---|---|---|
+//! | not begun (one-shot) | not acquired | - | [`RunError::NotAcquired`] | no |
 //! | not begun | not live, ending, or less than the budget | - | [`RunError::NotStarted`] | no |
 //! | `Err`; or `Ok` but lapsed before the commit, refused, or in conflict; or the commit says [`NotApplied`](CommitError::NotApplied) | any | none or refused | [`RunError::RolledBack`], if the undo is complete | no |
 //! | the same, but an undo failed or a compensation could not soundly run | any | - | [`RunError::Incomplete`] | partly or unknown: the debts say what |

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::report::UndoReport;
-use crate::error::BoxError;
+use crate::error::{BoxError, Error};
 use crate::lease::LeaseError;
 use crate::outbox::Debt;
 use crate::token::FencingToken;
@@ -56,6 +56,12 @@ pub struct Receipt {
 #[must_use = "some of these were applied, and some owe something"]
 #[non_exhaustive]
 pub enum RunError<T, E = BoxError> {
+    /// The lock was not acquired, so the work was not begun. Nothing was applied. Only one-shot runs
+    /// ([`Lock::guarded`](crate::Lock::guarded)) end so.
+    NotAcquired {
+        /// Why the lock was not acquired.
+        why: Error,
+    },
     /// The work was not begun. Nothing was applied.
     NotStarted {
         /// What the lease lacked.
@@ -118,7 +124,10 @@ impl<T, E> RunError<T, E> {
     #[must_use]
     pub fn was_applied(&self) -> Option<bool> {
         match self {
-            Self::NotStarted { .. } | Self::RolledBack { .. } | Self::Fenced { .. } => Some(false),
+            Self::NotAcquired { .. }
+            | Self::NotStarted { .. }
+            | Self::RolledBack { .. }
+            | Self::Fenced { .. } => Some(false),
             Self::Incomplete { .. } | Self::InDoubt { .. } => None,
             Self::CommittedLate { .. } => Some(true),
         }
@@ -141,7 +150,7 @@ impl<T, E> RunError<T, E> {
             | Self::Incomplete { undo, .. }
             | Self::Fenced { undo, .. }
             | Self::InDoubt { undo, .. } => Some(undo),
-            Self::NotStarted { .. } | Self::CommittedLate { .. } => None,
+            Self::NotAcquired { .. } | Self::NotStarted { .. } | Self::CommittedLate { .. } => None,
         }
     }
 
@@ -169,6 +178,7 @@ impl<T, E> RunError<T, E> {
 impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotAcquired { why } => f.debug_struct("NotAcquired").field("why", why).finish(),
             Self::NotStarted { why } => f.debug_struct("NotStarted").field("why", why).finish(),
             Self::RolledBack { cause, undo } => f
                 .debug_struct("RolledBack")
@@ -218,6 +228,7 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
 impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotAcquired { why } => write!(f, "not acquired: {why}"),
             Self::NotStarted { why } => write!(f, "not started: {why}"),
             Self::RolledBack { cause, undo } => write!(f, "rolled back: {cause}; {undo}"),
             Self::Incomplete { cause, undo, debts } => write!(
@@ -249,6 +260,7 @@ impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
 impl<T, E: fmt::Debug + fmt::Display> std::error::Error for RunError<T, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::NotAcquired { why } => Some(why),
             Self::NotStarted { why } => Some(why),
             Self::RolledBack { cause, .. } | Self::Incomplete { cause, .. } => match cause {
                 Cause::Lease(error) => Some(error),

@@ -1,0 +1,159 @@
+//! Four workers move money between accounts under one lock. Then the same with every heartbeat blocked: runs that the lease
+//! does not cover are not started, or are rolled back, and the sum stays what it was.
+//!
+//! `cargo run --release --example quickstart`
+
+use std::error::Error;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::{Cause, Clock, Guarded, LockManager, RunError, Settings};
+
+type Accounts = Vec<i64>;
+
+const WORKERS: usize = 4;
+const TRANSFERS: usize = 500;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A network in front of the store, so that the second act can lose the heartbeats on purpose.
+    let store = Faulty::new(MemoryStore::new()?, Clock::system()?, 1);
+    let network = store.clone();
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_millis(400);
+    let locks = LockManager::builder(store).settings(settings).build()?;
+    let accounts = Guarded::new(vec![1_000; 8]);
+
+    println!("1. Heartbeats arrive: {WORKERS} workers, {TRANSFERS} transfers each, one lock.\n");
+    with_heartbeats(&locks, &accounts)?;
+
+    println!(
+        "\n2. Heartbeats are blocked: the same workers, one hold, and a lease that runs out.\n"
+    );
+    network.block(Operation::Renew);
+    without_heartbeats(&locks, &accounts)?;
+    Ok(())
+}
+
+/// Each worker takes the lock for each transfer.
+fn with_heartbeats(
+    locks: &LockManager,
+    accounts: &Guarded<Accounts>,
+) -> Result<(), Box<dyn Error>> {
+    let lock = locks.lock("bank/accounts").blocking();
+    let before = sum(accounts);
+    let work = |worker: usize| -> Result<usize, Box<dyn Error + Send + Sync>> {
+        for n in 0..TRANSFERS {
+            let guard = lock.acquire()?;
+            let _done = guard.executor().guarded(|tx| {
+                transfer(&mut tx.write(accounts), worker + n);
+                Ok(())
+            })?;
+            let _released = guard.release();
+        }
+        Ok(TRANSFERS)
+    };
+    let counts = thread::scope(|threads| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| threads.spawn(move || work(worker)))
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("a worker"))
+            .collect::<Result<Vec<_>, _>>()
+    })
+    .map_err(|error| error.to_string())?;
+    for (worker, count) in counts.iter().enumerate() {
+        println!("   worker {worker}: {count} transfers committed");
+    }
+    report_sum(before, accounts)
+}
+
+/// All workers share one hold. They go on until the lease refuses them; nobody is told that it ended.
+fn without_heartbeats(
+    locks: &LockManager,
+    accounts: &Guarded<Accounts>,
+) -> Result<(), Box<dyn Error>> {
+    let guard = locks.lock("bank/accounts").blocking().acquire()?;
+    println!(
+        "   lock held, {:?} left of the lease, and no heartbeat will come",
+        round(guard.remaining())
+    );
+    let before = sum(accounts);
+    let log = Mutex::new(Vec::new());
+    thread::scope(|threads| {
+        for worker in 0..WORKERS {
+            let (executor, log) = (guard.executor(), &log);
+            threads.spawn(move || {
+                let say = |line: String| log.lock().expect("the log").push((worker, line));
+                let mut committed = 0;
+                let mut conflicts = 0;
+                loop {
+                    // Short runs while there is time; the last one is still at work when the lease ends.
+                    let is_last = executor.lease().remaining() < Duration::from_millis(150);
+                    let run = executor.guarded(|tx| {
+                        transfer(&mut tx.write(accounts), worker + committed);
+                        while is_last && tx.check().is_ok() {
+                            thread::yield_now();
+                        }
+                        Ok(())
+                    });
+                    match run {
+                        Ok(_) => committed += 1,
+                        Err(RunError::RolledBack { cause: Cause::Conflict, .. }) => conflicts += 1,
+                        Err(RunError::RolledBack { cause, .. }) => {
+                            say(format!("RolledBack  what it had staged was dropped: {cause}"));
+                        }
+                        Err(RunError::NotStarted { why }) => {
+                            say(format!("NotStarted  the work was not called: {why}"));
+                            break;
+                        }
+                        Err(error) => say(format!("unexpected: {error}")),
+                    }
+                }
+                say(format!(
+                    "in all      {committed} committed, {conflicts} rolled back because another worker committed first"
+                ));
+            });
+        }
+    });
+    let mut log = log.into_inner()?;
+    log.sort_by_key(|(worker, _)| *worker);
+    for (worker, line) in log {
+        println!("   worker {worker}  {line}");
+    }
+    println!(
+        "   release   {:?}: the runs had ended, so the lock was given back early",
+        guard.release()
+    );
+    report_sum(before, accounts)
+}
+
+fn transfer(accounts: &mut Accounts, n: usize) {
+    let (from, to) = (n % accounts.len(), (n * 7 + 1) % accounts.len());
+    let amount = 1 + (n % 13) as i64;
+    accounts[from] -= amount;
+    accounts[to] += amount;
+}
+
+fn sum(accounts: &Guarded<Accounts>) -> i64 {
+    accounts.read().iter().sum()
+}
+
+fn report_sum(before: i64, accounts: &Guarded<Accounts>) -> Result<(), Box<dyn Error>> {
+    let after = sum(accounts);
+    println!(
+        "   sum before {before}, after {after}: {:?}",
+        accounts.read()
+    );
+    if before == after {
+        Ok(())
+    } else {
+        Err("money was made or lost".into())
+    }
+}
+
+fn round(span: Duration) -> Duration {
+    Duration::from_millis(span.as_millis() as u64)
+}

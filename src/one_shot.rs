@@ -1,0 +1,73 @@
+//! One-shot runs: acquire, run, release.
+
+use crate::executor::{Abort, AsyncTx, Committed, RunError, Tx};
+use crate::lock::Lock;
+use crate::manager::LockGuard;
+
+impl Lock {
+    /// Acquires the lock, runs `work` under it on the calling task, and releases it.
+    ///
+    /// The work blocks the calling task for as long as it takes, and may: renewals have a thread of their own. The release
+    /// never replaces what became of the work; one that is not answered is repeated in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Guarded, LockManager, store::MemoryStore};
+    ///
+    /// let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let runs = Guarded::new(0);
+    /// let done = locks.lock("nightly").guarded(|tx| {
+    ///     *tx.write(&runs) += 1;
+    ///     Ok("done")
+    /// }).await?;
+    /// assert_eq!((done.value, *runs.read()), ("done", 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::NotAcquired`] as [`acquire`](Self::acquire) fails; otherwise as
+    /// [`Executor::guarded`](crate::Executor::guarded).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before the work begins, nothing has happened; dropped after it, its outcome stands and is not
+    /// told. The lock is released in the background.
+    pub async fn guarded<T>(
+        &self,
+        work: impl FnOnce(&Tx<'_>) -> Result<T, Abort>,
+    ) -> Result<Committed<T>, RunError<T>> {
+        let guard = self.held().await?;
+        let outcome = guard.executor().guarded(work);
+        let _ = guard.release().await;
+        outcome
+    }
+
+    /// Acquires the lock, awaits `work` under it, and releases it. Otherwise as [`guarded`](Self::guarded).
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::NotAcquired`] as [`acquire`](Self::acquire) fails; otherwise as
+    /// [`Executor::guarded_async`](crate::Executor::guarded_async).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the background.
+    pub async fn guarded_async<T>(
+        &self,
+        work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
+    ) -> Result<Committed<T>, RunError<T>> {
+        let guard = self.held().await?;
+        let outcome = guard.executor().guarded_async(work).await;
+        let _ = guard.release().await;
+        outcome
+    }
+
+    async fn held<T>(&self) -> Result<LockGuard, RunError<T>> {
+        self.acquire()
+            .await
+            .map_err(|why| RunError::NotAcquired { why })
+    }
+}

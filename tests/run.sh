@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Runs everything that shows that leasehold keeps its promises: unit tests, models, properties, conformance on real
+# servers, doctests, examples, mutants. Prints what ran and what it came to; fails if anything failed or did not run.
+#
+# usage: tests/run.sh
+#
+# On Debian and Ubuntu it installs what is missing, with sudo if it must; elsewhere it says what to install. The tests
+# start servers of their own on free ports of 127.0.0.1 and end them; servers that run already are left alone.
+#
+#   LEASEHOLD_INSTALL=no   install nothing, only say what is missing
+#   MUTANT_SECONDS=300     how long one test of a mutant may take
+#   EXAMPLE_SECONDS=300    how long one example may take
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# --- what the tests need -----------------------------------------------------------------------------------------
+
+# Package and what tells that it is there.
+missing_packages() {
+    command -v cc >/dev/null || echo build-essential
+    command -v git >/dev/null || echo git
+    command -v redis-server >/dev/null || echo redis-server
+    command -v redis-cli >/dev/null || echo redis-tools
+    command -v redis-sentinel >/dev/null || echo redis-sentinel
+    # Brings a Java runtime along.
+    { [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || echo zookeeper
+    python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+}
+
+if ! command -v cargo >/dev/null; then
+    echo "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer with https://rustup.rs" >&2
+    exit 1
+fi
+
+mapfile -t missing < <(missing_packages)
+if [ ${#missing[@]} -gt 0 ] && command -v apt-get >/dev/null && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
+    echo "installing ${missing[*]}"
+    as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y --no-install-recommends "${missing[@]}"
+    mapfile -t missing < <(missing_packages)
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    cat >&2 <<TEXT
+missing, by their Debian names: ${missing[*]}
+Install what your system calls them, so that these are found:
+  cc, git, redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
+  /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder)
+TEXT
+    exit 1
+fi
+
+# Clients in other languages, for the tests that take turns with them.
+if [ -f tests/requirements.txt ]; then
+    [ -x .venv/bin/python ] || python3 -m venv .venv
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+fi
+
+# --- tests and doctests ------------------------------------------------------------------------------------------
+
+problems=()
+status=0
+# Examples are built here and run below.
+cargo test --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
+[ $status -eq 0 ] || problems+=("cargo test ended with $status")
+
+# The sum of one column of all "test result:" lines.
+sum_of() { sed -n "s/^test result: .* \([0-9]*\) $1[;,].*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
+passed=$(sum_of passed)
+failed=$(sum_of failed)
+ignored=$(sum_of ignored)
+[ "$passed" -gt 0 ] || problems+=("no test ran")
+[ "$failed" -eq 0 ] || problems+=("$failed tests failed")
+[ "$ignored" -eq 0 ] || problems+=("$ignored tests are ignored: what does not run shows nothing")
+
+programs=0
+for file in tests/*.rs tests/*/main.rs; do
+    [ -f "$file" ] || continue
+    programs=$((programs + 1))
+    grep -qF "Running $file " "$log" || problems+=("$file did not run")
+done
+grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+# An example that needs arguments or a server has a script beside the tests, tests/examples/NAME.sh, which gets the
+# program as its argument. One that says "Runs until it is stopped." in its docs is built only.
+target=$(cargo metadata --format-version 1 --no-deps --offline --locked |
+    sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+examples=0
+ran=0
+endless=0
+run_example() {
+    local name=$1
+    shift
+    printf '\n-- example %s\n' "$name"
+    local code=0
+    timeout --kill-after=10 "${EXAMPLE_SECONDS:-300}" "$@" </dev/null || code=$?
+    if [ $code -eq 0 ]; then
+        ran=$((ran + 1))
+    else
+        problems+=("example $name ended with $code")
+    fi
+}
+for file in examples/*.rs examples/*/main.rs; do
+    [ -f "$file" ] || continue
+    case $file in
+    */main.rs) name=$(basename "$(dirname "$file")") ;;
+    *) name=$(basename "$file" .rs) ;;
+    esac
+    examples=$((examples + 1))
+    program=$target/debug/examples/$name
+    if grep -q '^//! Runs until it is stopped\.' "$file"; then
+        endless=$((endless + 1))
+        [ -x "$program" ] || problems+=("example $name was not built")
+    elif [ -x "tests/examples/$name.sh" ]; then
+        run_example "$name" "tests/examples/$name.sh" "$program"
+    elif [ "$name" = quickstart ]; then
+        # As the README says it.
+        run_example "$name" cargo run --locked --quiet --release --example quickstart
+    else
+        run_example "$name" "$program"
+    fi
+done
+
+# --- mutants -----------------------------------------------------------------------------------------------------
+
+printf '\n-- mutants\n'
+mutants="none ran"
+if tests/mutants/run.sh 2>&1 | tee "$log"; then
+    mutants=$(tail -n 1 "$log")
+else
+    mutants=$(tail -n 1 "$log")
+    problems+=("a mutant was not caught")
+fi
+
+# --- what it came to ---------------------------------------------------------------------------------------------
+
+cat <<TEXT
+
+tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs
+examples: $ran of $examples ran to their end, $endless are built only
+$mutants
+TEXT
+if [ ${#problems[@]} -gt 0 ]; then
+    printf 'FAILED: %s\n' "${problems[@]}"
+    exit 1
+fi
+echo "everything ran, and everything passed"
