@@ -22,6 +22,7 @@ const UNITS: &[(&str, u8)] = &[
     ("docs", 6),
     ("test_util", 6),
     ("lock", 5),
+    ("one_shot", 5),
     ("reentrant", 5),
     ("read_write", 5),
     ("election", 5),
