@@ -1,4 +1,5 @@
 //! The behaviour suite on a real ZooKeeper, in both modes and behind a prefix.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/proxy.rs"]
 mod proxy;

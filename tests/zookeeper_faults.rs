@@ -1,4 +1,5 @@
 //! Faults on a real ZooKeeper: stopped servers, cut connections, ended sessions, killed clients, access rights.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/proxy.rs"]
 mod proxy;

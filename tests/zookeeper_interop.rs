@@ -1,4 +1,5 @@
 //! Another client in another language contends on the same path: both get their turns, never two holders at once.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

@@ -1,4 +1,5 @@
 //! The lock manager over a real ZooKeeper.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/proxy.rs"]
 mod proxy;

@@ -7,6 +7,7 @@
 //! tested without the discount for drift: from what a proof says, a whole session time-out ends before the lock is free.
 //!
 //! The same runs show that two shorter ways to a deadline are wrong: from the newest write, and from `exists`.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/proxy.rs"]
 mod proxy;

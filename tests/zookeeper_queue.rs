@@ -1,4 +1,5 @@
 //! The queue on a real ZooKeeper: who gets the lock, in which order, and what stays in the tree.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
