@@ -43,10 +43,7 @@ async fn a_hold_outlives_many_session_time_outs() {
         rest(SHORT / 10).await;
     }
     assert!(matches!(guard.release().await, Released::Released));
-    assert_eq!(
-        children(&server, "/manager-long/k").await,
-        [String::new(); 0]
-    );
+    assert_eq!(children(&server, "/manager-long/k").await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,10 +76,7 @@ async fn callers_of_three_managers_hold_one_at_a_time_and_all_get_their_turn() {
     for locks in &managers {
         locks.settled().await;
     }
-    assert_eq!(
-        children(&server, "/manager-turns/k").await,
-        [String::new(); 0]
-    );
+    assert_eq!(children(&server, "/manager-turns/k").await, [""; 0]);
 }
 
 #[tokio::test]

@@ -10,10 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::store::zookeeper::{Mode, ZooKeeperOptions, ZooKeeperStore};
+use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Acquired, Claim, Grant, Store};
 use leasehold::{Clock, Key, Label, OwnerToken};
 
+/// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.
+const IS_BOXED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"zookeeper_async");
 /// The servers' tick.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 /// How long a test waits for what has to happen before it fails.
@@ -292,6 +294,9 @@ pub(crate) fn options(servers: &str, chroot: &str) -> ZooKeeperOptions {
     options.chroot = chroot.to_owned();
     options.session_timeout = Duration::from_secs(10);
     options.tick_time = TICK;
+    if IS_BOXED {
+        options.driver = DriverKind::Async;
+    }
     options
 }
 

@@ -62,8 +62,8 @@ impl ClientDriver {
 }
 
 impl Driver for ClientDriver {
-    fn session(&self) -> i64 {
-        self.session
+    fn session(&self) -> Option<i64> {
+        Some(self.session)
     }
 
     fn timeout(&self) -> Duration {
@@ -150,7 +150,7 @@ impl Driver for ClientDriver {
         })
     }
 
-    fn sync<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+    fn sync<'a>(&'a self, _own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
         self.ask(move |client| async move { client.sync(path).await })
     }
 

@@ -14,10 +14,10 @@ use crate::error::{BoxError, Error};
 /// Requests take effect in the order in which they are first polled. A request whose future is dropped may still take
 /// effect, in that same order.
 pub(crate) trait Driver: Debug + Send + Sync + 'static {
-    /// The session's id: the owner of every ephemeral node that it makes.
-    fn session(&self) -> i64;
+    /// The session's id, which owns every ephemeral node that it makes; `None` where only such a node can tell.
+    fn session(&self) -> Option<i64>;
 
-    /// The time-out that the server granted.
+    /// The time-out that the server granted, or was said to grant where the driver is not told.
     fn timeout(&self) -> Duration;
 
     /// Completes once requests can leave; `Expired` if they never can again.
@@ -50,10 +50,10 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     /// Completes once a watch stands on a node that exists; what it gives completes when the node may have changed.
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>>;
 
-    /// Waits until the server that we talk to has seen all that the leader had.
-    fn sync<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
+    /// Waits until the server that we talk to has seen all that the leader had. `own` is a node that may be written.
+    fn sync<'a>(&'a self, own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// One write through the quorum that also proves that nodes exist: all of it, or nothing.
+    /// One write through the quorum that also proves that nodes exist, at it or after it: all of it, or nothing.
     fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>>;
 
     /// Ends the session; its ephemeral nodes go with it. Completes when the server has been told, or cannot be.

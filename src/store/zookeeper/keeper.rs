@@ -11,9 +11,11 @@ use futures_util::future::{Either, select};
 use tokio::sync::{oneshot, watch};
 
 use super::acquire;
+#[cfg(feature = "zookeeper-async")]
+use super::boxed::BoxedDriver;
 use super::client::ClientDriver;
-use super::driver::{Fault, Missing};
-use super::options::ZooKeeperOptions;
+use super::driver::{Driver, Fault, Missing};
+use super::options::{DriverKind, ZooKeeperOptions};
 use super::place::Places;
 use super::session::Session;
 use crate::clock::Clock;
@@ -122,16 +124,28 @@ async fn open(shared: &Shared) -> Result<Session, Error> {
     let asked_at = shared.clock.stamp();
     let limit = shared.options.session_timeout;
     let opening = async {
-        let driver = ClientDriver::connect(&shared.options)
-            .await
-            .map_err(unreachable)?;
-        Session::open(Box::new(driver), &shared.options, &shared.clock, asked_at).await
+        let driver = connect(shared).await?;
+        Session::open(driver, &shared.options, &shared.clock, asked_at).await
     };
     (shared.clock.timeout(limit, opening).await).unwrap_or_else(|| {
         Err(Error::unavailable(format!(
             "no zookeeper session within {limit:?}; check the servers and the network"
         )))
     })
+}
+
+async fn connect(shared: &Shared) -> Result<Box<dyn Driver>, Error> {
+    match shared.options.driver {
+        DriverKind::Client => {
+            let driver = ClientDriver::connect(&shared.options).await;
+            Ok(Box::new(driver.map_err(unreachable)?))
+        }
+        #[cfg(feature = "zookeeper-async")]
+        DriverKind::Async => {
+            let driver = BoxedDriver::connect(&shared.options, &shared.clock).await;
+            Ok(Box::new(driver.map_err(unreachable)?))
+        }
+    }
 }
 
 /// Proves the session whenever that is due, until it is over.

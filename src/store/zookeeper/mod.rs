@@ -35,6 +35,8 @@
 //! gives more than its lease.
 
 mod acquire;
+#[cfg(feature = "zookeeper-async")]
+mod boxed;
 mod client;
 mod driver;
 mod keeper;
@@ -53,7 +55,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use options::{Credentials, Mode, ZooKeeperOptions};
+pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
 
 use super::{Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store};
 use crate::clock::Clock;
@@ -200,12 +202,12 @@ impl Store for ZooKeeperStore {
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
         let path = names::key_path(&self.shared.options.chroot, key)?;
         let session = self.shared.session().await?;
-        records::inspect(&*session.driver, &path, key).await
+        records::inspect(&session, &path, key).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         let session = self.shared.session().await?;
-        records::list(&*session.driver, &self.shared.options.chroot, prefix).await
+        records::list(&session, &self.shared.options.chroot, prefix).await
     }
 
     async fn close(&self) -> Result<(), Error> {

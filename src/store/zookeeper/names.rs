@@ -40,14 +40,9 @@ pub(crate) fn key_path(chroot: &str, key: &Key) -> Result<String, Error> {
     Ok(format!("{chroot}/{key}"))
 }
 
-/// The parent of the sessions' own nodes.
-pub(crate) fn sessions_path(chroot: &str) -> String {
-    format!("{chroot}/{SESSIONS}")
-}
-
 /// A session's own node.
-pub(crate) fn session_path(chroot: &str, session: i64) -> String {
-    format!("{chroot}/{SESSIONS}/{session:016x}")
+pub(crate) fn session_path(chroot: &str, guid: &str) -> String {
+    format!("{chroot}/{SESSIONS}/{guid}")
 }
 
 /// The parent of a node, unless that is the root.

@@ -38,6 +38,22 @@ pub struct ZooKeeperOptions {
     pub credentials: Option<Credentials>,
     /// How a lock is laid out.
     pub mode: Mode,
+    /// The client library that talks to the servers.
+    pub driver: DriverKind,
+}
+
+/// The client library that talks to the servers: `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DriverKind {
+    /// The crate `zookeeper-client`. The default.
+    Client,
+    /// The crate `zookeeper-async` (feature of that name), boxed in: one request in flight, and any trouble with the
+    /// connection ends the session and every hold. It is not told what time-out the server granted, so that
+    /// [`session_timeout`](ZooKeeperOptions::session_timeout) has to be one that the servers grant in full: at most
+    /// [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS) ticks unless they are set up otherwise.
+    #[cfg(feature = "zookeeper-async")]
+    Async,
 }
 
 /// How a lock is laid out in the tree. All clients of a key should use the same; those that do not still exclude each
@@ -102,6 +118,11 @@ impl ZooKeeperOptions {
     /// time-out is left after a heartbeat, which is three heartbeats.
     pub const MIN_TICKS: u32 = 4;
 
+    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that is not told what was
+    /// granted refuses to ask for more.
+    #[cfg(feature = "zookeeper-async")]
+    pub const MAX_TICKS: u32 = 20;
+
     /// Options with the defaults, for these servers.
     #[must_use]
     pub fn new(servers: impl Into<String>) -> Self {
@@ -112,6 +133,7 @@ impl ZooKeeperOptions {
             tick_time: Duration::from_secs(2),
             credentials: None,
             mode: Mode::Queue,
+            driver: DriverKind::Client,
         }
     }
 
@@ -151,6 +173,20 @@ impl ZooKeeperOptions {
         match (name, value) {
             ("session_timeout", _) => self.session_timeout = parse_duration(name, value)?,
             ("tick_time", _) => self.tick_time = parse_duration(name, value)?,
+            ("driver", "zookeeper-client") => self.driver = DriverKind::Client,
+            #[cfg(feature = "zookeeper-async")]
+            ("driver", "zookeeper-async") => self.driver = DriverKind::Async,
+            #[cfg(not(feature = "zookeeper-async"))]
+            ("driver", "zookeeper-async") => {
+                return Err(Error::unsupported(
+                    "the driver zookeeper-async is not built in; build with the feature of that name",
+                ));
+            }
+            ("driver", _) => {
+                return Err(Error::invalid(
+                    "zookeeper driver is unknown; set it to zookeeper-client or zookeeper-async",
+                ));
+            }
             ("mode", "queue") => self.mode = Mode::Queue,
             ("mode", "simple") => self.mode = Mode::Simple,
             ("mode", _) => {
@@ -161,7 +197,7 @@ impl ZooKeeperOptions {
             _ => {
                 let name: String = name.chars().take(40).collect();
                 return Err(Error::invalid(format!(
-                    "zookeeper url parameter {name:?} is unknown; use session_timeout, tick_time, mode"
+                    "zookeeper url parameter {name:?} is unknown; use session_timeout, tick_time, mode, driver"
                 )));
             }
         }
@@ -188,6 +224,11 @@ impl ZooKeeperOptions {
         )?;
         within("tick_time", self.tick_time, LEAST_TICK, MOST_TICK)?;
         check_chroot(&self.chroot)?;
+        #[cfg(feature = "zookeeper-async")]
+        if self.driver == DriverKind::Async {
+            let most = self.tick_time * Self::MAX_TICKS;
+            within("session_timeout", self.session_timeout, LEAST_TIMEOUT, most)?;
+        }
         self.check_ticks(self.session_timeout)
     }
 

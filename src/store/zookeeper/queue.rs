@@ -179,10 +179,7 @@ async fn settle(session: &Session, place: &Place) -> Result<Option<Spot>, Blind>
 /// The names of all nodes of the claim, of whatever session, lowest first.
 async fn ours(session: &Session, place: &Place) -> Result<Vec<String>, Fault> {
     // The server that we talk to now may not have seen yet what another one did for us.
-    match session.driver.sync(&place.parent).await {
-        Ok(()) | Err(Fault::NoNode) => {}
-        Err(other) => return Err(other),
-    }
+    session.sync(&place.parent).await?;
     let mut names = match session.driver.children(&place.parent).await {
         Ok(children) => children,
         Err(Fault::NoNode) => Vec::new(),

@@ -1,7 +1,8 @@
 //! What the tree tells of locks that are held, for operators.
 
-use super::driver::{Driver, Fault};
+use super::driver::Fault;
 use super::names::{self, SIMPLE};
+use super::session::Session;
 use crate::error::Error;
 use crate::holder::Label;
 use crate::key::Key;
@@ -13,17 +14,14 @@ const MOST_NODES: usize = 100_000;
 
 /// Who is first in a key's queue.
 pub(crate) async fn inspect(
-    driver: &dyn Driver,
+    session: &Session,
     path: &str,
     key: &Key,
 ) -> Result<Option<Record>, Error> {
     let what = "inspect a lock";
-    match driver.sync(path).await {
-        Ok(()) | Err(Fault::NoNode) => {}
-        Err(other) => return Err(other.into_error(what)),
-    }
+    session.sync(path).await.map_err(|f| f.into_error(what))?;
     loop {
-        let children = match driver.children(path).await {
+        let children = match session.driver.children(path).await {
             Ok(children) => children,
             Err(Fault::NoNode) => return Ok(None),
             Err(other) => return Err(other.into_error(what)),
@@ -31,7 +29,7 @@ pub(crate) async fn inspect(
         let Some(first) = names::contenders(children)?.into_iter().next() else {
             return Ok(None);
         };
-        if let Some(record) = record(driver, path, &first.name, key).await? {
+        if let Some(record) = record(session, path, &first.name, key).await? {
             return Ok(Some(record));
         }
     }
@@ -39,12 +37,12 @@ pub(crate) async fn inspect(
 
 /// What a contender's node tells; `None` if it is gone.
 async fn record(
-    driver: &dyn Driver,
+    session: &Session,
     path: &str,
     name: &str,
     key: &Key,
 ) -> Result<Option<Record>, Error> {
-    let node = match driver.read(&format!("{path}/{name}")).await {
+    let node = match session.driver.read(&format!("{path}/{name}")).await {
         Ok(node) => node,
         Err(Fault::NoNode) => return Ok(None),
         Err(other) => return Err(other.into_error("inspect a lock")),
@@ -67,7 +65,7 @@ async fn record(
 
 /// Every held lock under `chroot` whose key starts with `prefix`, by key.
 pub(crate) async fn list(
-    driver: &dyn Driver,
+    session: &Session,
     chroot: &str,
     prefix: &str,
 ) -> Result<Vec<Record>, Error> {
@@ -75,13 +73,8 @@ pub(crate) async fn list(
     let mut records = Vec::new();
     let mut open = vec![String::new()];
     let mut seen = 0;
-    match driver
-        .sync(if chroot.is_empty() { "/" } else { chroot })
-        .await
-    {
-        Ok(()) | Err(Fault::NoNode) => {}
-        Err(other) => return Err(other.into_error(what)),
-    }
+    let root = if chroot.is_empty() { "/" } else { chroot };
+    session.sync(root).await.map_err(|f| f.into_error(what))?;
     while let Some(key) = open.pop() {
         seen += 1;
         if seen > MOST_NODES {
@@ -94,7 +87,7 @@ pub(crate) async fn list(
             (_, "") => chroot.to_owned(),
             _ => format!("{chroot}/{key}"),
         };
-        let children = match driver.children(&path).await {
+        let children = match session.driver.children(&path).await {
             Ok(children) => children,
             Err(Fault::NoNode) => continue,
             Err(other) => return Err(other.into_error(what)),
@@ -121,7 +114,7 @@ pub(crate) async fn list(
             Key::parse(&key),
             names::contenders(children)?.into_iter().next(),
         ) {
-            records.extend(record(driver, &path, &first.name, &key).await?);
+            records.extend(record(session, &path, &first.name, &key).await?);
         }
     }
     records.sort_by(|a: &Record, b| a.key.cmp(&b.key));

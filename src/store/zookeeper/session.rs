@@ -46,66 +46,35 @@ impl Session {
     ) -> Result<Self, Error> {
         let ttl = driver.timeout();
         options.check_ticks(ttl)?;
-        let id = driver.session();
-        let session = Self {
+        let own = names::session_path(&options.chroot, &names::new_guid()?);
+        let id = make_own(&*driver, &own).await?;
+        if driver.session().is_some_and(|known| known != id) {
+            return Err(foreign());
+        }
+        Ok(Self {
             id,
             ttl,
-            own: names::session_path(&options.chroot, id),
+            own,
             clock: clock.clone(),
             proofs: Mutex::new(Ring {
                 proofs: Proofs::new(options.tick_time, asked_at),
                 newest: asked_at,
             }),
             driver,
-        };
-        session
-            .make_own(&names::sessions_path(&options.chroot))
-            .await?;
-        Ok(session)
+        })
     }
 
-    async fn make_own(&self, parent: &str) -> Result<(), Error> {
-        let what = "make the session's own node";
-        for _ in 0..TRIES {
-            match self.driver.create(&self.own, b"", Kind::Ephemeral).await {
-                Ok(made) if made.owner == self.id => return Ok(()),
-                Ok(_) => return Err(foreign()),
-                Err(Fault::Exists) => {
-                    let node = self
-                        .driver
-                        .read(&self.own)
-                        .await
-                        .map_err(|f| f.into_error(what))?;
-                    return if node.owner == self.id {
-                        Ok(())
-                    } else {
-                        Err(foreign())
-                    };
-                }
-                Err(Fault::NoNode) => self.make_parents(parent).await?,
-                Err(other) => return Err(other.into_error(what)),
-            }
+    /// Waits until the server that we talk to has seen all that the leader had.
+    pub(crate) async fn sync(&self, path: &str) -> Result<(), Fault> {
+        match self.driver.sync(&self.own, path).await {
+            Err(Fault::NoNode) => Ok(()),
+            other => other,
         }
-        Err(Fault::NoNode.into_error(what))
     }
 
-    /// Makes a node and what is missing above it. Only containers: the server deletes them some time after their last
-    /// child went, so that old keys leave nothing behind.
+    /// Makes a node and what is missing above it.
     pub(crate) async fn make_parents(&self, path: &str) -> Result<(), Error> {
-        let mut missing = vec![path];
-        while let Some(next) = missing.last().copied() {
-            match self.driver.create(next, b"", Kind::Container).await {
-                Ok(_) | Err(Fault::Exists) => {
-                    missing.pop();
-                }
-                Err(Fault::NoNode) => match names::parent(next) {
-                    Some(parent) => missing.push(parent),
-                    None => return Err(Fault::NoNode.into_error("make a node under the root")),
-                },
-                Err(other) => return Err(other.into_error("make the lock's node or one above it")),
-            }
-        }
-        Ok(())
+        make_parents(&*self.driver, path).await
     }
 
     /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not.
@@ -117,12 +86,11 @@ impl Session {
                     self.proven(sent_at);
                     return Ok(());
                 }
-                Err(Missing::Own) => {
-                    let parent = names::parent(&self.own).unwrap_or_default();
-                    if let Err(error) = self.make_own(parent).await {
-                        return Err(Missing::Fault(Fault::Refused(Box::new(error))));
-                    }
-                }
+                Err(Missing::Own) => match make_own(&*self.driver, &self.own).await {
+                    Ok(owner) if owner == self.id => {}
+                    Ok(_) => return Err(Missing::Fault(Fault::Expired)),
+                    Err(error) => return Err(Missing::Fault(Fault::Refused(Box::new(error)))),
+                },
                 Err(other) => return Err(other),
             }
         }
@@ -157,6 +125,45 @@ impl fmt::Debug for Session {
             .field("ttl", &self.ttl)
             .finish_non_exhaustive()
     }
+}
+
+/// Makes a session's own node. Gives its owner: the session.
+async fn make_own(driver: &dyn Driver, own: &str) -> Result<i64, Error> {
+    let what = "make the session's own node";
+    for _ in 0..TRIES {
+        match driver.create(own, b"", Kind::Ephemeral).await {
+            Ok(made) => return Ok(made.owner),
+            Err(Fault::NoNode) => {
+                make_parents(driver, names::parent(own).unwrap_or_default()).await?
+            }
+            // Ours, from an earlier try: nobody else knows its name.
+            Err(Fault::Exists) => {
+                let node = driver.read(own).await.map_err(|f| f.into_error(what))?;
+                return Ok(node.owner);
+            }
+            Err(other) => return Err(other.into_error(what)),
+        }
+    }
+    Err(Fault::NoNode.into_error(what))
+}
+
+/// Only containers, where the driver can: the server deletes them some time after their last child went, so that old keys
+/// leave nothing behind.
+async fn make_parents(driver: &dyn Driver, path: &str) -> Result<(), Error> {
+    let mut missing = vec![path];
+    while let Some(next) = missing.last().copied() {
+        match driver.create(next, b"", Kind::Container).await {
+            Ok(_) | Err(Fault::Exists) => {
+                missing.pop();
+            }
+            Err(Fault::NoNode) => match names::parent(next) {
+                Some(parent) => missing.push(parent),
+                None => return Err(Fault::NoNode.into_error("make a node under the root")),
+            },
+            Err(other) => return Err(other.into_error("make the lock's node or one above it")),
+        }
+    }
+    Ok(())
 }
 
 fn foreign() -> Error {

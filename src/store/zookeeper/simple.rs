@@ -122,10 +122,7 @@ pub(crate) async fn remove(session: &Session, place: &Place) -> Result<bool, Fau
 
 /// The lock's node, if it was made for this claim.
 async fn find(session: &Session, place: &Place, path: &str) -> Result<Option<Node>, Fault> {
-    match session.driver.sync(path).await {
-        Ok(()) | Err(Fault::NoNode) => {}
-        Err(other) => return Err(other),
-    }
+    session.sync(path).await?;
     match session.driver.read(path).await {
         Ok(node) if node.data.starts_with(place.guid.as_bytes()) => Ok(Some(node)),
         Ok(_) | Err(Fault::NoNode) => Ok(None),
