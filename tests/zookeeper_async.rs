@@ -5,6 +5,7 @@
 //! - A connection that breaks ends the session and every hold, because this client may open another session without a word.
 //! - The negotiated time-out is not known, so that one which the server shortened is not refused: a session of more than 20
 //!   ticks is.
+//! - It has no `multi`: a heartbeat looks at each held node, one request after the other. Hundreds of holds, not thousands.
 #![allow(
     clippy::duplicate_mod,
     reason = "each file brings its own support along"

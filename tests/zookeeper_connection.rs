@@ -1,6 +1,7 @@
 //! What the default driver rides out: a connection that breaks costs no hold while the session stands.
 //!
-//! The boxed driver does not: any trouble with the connection ends its session.
+//! The boxed driver does not: any trouble with the connection ends its session. Nor does it carry thousands of holds, since
+//! it looks at each of them at every heartbeat, one request after the other.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/proxy.rs"]
@@ -10,13 +11,14 @@ mod zookeeper;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::store::zookeeper::{Mode, ZooKeeperStore};
 use leasehold::store::{Acquired, Claim, Grant, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind};
 use proxy::{Proxy, Way};
 use zookeeper::{
-    Ensemble, PATIENCE, Server, TICK, claim, granted, is_busy, open, options, raw, rest, until,
-    wait_for,
+    Ensemble, PATIENCE, Server, TICK, claim, granted, is_busy, open, options, raw, rest, store,
+    until, wait_for,
 };
 use zookeeper_client::{Client, Error as Zk};
 
@@ -184,4 +186,31 @@ async fn a_session_that_the_server_shortens_below_four_ticks_is_refused() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("session_timeout=60s"), "{error}");
+}
+
+#[tokio::test]
+async fn five_thousand_locks_are_held_and_renewed_on_one_session() {
+    let server = Server::start();
+    let store = store(&server, "/many").await;
+    let claims: Vec<_> = (0..5_000).map(|n| claim(&format!("k{n}"))).collect();
+    let mut grants = Vec::new();
+    for many in claims.chunks(1_000) {
+        for some in many.chunks(250) {
+            grants.extend(join_all(some.iter().map(|claim| granted(&store, claim))).await);
+        }
+        // All that are held so far: the first must not lapse while the last are asked for.
+        let answers = store.renew(&grants).await;
+        assert_eq!(answers.len(), grants.len());
+        let extended = |answer: &&Renewed| matches!(answer, Renewed::Extended(_));
+        assert_eq!(answers.iter().filter(extended).count(), grants.len());
+    }
+    assert_eq!(grants.len(), 5_000);
+    for some in grants.chunks(250) {
+        let released = join_all(some.iter().map(|grant| store.release(grant))).await;
+        assert!(
+            released
+                .iter()
+                .all(|released| matches!(released, Released::Released))
+        );
+    }
 }

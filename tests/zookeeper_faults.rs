@@ -216,33 +216,6 @@ async fn a_release_wakes_one_of_two_hundred_waiters() {
 }
 
 #[tokio::test]
-async fn five_thousand_locks_are_held_and_renewed_on_one_session() {
-    let server = Server::start();
-    let store = store(&server, "/many").await;
-    let claims: Vec<_> = (0..5_000).map(|n| claim(&format!("k{n}"))).collect();
-    let mut grants = Vec::new();
-    for many in claims.chunks(1_000) {
-        for some in many.chunks(250) {
-            grants.extend(join_all(some.iter().map(|claim| granted(&store, claim))).await);
-        }
-        // All that are held so far: the first must not lapse while the last are asked for.
-        let answers = store.renew(&grants).await;
-        assert_eq!(answers.len(), grants.len());
-        let extended = |answer: &&Renewed| matches!(answer, Renewed::Extended(_));
-        assert_eq!(answers.iter().filter(extended).count(), grants.len());
-    }
-    assert_eq!(grants.len(), 5_000);
-    for some in grants.chunks(250) {
-        let released = join_all(some.iter().map(|grant| store.release(grant))).await;
-        assert!(
-            released
-                .iter()
-                .all(|released| matches!(released, Released::Released))
-        );
-    }
-}
-
-#[tokio::test]
 async fn a_grant_that_nobody_renews_ends_although_its_session_lives() {
     let server = Server::shared();
     let (a, b) = (
