@@ -244,20 +244,11 @@ async fn a_grant_that_nobody_renews_ends_although_its_session_lives() {
     assert!(matches!(granted(&b, &next).await, Grant { .. }));
 }
 
-/// The test's name as its binary knows it: this file may be a module of another one.
-fn child_name() -> String {
-    let path = concat!(module_path!(), "::child_that_holds_a_lock");
-    path.split_once("::").unwrap().1.to_owned()
-}
-
 const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_CHILD";
 
-/// The client that the next test kills. Holds a lock and says from when its lease counts.
-#[tokio::test]
-#[ignore = "no test of its own: the next one starts it as a process"]
-async fn child_that_holds_a_lock() {
-    let address = std::env::var(CHILD).expect("the test that starts this says where the server is");
-    let store = short_store(&address, "/killed").await;
+/// The client that the test kills, in a process of its own. Holds a lock and says from when its lease counts.
+async fn hold_until_killed(address: &str) -> ! {
+    let store = short_store(address, "/killed").await;
     let grant = granted(&store, &claim("k")).await;
     loop {
         if let Renewed::Extended(proof) = renewed(&store, &grant).await {
@@ -269,10 +260,17 @@ async fn child_that_holds_a_lock() {
 
 #[tokio::test]
 async fn a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever() {
+    if let Ok(address) = std::env::var(CHILD) {
+        hold_until_killed(&address).await;
+    }
     let server = Server::shared();
     let clock = Clock::system().unwrap();
+    let own_name = zookeeper::test_name(
+        module_path!(),
+        "a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever",
+    );
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &child_name(), "--ignored", "--nocapture"])
+        .args(["--exact", &own_name, "--nocapture"])
         .env(CHILD, server.address())
         .stdout(Stdio::piped())
         .spawn()

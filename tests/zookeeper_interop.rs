@@ -16,21 +16,22 @@ use zookeeper::{Server, claim, rest, store, wait_for};
 const TURNS: usize = 25;
 const KAZOO: &str = "kazoo==2.11.0";
 
-/// A Python with kazoo: the one that `LEASEHOLD_KAZOO_PYTHON` names, else one in a venv that is made here once.
+/// A Python with kazoo: that of the repository's venv if it has one, else one in a venv that is made here once.
 fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("LEASEHOLD_KAZOO_PYTHON") {
-        return python.into();
-    }
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kazoo");
-    let python = venv.join("bin/python");
-    let has_kazoo = || {
-        let import = Command::new(&python)
+    let own = venv.join("bin/python");
+    let has_kazoo = |python: &Path| {
+        let import = Command::new(python)
             .args(["-c", "import kazoo"])
             .stderr(Stdio::null())
             .status();
         import.is_ok_and(|status| status.success())
     };
-    if !has_kazoo() {
+    if has_kazoo(&shared) {
+        return shared;
+    }
+    if !has_kazoo(&own) {
         let made = Command::new("python3")
             .args(["-m", "venv"])
             .arg(&venv)
@@ -39,7 +40,7 @@ fn python() -> PathBuf {
             made.is_ok_and(|status| status.success()),
             "python3 -m venv: install python3-venv"
         );
-        let installed = Command::new(&python)
+        let installed = Command::new(&own)
             .args(["-m", "pip", "install", "--quiet", KAZOO])
             .status();
         assert!(
@@ -47,7 +48,7 @@ fn python() -> PathBuf {
             "pip install {KAZOO}"
         );
     }
-    python
+    own
 }
 
 #[tokio::test]

@@ -141,11 +141,8 @@ async fn a_lease_is_over_before_another_manager_holds_and_the_manager_goes_on() 
 
 const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_STOPPED";
 
-/// The client that the next test stops in the middle of a guarded run.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "no test of its own: the next one starts it as a process"]
-async fn child_in_a_guarded_run() {
-    let told = std::env::var(CHILD).expect("the test that starts this says where the server is");
+/// The client that the test stops in the middle of a guarded run, in a process of its own.
+async fn run_until_told(told: &str) {
     let (address, go) = told.split_once(' ').unwrap();
     let locks = manager(address, "/manager-stopped").await;
     let guard = locks.lock("k").acquire().await.unwrap();
@@ -170,18 +167,20 @@ async fn child_in_a_guarded_run() {
     println!("outcome {word} undone={}", is_undone.load(Ordering::SeqCst));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit() {
+    if let Ok(told) = std::env::var(CHILD) {
+        return run_until_told(&told).await;
+    }
     let server = Server::shared();
     let go = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-{}", server.port));
     let _ = std::fs::remove_file(&go);
+    let own_name = zookeeper::test_name(
+        module_path!(),
+        "a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit",
+    );
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "child_in_a_guarded_run",
-            "--ignored",
-            "--nocapture",
-        ])
+        .args(["--exact", &own_name, "--nocapture"])
         .env(CHILD, format!("{} {}", server.address(), go.display()))
         .stdout(Stdio::piped())
         .spawn()

@@ -249,6 +249,14 @@ pub(crate) fn signal(id: u32, name: &str) {
     assert!(status.success(), "kill -{name} {id}");
 }
 
+/// A test's name as its binary knows it: a file of tests may be a module of another one.
+pub(crate) fn test_name(module: &str, test: &str) -> String {
+    match module.split_once("::") {
+        Some((_, inner)) => format!("{inner}::{test}"),
+        None => test.to_owned(),
+    }
+}
+
 /// A port that was free just now, and is not given to two callers of this process.
 pub(crate) fn free_port() -> u16 {
     static GIVEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
