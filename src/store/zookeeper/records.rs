@@ -1,5 +1,7 @@
 //! What the tree tells of locks that are held, for operators.
 
+use futures_util::future::join_all;
+
 use super::driver::Fault;
 use super::names::{self, SIMPLE};
 use super::session::Session;
@@ -33,6 +35,20 @@ pub(crate) async fn inspect(
             return Ok(Some(record));
         }
     }
+}
+
+/// Who holds a key and who waits for it, first come first.
+pub(crate) async fn queue(session: &Session, path: &str, key: &Key) -> Result<Vec<Record>, Error> {
+    let what = "list a queue";
+    session.sync(path).await.map_err(|f| f.into_error(what))?;
+    let children = match session.driver.children(path).await {
+        Ok(children) => children,
+        Err(Fault::NoNode) => return Ok(Vec::new()),
+        Err(other) => return Err(other.into_error(what)),
+    };
+    let contenders = names::contenders(children)?;
+    let told = join_all((contenders.iter()).map(|c| record(session, path, &c.name, key))).await;
+    told.into_iter().filter_map(Result::transpose).collect()
 }
 
 /// What a contender's node tells; `None` if it is gone.
