@@ -2,10 +2,12 @@
 
 pub mod blocking;
 mod clock;
+mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
 pub mod executor;
+pub mod fence;
 mod holder;
 mod key;
 mod lease;

@@ -27,7 +27,7 @@ fn readers_see_committed_values_only_and_never_wait() {
         });
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!(*cell.read(), [1, 2]);
     assert_eq!(*kept, [1], "a value that is read stays as it is");
 }
@@ -70,7 +70,7 @@ fn a_run_that_does_not_commit_changes_no_cell() {
         *tx.write(&cell) = 3;
         Ok(())
     });
-    next.unwrap();
+    next.unwrap().into_value();
     assert_eq!(*cell.read(), 3);
 }
 
@@ -86,7 +86,7 @@ fn a_cell_belongs_to_the_key_that_first_writes_it() {
         *tx.write(&cell) = 2;
         Ok(())
     });
-    first.unwrap();
+    first.unwrap().into_value();
     assert_eq!(cell.key().unwrap().as_str(), "accounts/7");
     let outcome = other.executor.guarded(|tx| {
         gauge.set(1);
@@ -121,7 +121,7 @@ fn an_older_token_is_refused() {
         *tx.write(&cell) = 6;
         Ok(())
     });
-    newer.unwrap();
+    newer.unwrap().into_value();
     let outcome = old.executor.guarded(|tx| {
         *tx.write(&cell) = 5;
         Ok(())
@@ -195,7 +195,7 @@ fn a_cell_in_an_open_commit_call_conflicts_with_its_own_holder() {
         });
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!(*cell.read(), 1);
 }
 
@@ -214,7 +214,7 @@ fn a_newer_holder_takes_the_cells_of_a_commit_call_that_lasts() {
                 *tx.write(&cell) = 6;
                 Ok(())
             });
-            newer.unwrap();
+            newer.unwrap().into_value();
             Ok(())
         });
         Ok(())
@@ -303,7 +303,7 @@ fn a_copy_is_made_at_the_first_change_only() {
         tx.write(&cell).value += 1;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!((copies.value(), cell.read().value), (1, 2));
 }
 
@@ -339,11 +339,44 @@ fn cells_of_one_run_appear_together() {
                 }
                 Ok(())
             });
-            outcome.unwrap();
+            outcome.unwrap().into_value();
         }
         is_over.store(true, Ordering::SeqCst);
     });
     assert_eq!(*cells[1].read(), ROUNDS);
+}
+
+#[test]
+fn who_saw_one_cell_of_a_run_finds_the_others_no_older() {
+    let stage = Stage::new();
+    let cells: Vec<_> = (0..200).map(|_| Guarded::new(0_u64)).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for is_reversed in [false, true] {
+            let (cells, done) = (&cells, &done);
+            threads.spawn(move || {
+                let mut order: Vec<_> = cells.iter().collect();
+                if is_reversed {
+                    order.reverse();
+                }
+                while !done.load(Ordering::Relaxed) {
+                    let seen: Vec<_> = order.iter().map(|cell| *cell.read()).collect();
+                    assert!(
+                        seen.is_sorted(),
+                        "an older value after a newer one: {seen:?}"
+                    );
+                }
+            });
+        }
+        for _ in 0..2_000 {
+            let outcome = stage.executor.guarded(|tx| {
+                cells.iter().for_each(|cell| *tx.write(cell) += 1);
+                Ok(())
+            });
+            outcome.unwrap().into_value();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
@@ -391,7 +424,7 @@ async fn awaited_runs_on_one_cell_conflict_and_do_not_wait() {
         *tx.write(&cell) = 2;
         Ok(())
     });
-    quick.await.unwrap();
+    quick.await.unwrap().into_value();
     assert!(matches!(
         slow.await,
         Err(RunError::RolledBack {

@@ -1,7 +1,7 @@
 //! The behaviour suite on a real ZooKeeper, in both modes and behind a prefix.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/proxy.rs"]
+#[path = "support/cutter.rs"]
 mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

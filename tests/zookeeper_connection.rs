@@ -4,7 +4,7 @@
 //! it looks at each of them at every heartbeat, one request after the other.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/proxy.rs"]
+#[path = "support/cutter.rs"]
 mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

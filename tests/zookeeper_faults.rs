@@ -1,7 +1,7 @@
 //! Faults on a real ZooKeeper: stopped servers, cut connections, ended sessions, killed clients, access rights.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/proxy.rs"]
+#[path = "support/cutter.rs"]
 mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

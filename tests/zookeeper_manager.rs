@@ -1,7 +1,7 @@
 //! The lock manager over a real ZooKeeper.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/proxy.rs"]
+#[path = "support/cutter.rs"]
 mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

@@ -9,7 +9,7 @@
 //! The same runs show that two shorter ways to a deadline are wrong: from the newest write, and from `exists`.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/proxy.rs"]
+#[path = "support/cutter.rs"]
 mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;

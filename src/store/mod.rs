@@ -15,6 +15,8 @@ mod memory;
 mod outcome;
 mod prefix;
 pub mod quorum;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -30,6 +32,8 @@ pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, Record, Released, Renewed};
 pub use prefix::Prefix;
 pub use quorum::Quorum;
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 
 use crate::error::Error;
 use crate::key::Key;
