@@ -21,9 +21,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZkState, ZooKeeper};
 
-use super::driver::{Driver, Fault, Kind, Made, Missing, Node};
+use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 use super::options::ZooKeeperOptions;
 use crate::clock::Clock;
+use crate::error::Error;
 
 /// The pause between two tries to connect: without one the client spins.
 const RETRY: Duration = Duration::from_millis(100);
@@ -335,6 +336,14 @@ impl Driver for BoxedDriver {
                 Err(other) => Err(Missing::Fault(other)),
             }
         })
+    }
+
+    /// It has no `multi`.
+    fn change<'a>(&'a self, _changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>> {
+        let error = Error::unsupported(
+            "the driver zookeeper-async cannot write under a fence; use the driver zookeeper-client",
+        );
+        Box::pin(std::future::ready(Err(Refused::NotSent(error))))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

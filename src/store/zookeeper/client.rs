@@ -12,7 +12,7 @@ use zookeeper_client::{
     Acls, Client, CreateMode, Error as Zk, MultiWriteError, SessionState, StateWatcher,
 };
 
-use super::driver::{Driver, Fault, Kind, Made, Missing, Node};
+use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 use super::options::ZooKeeperOptions;
 
 /// One session of `zookeeper-client`.
@@ -173,6 +173,37 @@ impl Driver for ClientDriver {
                     source: Zk::NoNode, ..
                 }) => Err(Missing::Held),
                 Err(other) => Err(Missing::Fault(fault(other.into()))),
+            }
+        })
+    }
+
+    fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>> {
+        Box::pin(async move {
+            let client = self.client.read().clone();
+            let client = client.ok_or(Refused::Whole(Fault::Expired))?;
+            let options = CreateMode::Persistent.with_acls(self.acls);
+            let mut multi = client.new_multi_writer();
+            for (at, change) in changes.iter().enumerate() {
+                let added = match change {
+                    Change::Check { path, version } => {
+                        multi.add_check_version(path, version.unwrap_or(ANY_VERSION))
+                    }
+                    Change::Create { path, data } => multi.add_create(path, data, &options),
+                    Change::Set {
+                        path,
+                        data,
+                        version,
+                    } => multi.add_set_data(path, data, *version),
+                    Change::Delete { path } => multi.add_delete(path, None),
+                };
+                added.map_err(|error| Refused::At(at, fault(error)))?;
+            }
+            match multi.commit().await {
+                Ok(_) => Ok(()),
+                Err(MultiWriteError::OperationFailed { index, source }) => {
+                    Err(Refused::At(index, fault(source)))
+                }
+                Err(other) => Err(Refused::Whole(fault(other.into()))),
             }
         })
     }

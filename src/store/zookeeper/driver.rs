@@ -56,6 +56,9 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     /// One write through the quorum that also proves that nodes exist, at it or after it: all of it, or nothing.
     fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>>;
 
+    /// Makes changes in one write through the quorum: all of them, or none.
+    fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>>;
+
     /// Ends the session; its ephemeral nodes go with it. Completes when the server has been told, or cannot be.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -87,6 +90,53 @@ pub(crate) struct Node {
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
     pub(crate) version: i32,
+}
+
+/// One part of a write.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The node is there, in this version if one is given.
+    Check {
+        path: String,
+        version: Option<i32>,
+    },
+    /// Makes a node that stays.
+    Create {
+        path: String,
+        data: Vec<u8>,
+    },
+    Set {
+        path: String,
+        data: Vec<u8>,
+        version: Option<i32>,
+    },
+    Delete {
+        path: String,
+    },
+}
+
+/// The data is not shown.
+impl Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (word, path) = match self {
+            Self::Check { path, .. } => ("Check", path),
+            Self::Create { path, .. } => ("Create", path),
+            Self::Set { path, .. } => ("Set", path),
+            Self::Delete { path } => ("Delete", path),
+        };
+        write!(f, "{word}({path})")
+    }
+}
+
+/// Why a write was refused.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It never left. Nothing changed.
+    NotSent(Error),
+    /// By the change at this place. Nothing changed.
+    At(usize, Fault),
+    /// As a whole.
+    Whole(Fault),
 }
 
 /// Why a heartbeat proved nothing.

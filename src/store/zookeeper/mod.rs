@@ -39,6 +39,7 @@ mod acquire;
 mod boxed;
 mod client;
 mod driver;
+mod fenced;
 mod keeper;
 mod names;
 mod options;
@@ -55,6 +56,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+pub(crate) use driver::{Change, Fault, Refused};
 pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
 
 use super::{Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store};

@@ -8,6 +8,8 @@ use crate::key::Key;
 const SESSIONS: &str = "~leasehold";
 /// Under the key's node: the one node of a simple lock.
 pub(crate) const SIMPLE: &str = "~lock";
+/// Under the key's node: the token that its fence was raised to.
+pub(crate) const FENCE: &str = "~fence";
 /// How many digits the server adds to the name of a sequential node.
 const DIGITS: usize = 10;
 /// Sequence numbers are signed and 32 bits wide, and go on below zero after the largest. Nobody can tell the order across

@@ -11,6 +11,7 @@ use super::names;
 use crate::clock::Stamp;
 use crate::error::Error;
 use crate::holder::OwnerToken;
+use crate::key::Key;
 use crate::store::Claim;
 
 /// The longest pause between two looks of a claim that waits: the longest `poll_cap`. A place that nobody has asked after
@@ -150,6 +151,16 @@ impl Places {
         });
         inner.places.insert(claim.owner, Arc::clone(&place));
         Ok(place)
+    }
+
+    /// The places of every claim of a key.
+    pub(crate) fn of_key(&self, key: &Key) -> Vec<Arc<Place>> {
+        let inner = self.inner.lock();
+        let places = inner.places.values();
+        places
+            .filter(|place| place.claim.key == *key)
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn of(&self, claim: &Claim) -> Option<Arc<Place>> {
