@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`FenceGate`] | a service of one's own | the change runs inside the gate |
 //! | [`RedisFence`] | data in a Redis server | both are one script |
+//! | [`ZkFence`] | data in the ensemble that grants the lock | both are one `multi` |
 //!
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Else the old holder could still
 //! write between the new one's first read and its first write.
@@ -23,6 +24,8 @@ mod erased;
 mod gate;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt::Debug;
 
@@ -32,6 +35,8 @@ pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
 #[cfg(feature = "redis")]
 pub use redis::{RedisFence, Written};
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{ZkBatch, ZkFence};
 
 use crate::error::Error;
 use crate::key::Key;

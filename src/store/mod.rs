@@ -17,6 +17,8 @@ mod prefix;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::fmt::Debug;
 

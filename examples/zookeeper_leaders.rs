@@ -1,0 +1,131 @@
+//! Fifteen contenders, each with a session of its own, elect one leader after the other through a ZooKeeper queue.
+//!
+//! Each leads for 0.5 to 3.5 s times the scale. Printed in order: who waits for whom, who leads for how long, and at the end
+//! how long it took them from the first asking to the end of their time: the least, the most, the average.
+//!
+//! `cargo run --release --features zookeeper --example zookeeper_leaders -- zookeeper://127.0.0.1:2181/leaders 0.1`
+
+use std::error::Error;
+use std::time::Duration;
+
+use leasehold::store::zookeeper::ZooKeeperStore;
+use leasehold::store::{Record, Store};
+use leasehold::{Clock, Key, Label, LockManager, OwnerToken};
+
+const CONTENDERS: usize = 15;
+const SHORTEST: Duration = Duration::from_millis(500);
+const SPREAD: Duration = Duration::from_secs(3);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments
+        .next()
+        .unwrap_or_else(|| "zookeeper://127.0.0.1:2181/leaders".to_owned());
+    let scale: f64 = arguments.next().map_or(Ok(1.0), |scale| scale.parse())?;
+    let key: Key = "leader".parse()?;
+    let watcher = ZooKeeperStore::connect(&url).await?;
+
+    println!("{CONTENDERS} contenders, each leader for 0.5 to 3.5 s, times {scale}\n");
+    let mut contenders = Vec::new();
+    for number in 1..=CONTENDERS {
+        contenders.push(tokio::spawn(contend(
+            url.clone(),
+            key.clone(),
+            number,
+            scale,
+        )));
+        let queue = joined(&watcher, &key, number).await?;
+        let place = queue.iter().position(|record| is_named(record, number));
+        match place.and_then(|place| place.checked_sub(1)) {
+            Some(before) => println!("{} waits for {}", name(number), label(&queue[before])),
+            None => println!("{} waits for nobody", name(number)),
+        }
+    }
+
+    let mut times = Vec::new();
+    for contender in contenders {
+        times.push(contender.await?.map_err(|error| error.to_string())?);
+    }
+    times.sort_unstable();
+    let sum: Duration = times.iter().sum();
+    println!(
+        "\nmin {:.2?}  max {:.2?}  average {:.2?}",
+        times[0],
+        times[times.len() - 1],
+        sum / times.len() as u32
+    );
+    watcher.close().await?;
+    Ok(())
+}
+
+/// Asks for the lock, leads, and goes. How long that took.
+async fn contend(
+    url: String,
+    key: Key,
+    number: usize,
+    scale: f64,
+) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    let clock = Clock::system()?;
+    let asked_at = clock.stamp();
+    let locks = LockManager::builder(ZooKeeperStore::connect(&url).await?)
+        .label(Label::parse(&name(number))?)
+        .build()?;
+    // Everybody before it may lead for their longest time.
+    let longest = (SHORTEST + SPREAD).mul_f64(scale) * CONTENDERS as u32 + Duration::from_secs(30);
+    let guard = locks
+        .lock(key)
+        .acquire_within(longest)
+        .await?
+        .ok_or("somebody led for ever")?;
+    let span = (SHORTEST + SPREAD.mul_f64(random()?)).mul_f64(scale);
+    println!(
+        "{} leads for {span:.2?} with token {}",
+        name(number),
+        guard.token()
+    );
+    clock.sleep(span).await;
+    let _ = guard.release().await;
+    Ok(clock.stamp().since(&asked_at))
+}
+
+/// The queue, once the contender is in it.
+async fn joined(
+    watcher: &ZooKeeperStore,
+    key: &Key,
+    number: usize,
+) -> Result<Vec<Record>, Box<dyn Error>> {
+    let clock = Clock::system()?;
+    for _ in 0..500 {
+        let queue = watcher.queue(key).await?;
+        if queue.iter().any(|record| is_named(record, number)) {
+            return Ok(queue);
+        }
+        clock.sleep(Duration::from_millis(2)).await;
+    }
+    Err(format!("{} never came into the queue", name(number)).into())
+}
+
+fn name(number: usize) -> String {
+    format!("contender-{number:02}")
+}
+
+fn label(record: &Record) -> &str {
+    record
+        .label
+        .as_ref()
+        .map_or("somebody unknown", Label::as_str)
+}
+
+fn is_named(record: &Record, number: usize) -> bool {
+    label(record) == name(number)
+}
+
+/// 0 to 1.
+fn random() -> Result<f64, leasehold::Error> {
+    let token = OwnerToken::generate()?;
+    Ok(f64::from(u16::from_be_bytes([
+        token.as_bytes()[0],
+        token.as_bytes()[1],
+    ])) / f64::from(u16::MAX))
+}

@@ -1,0 +1,323 @@
+//! [`ZkFence`]: data in a ZooKeeper ensemble that can be changed only under the newest token.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Fence;
+use crate::commit::{Applied, CommitError, Permit};
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::key::Key;
+use crate::store::zookeeper::{Change, Fault, Refused, ZooKeeperStore};
+use crate::token::FencingToken;
+
+/// How often a fence is looked at again when somebody else wrote it in between.
+const TRIES: usize = 8;
+
+/// Data in the ensemble that grants the locks, changed only under the newest token of a key.
+///
+/// Raising the fence writes the token to a node beside the lock, `<chroot>/<key>/~fence`, which stays. A batch is one
+/// request that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none.
+/// So a holder whose time is over is refused, also where the lock's path is used again
+/// ([simple mode](crate::store::zookeeper::Mode::Simple)).
+///
+/// ```no_run
+/// # async fn example(locks: leasehold::LockManager, store: leasehold::store::zookeeper::ZooKeeperStore)
+/// # -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::fence::{ZkBatch, ZkFence};
+///
+/// let fence = ZkFence::new(&store);
+/// let guard = locks.lock("accounts/7").fence(fence.clone()).acquire().await?;
+/// let done = guard.executor().guarded_async(async |tx| {
+///     let fence = fence.clone();
+///     tx.commit_with(move |permit| fence.apply(permit, ZkBatch::new().set("/balances/7", "90")));
+///     Ok(())
+/// });
+/// done.await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A batch is sent once: without an answer it is in doubt. The driver `zookeeper-async` cannot send one, and refuses. What is
+/// changed *without* the fence is not protected. Cloning is cheap.
+#[derive(Clone)]
+pub struct ZkFence {
+    store: ZooKeeperStore,
+    /// What the fences were raised to from here, by key.
+    raised: Arc<Mutex<HashMap<Key, Raised>>>,
+}
+
+/// Why a fence was not raised.
+enum Stop {
+    /// It has seen this larger token.
+    Newer(FencingToken),
+    Other(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// A fence that was raised.
+#[derive(Clone)]
+struct Raised {
+    token: FencingToken,
+    version: i32,
+    /// The hold's own node, if the store granted it.
+    hold: Option<String>,
+}
+
+/// Changes that are made together, or not at all. Paths are those of the ensemble, whatever the locks' chroot.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is changed until a fence applies it"]
+pub struct ZkBatch {
+    changes: Vec<Change>,
+}
+
+impl ZkBatch {
+    /// An empty batch: it changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a node that must not be there. Its parent must.
+    pub fn create(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
+        self.add(Change::Create {
+            path: path.into(),
+            data: data.as_ref().to_vec(),
+        })
+    }
+
+    /// Writes a node that must be there.
+    pub fn set(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
+        self.add(Change::Set {
+            path: path.into(),
+            data: data.as_ref().to_vec(),
+            version: None,
+        })
+    }
+
+    /// Writes a node that must be there in this version.
+    pub fn set_version(
+        self,
+        path: impl Into<String>,
+        data: impl AsRef<[u8]>,
+        version: i32,
+    ) -> Self {
+        self.add(Change::Set {
+            path: path.into(),
+            data: data.as_ref().to_vec(),
+            version: Some(version),
+        })
+    }
+
+    /// Deletes a node that must be there, without children.
+    pub fn delete(self, path: impl Into<String>) -> Self {
+        self.add(Change::Delete { path: path.into() })
+    }
+
+    fn add(mut self, change: Change) -> Self {
+        self.changes.push(change);
+        self
+    }
+}
+
+impl ZkFence {
+    /// A fence over the session of a store.
+    #[must_use]
+    pub fn new(store: &ZooKeeperStore) -> Self {
+        Self {
+            store: store.clone(),
+            raised: Arc::default(),
+        }
+    }
+
+    /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped commit is in doubt.
+    pub fn apply(
+        &self,
+        permit: Permit,
+        batch: ZkBatch,
+    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+        let fence = self.clone();
+        async move { fence.write(&permit.key, permit.token, &batch).await }
+    }
+
+    /// Applies a batch under a token. Raises the fence to it first if that was not done from here.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::Fenced`] if a newer holder was there or the hold's node is gone;
+    /// [`NotApplied`](CommitError::NotApplied) if the ensemble refused a change, and with it the whole batch, or it was never
+    /// sent; else [`Unknown`](CommitError::Unknown).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped write is in doubt.
+    pub async fn write(
+        &self,
+        key: &Key,
+        token: FencingToken,
+        batch: &ZkBatch,
+    ) -> Result<Applied, CommitError> {
+        let path = self
+            .store
+            .fence_path(key)
+            .map_err(CommitError::not_applied)?;
+        for _ in 0..TRIES {
+            let raised = match self.raised_to(key, token).await {
+                Ok(raised) => raised,
+                Err(Stop::Newer(seen)) => return Err(CommitError::Fenced { seen: Some(seen) }),
+                // The batch itself was not sent.
+                Err(Stop::Other(error)) => return Err(CommitError::not_applied(error)),
+            };
+            let mut changes = vec![Change::Check {
+                path: path.clone(),
+                version: Some(raised.version),
+            }];
+            changes.extend(raised.hold.map(|path| Change::Check {
+                path,
+                version: None,
+            }));
+            let checks = changes.len();
+            changes.extend(batch.changes.iter().cloned());
+            match self.store.change(&changes).await {
+                Ok(()) => return Ok(Applied::fenced()),
+                // Written by somebody else: looked at again, it tells whether by a newer holder. Nothing was applied.
+                Err(Refused::At(0, _)) => drop(self.raised.lock().remove(key)),
+                Err(Refused::At(at, _)) if at < checks => {
+                    return Err(CommitError::Fenced { seen: None });
+                }
+                Err(Refused::At(at, fault)) => {
+                    let what = format!("make change number {} of a batch", at - checks);
+                    return Err(CommitError::not_applied(fault.into_error(&what)));
+                }
+                Err(Refused::NotSent(error)) => return Err(CommitError::not_applied(error)),
+                Err(Refused::Whole(fault @ (Fault::InDoubt(_) | Fault::Expired))) => {
+                    return Err(CommitError::unknown(fault.into_error("apply a batch")));
+                }
+                Err(Refused::Whole(fault)) => {
+                    return Err(CommitError::not_applied(fault.into_error("apply a batch")));
+                }
+            }
+        }
+        Err(CommitError::not_applied(disturbed(key)))
+    }
+
+    /// The fence, raised to `token`, as it was last seen from here.
+    async fn raised_to(&self, key: &Key, token: FencingToken) -> Result<Raised, Stop> {
+        let known = self.raised.lock().get(key).cloned();
+        match known {
+            Some(raised) if raised.token == token => Ok(raised),
+            Some(raised) if raised.token > token => Err(Stop::Newer(raised.token)),
+            _ => {
+                let version = self.raise_node(key, token).await?;
+                let raised = Raised {
+                    token,
+                    version,
+                    hold: self.store.hold_path(key, token),
+                };
+                self.raised.lock().insert(key.clone(), raised.clone());
+                Ok(raised)
+            }
+        }
+    }
+
+    /// Writes the token to the fence's node, unless a larger one stands there. Gives the node's version.
+    async fn raise_node(&self, key: &Key, token: FencingToken) -> Result<i32, Stop> {
+        let path = self.store.fence_path(key)?;
+        let data = token.number().to_string().into_bytes();
+        for _ in 0..TRIES {
+            let (change, version) = match self.store.read_now(&path).await? {
+                Some(node) => {
+                    let seen = parse(key, &node.data)?;
+                    if seen > token {
+                        return Err(Stop::Newer(seen));
+                    }
+                    if seen == token {
+                        return Ok(node.version);
+                    }
+                    let version = Some(node.version);
+                    let set = Change::Set {
+                        path: path.clone(),
+                        data: data.clone(),
+                        version,
+                    };
+                    (set, node.version.wrapping_add(1))
+                }
+                None => (
+                    Change::Create {
+                        path: path.clone(),
+                        data: data.clone(),
+                    },
+                    0,
+                ),
+            };
+            match self.store.change(&[change]).await {
+                Ok(()) => return Ok(version),
+                Err(Refused::At(_, Fault::NoNode)) => self.store.make_above(&path).await?,
+                Err(Refused::At(_, Fault::BadVersion | Fault::Exists)) => {}
+                Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
+                    return Err(fault.into_error("raise a fence").into());
+                }
+                Err(Refused::NotSent(error)) => return Err(error.into()),
+            }
+        }
+        Err(disturbed(key).into())
+    }
+}
+
+fn parse(key: &Key, data: &[u8]) -> Result<FencingToken, Error> {
+    let number = std::str::from_utf8(data)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    number.map(FencingToken::new).unwrap_or_else(|| {
+        Err(Error::corrupt(format!(
+            "the fence's node holds what we did not write: key={key}; it was left as it is, look at it"
+        )))
+    })
+}
+
+fn newer(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
+    Error::new(
+        ErrorKind::Lost(LostReason::Gone),
+        format!(
+            "the fence has seen a newer holder: key={key} token={token} seen={seen}; ask for the lock again"
+        ),
+    )
+}
+
+fn disturbed(key: &Key) -> Error {
+    Error::unavailable(format!(
+        "the fence's node was written by others again and again: key={key}; look for who writes it"
+    ))
+}
+
+impl Fence for ZkFence {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        match self.raised_to(key, token).await {
+            Ok(_) => Ok(()),
+            Err(Stop::Newer(seen)) => Err(newer(key, token, seen)),
+            Err(Stop::Other(error)) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for ZkFence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkFence")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! [`Driver`]: the verbs that the store needs of a ZooKeeper client, and the few ways in which they fail.
+//!
+//! One driver is one session. It ends with its session and is replaced by a new one; nothing is carried over.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::{BoxError, Error};
+
+/// One session with an ensemble.
+///
+/// Requests take effect in the order in which they are first polled. A request whose future is dropped may still take
+/// effect, in that same order.
+pub(crate) trait Driver: Debug + Send + Sync + 'static {
+    /// The session's id, which owns every ephemeral node that it makes; `None` where only such a node can tell.
+    fn session(&self) -> Option<i64>;
+
+    /// The time-out that the server granted, or was said to grant where the driver is not told.
+    fn timeout(&self) -> Duration;
+
+    /// Completes once requests can leave; `Expired` if they never can again.
+    fn connected(&self) -> BoxFuture<'_, Result<(), Fault>>;
+
+    /// Completes when the session is over.
+    fn ended(&self) -> BoxFuture<'_, ()>;
+
+    /// Makes a node. For a sequential kind `path` is the prefix.
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &'a [u8],
+        kind: Kind,
+    ) -> BoxFuture<'a, Result<Made, Fault>>;
+
+    /// Deletes a node, if it has this version.
+    fn delete<'a>(
+        &'a self,
+        path: &'a str,
+        version: Option<i32>,
+    ) -> BoxFuture<'a, Result<(), Fault>>;
+
+    /// The names of a node's children.
+    fn children<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>>;
+
+    /// A node's data and what the server says of it.
+    fn read<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Node, Fault>>;
+
+    /// Completes once a watch stands on a node that exists; what it gives completes when the node may have changed.
+    fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>>;
+
+    /// Waits until the server that we talk to has seen all that the leader had. `own` is a node that may be written.
+    fn sync<'a>(&'a self, own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
+
+    /// One write through the quorum that also proves that nodes exist, at it or after it: all of it, or nothing.
+    fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>>;
+
+    /// Makes changes in one write through the quorum: all of them, or none.
+    fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>>;
+
+    /// Ends the session; its ephemeral nodes go with it. Completes when the server has been told, or cannot be.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What kind of node is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The server deletes it some time after its last child went.
+    Container,
+    /// Ends with the session.
+    Ephemeral,
+    /// Ends with the session; the server adds ten digits to its name.
+    Sequential,
+}
+
+/// A node that was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Made {
+    /// What the server added to the name.
+    pub(crate) sequence: i64,
+    pub(crate) czxid: i64,
+    pub(crate) owner: i64,
+}
+
+/// A node that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Node {
+    pub(crate) data: Vec<u8>,
+    pub(crate) czxid: i64,
+    pub(crate) owner: i64,
+    pub(crate) version: i32,
+}
+
+/// One part of a write.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The node is there, in this version if one is given.
+    Check {
+        path: String,
+        version: Option<i32>,
+    },
+    /// Makes a node that stays.
+    Create {
+        path: String,
+        data: Vec<u8>,
+    },
+    Set {
+        path: String,
+        data: Vec<u8>,
+        version: Option<i32>,
+    },
+    Delete {
+        path: String,
+    },
+}
+
+/// The data is not shown.
+impl Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (word, path) = match self {
+            Self::Check { path, .. } => ("Check", path),
+            Self::Create { path, .. } => ("Create", path),
+            Self::Set { path, .. } => ("Set", path),
+            Self::Delete { path } => ("Delete", path),
+        };
+        write!(f, "{word}({path})")
+    }
+}
+
+/// Why a write was refused.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It never left. Nothing changed.
+    NotSent(Error),
+    /// By the change at this place. Nothing changed.
+    At(usize, Fault),
+    /// As a whole.
+    Whole(Fault),
+}
+
+/// Why a heartbeat proved nothing.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// The session's own node is not there.
+    Own,
+    /// One of the held nodes is not there; others may be missing too.
+    Held,
+    /// Another fault.
+    Fault(Fault),
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// There is no such node. Nothing changed.
+    NoNode,
+    /// There is one already. Nothing changed.
+    Exists,
+    /// The node's version is another. Nothing changed.
+    BadVersion,
+    /// Access rights. Nothing changed.
+    Denied,
+    /// The session is over, and every node of it.
+    Expired,
+    /// The server cannot do this. Nothing changed.
+    Unimplemented,
+    /// Refused for another reason. Nothing changed.
+    Refused(BoxError),
+    /// No answer: it may or may not have happened.
+    InDoubt(BoxError),
+}
+
+impl Fault {
+    /// The fault as callers of the store see it. `what` says what was asked for.
+    pub(crate) fn into_error(self, what: &str) -> Error {
+        match self {
+            Self::NoNode => Error::unavailable(format!("a node vanished while asked to {what}; try again")),
+            Self::Exists | Self::BadVersion => {
+                Error::corrupt(format!("somebody else wrote a node while asked to {what}; look at the tree"))
+            }
+            Self::Denied => Error::denied(format!(
+                "zookeeper refuses to {what}; check the credentials and the access rights of the node"
+            )),
+            Self::Expired => Error::unavailable(format!(
+                "the zookeeper session ended while asked to {what}; nothing of it is held, try again"
+            )),
+            Self::Unimplemented => Error::unsupported(format!(
+                "this zookeeper cannot {what}; version 3.5.3 or later is needed"
+            )),
+            Self::Refused(source) => {
+                Error::unavailable(format!("zookeeper refused to {what}; nothing changed")).because(source)
+            }
+            Self::InDoubt(source) => Error::in_doubt(format!(
+                "the connection to zookeeper broke while asked to {what}; look again before repeating it"
+            ))
+            .because(source),
+        }
+    }
+}

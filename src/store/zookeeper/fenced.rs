@@ -1,0 +1,61 @@
+//! What a fence in the same ensemble needs of the store: its session, and where a hold's node is.
+
+use super::ZooKeeperStore;
+use super::driver::{Change, Fault, Node, Refused};
+use super::{names, place::Standing};
+use crate::error::Error;
+use crate::key::Key;
+use crate::token::FencingToken;
+
+impl ZooKeeperStore {
+    /// The node by which a key's fence is known. It stays when the lock is free.
+    pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
+        Ok(format!(
+            "{}/{}",
+            names::key_path(&self.shared.options.chroot, key)?,
+            names::FENCE
+        ))
+    }
+
+    /// The node of the hold with this token, if this store granted it.
+    pub(crate) fn hold_path(&self, key: &Key, token: FencingToken) -> Option<String> {
+        let is_it = |place: &&std::sync::Arc<super::place::Place>| match place.standing() {
+            Standing::At(spot) => {
+                spot.is_granted && u64::try_from(spot.czxid) == Ok(token.number())
+            }
+            _ => false,
+        };
+        let places = self.shared.places.of_key(key);
+        let place = places.iter().find(is_it)?;
+        match place.standing() {
+            Standing::At(spot) => Some(place.path(&spot)),
+            _ => None,
+        }
+    }
+
+    /// A node as the leader had it when this was asked.
+    pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
+        let what = "read a fence";
+        let session = self.shared.session().await?;
+        session.sync(path).await.map_err(|f| f.into_error(what))?;
+        match session.driver.read(path).await {
+            Ok(node) => Ok(Some(node)),
+            Err(Fault::NoNode) => Ok(None),
+            Err(other) => Err(other.into_error(what)),
+        }
+    }
+
+    /// Makes the nodes above `path`.
+    pub(crate) async fn make_above(&self, path: &str) -> Result<(), Error> {
+        let session = self.shared.session().await?;
+        session
+            .make_parents(names::parent(path).unwrap_or(path))
+            .await
+    }
+
+    /// Changes all of it, or nothing.
+    pub(crate) async fn change(&self, changes: &[Change]) -> Result<(), Refused> {
+        let session = self.shared.session().await.map_err(Refused::NotSent)?;
+        session.driver.change(changes).await
+    }
+}

@@ -1,0 +1,240 @@
+//! [`ZooKeeperStore`]: locks in Apache ZooKeeper.
+//!
+//! # The lock
+//!
+//! A key is a node under the chroot, and each claim an ephemeral sequential node below it, as Apache Curator's
+//! `InterProcessMutex` lays them out: `_c_<guid>-lock-0000000007`. First come, first served; each claim that waits watches
+//! the one before it. Every child that ends in a sequence number contends, whoever made it, so that Java services (Curator)
+//! and Python services (kazoo's `Lock`, with `extra_lock_patterns=["-lock-"]`) take turns with ours on the same path. The
+//! [simple mode](Mode::Simple) is one ephemeral node, unfair.
+//!
+//! An acquire that finds itself not first answers `Busy` and *keeps its place*: ask again with the same claim to look
+//! again, [withdraw](Store::withdraw) to leave the queue. The fencing token is the `czxid` of the claim's node: it grows
+//! over the whole ensemble, and never goes back.
+//!
+//! # The lease
+//!
+//! One session serves all locks of a store. Its negotiated time-out is the TTL of every grant, whatever the claim asks
+//! for. A lease is counted from proof only (I1, I3):
+//!
+//! - A ping or a read proves nothing: a server that has lost its leader answers both. A heartbeat is a *write* through the
+//!   quorum: one request that writes the session's own node and checks that each held node exists.
+//! - The newest proven write does not renew from its own sending, because the leader may not have heard of the session yet.
+//!   It renews from an earlier one, at least a tick old. `proof.rs` tells why; `tick_time` is the operator's word for how
+//!   long the servers' tick is.
+//! - The session is proven every sixth of its time-out, by itself; a renewal counts as such a heartbeat.
+//! - When the session is over, so is every grant of it, and a new one is opened by itself. Nothing is carried over: a node
+//!   is ours only if its `ephemeralOwner` is the current session.
+//!
+//! A grant that nobody renews for a TTL is deleted by the store, although its session lives on: a hold whose end is in
+//! doubt ends that way, as it does on every other store.
+//!
+//! # Not promised
+//!
+//! Whether another client of the same path keeps *its* deadline is not ours to say. Without a fence at the resource no lock
+//! gives more than its lease.
+
+mod acquire;
+#[cfg(feature = "zookeeper-async")]
+mod boxed;
+mod client;
+mod driver;
+mod fenced;
+mod keeper;
+mod names;
+mod options;
+mod place;
+mod proof;
+mod queue;
+mod records;
+mod renewal;
+mod session;
+mod simple;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub(crate) use driver::{Change, Fault, Refused};
+pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
+
+use super::{Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::key::Key;
+use keeper::{Keeper, Shared, State};
+use parking_lot::Mutex;
+use place::Places;
+use session::HEARTBEATS_PER_TIMEOUT;
+
+/// Locks in Apache ZooKeeper, over one session.
+///
+/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperStore {
+    shared: Arc<Shared>,
+    /// By the time-out that the first session was granted: what a store claims does not change.
+    heartbeat: Duration,
+    keeper: Arc<Mutex<Option<Keeper>>>,
+}
+
+impl ZooKeeperStore {
+    /// Opens a session with the ensemble of a [URL](ZooKeeperOptions::parse), counted by the machine's clocks.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a URL that breaks a rule, or a session time-out that the server shortened below four ticks; `Denied`
+    /// if access rights forbid it; `Unavailable` if no server answers within the session time-out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped call ends the session that it began.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::open(ZooKeeperOptions::parse(url)?, Clock::system()?).await
+    }
+
+    /// Opens a session. Proofs are [stamped](crate::store::Proof::sent_at) by `clock`, which has to be the clock of the
+    /// store's user.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn open(options: ZooKeeperOptions, clock: impl Into<Clock>) -> Result<Self, Error> {
+        options.validate()?;
+        let shared = Arc::new(Shared {
+            options,
+            clock: clock.into(),
+            places: Places::default(),
+            state: watch::Sender::new(State::Opening(None)),
+        });
+        let mut state = shared.state.subscribe();
+        let keeper = Keeper::start(Arc::clone(&shared))?;
+        let ttl = loop {
+            let seen = state.borrow_and_update().clone();
+            match seen {
+                State::Open(session) => break session.ttl,
+                State::Opening(Some(error)) => return Err(error),
+                State::Opening(None) => {}
+                State::Closed => return Err(closed()),
+            }
+            // The sender lives in `shared`, so that this ends only with a change.
+            let _ = state.changed().await;
+        };
+        Ok(Self {
+            shared,
+            heartbeat: ttl / HEARTBEATS_PER_TIMEOUT,
+            keeper: Arc::new(Mutex::new(Some(keeper))),
+        })
+    }
+
+    /// Who holds a key and who waits for it, whatever client they use: the holder first, then in the order in which they
+    /// asked. The token of one that waits is the token that its grant will have.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a key that does not suit the tree; `Unavailable` or `InDoubt` if the ensemble does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn queue(&self, key: &Key) -> Result<Vec<Record>, Error> {
+        let path = names::key_path(&self.shared.options.chroot, key)?;
+        let session = self.shared.session().await?;
+        records::queue(&session, &path, key).await
+    }
+
+    async fn remove(&self, place: &place::Place) -> Result<bool, Error> {
+        let _turn = place.turn.lock().await;
+        let session = self.shared.session().await?;
+        acquire::remove(&self.shared, &session, place).await
+    }
+}
+
+fn closed() -> Error {
+    Error::closed("the zookeeper store was closed; connect again")
+}
+
+impl Store for ZooKeeperStore {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn capability(&self) -> Capability {
+        Capability {
+            fencing: Fencing::Monotonic,
+            wakes: true,
+            ttl_per_lock: false,
+            queues: self.shared.options.mode == Mode::Queue,
+            heartbeat: Some(self.heartbeat),
+            tells_holder: true,
+            ..Capability::least()
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        acquire::acquire(&self.shared, claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        let gone = || grants.iter().map(|_| Renewed::Gone).collect();
+        let state = self.shared.state.borrow().clone();
+        // No session, no holds: whatever was granted was granted by one that is over.
+        let State::Open(session) = state else {
+            return gone();
+        };
+        match session.driver.connected().await {
+            Ok(()) => renewal::renew(&self.shared, &session, grants).await,
+            Err(_) => gone(),
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        let Some(place) = self.shared.places.of(&grant.claim) else {
+            return Released::AlreadyGone;
+        };
+        match self.remove(&place).await {
+            Ok(true) => Released::Released,
+            Ok(false) => Released::AlreadyGone,
+            Err(error) => Released::Unknown(error),
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        let now = self.shared.clock.stamp();
+        let ttl = self.shared.options.session_timeout;
+        match self.shared.places.withdraw(claim, &now, ttl) {
+            Some(place) => self.remove(&place).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        acquire::subscribe(&self.shared, claim).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let path = names::key_path(&self.shared.options.chroot, key)?;
+        let session = self.shared.session().await?;
+        records::inspect(&session, &path, key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        let session = self.shared.session().await?;
+        records::list(&session, &self.shared.options.chroot, prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        let mut state = self.shared.state.subscribe();
+        drop(self.keeper.lock().take());
+        while !matches!(*state.borrow_and_update(), State::Closed) {
+            // As in `open`.
+            let _ = state.changed().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,374 @@
+//! [`ZooKeeperOptions`]: where the ensemble is and how its locks are laid out, from a URL.
+
+use std::fmt;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::Error;
+
+/// Where a ZooKeeper ensemble is, and how its locks are laid out.
+///
+/// As a URL: `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`.
+/// User and password are percent-encoded. `Debug` does not show the password.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::store::zookeeper::ZooKeeperOptions;
+///
+/// let options = ZooKeeperOptions::parse("zookeeper://zk1:2181,zk2:2181/locks?session_timeout=15s")?;
+/// assert_eq!(options.session_timeout, Duration::from_secs(15));
+/// assert_eq!(options.tick_time, Duration::from_secs(2));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ZooKeeperOptions {
+    /// The servers, as `host:port` with commas between.
+    pub servers: String,
+    /// The node under which every key lives: empty, or `/` and a path. It is made when it is missing.
+    pub chroot: String,
+    /// The session time-out to ask for. The server may grant another one, which then is the TTL of every lock. Default
+    /// 10 s; 1 s to 10 minutes, and at least [`MIN_TICKS`](Self::MIN_TICKS) ticks.
+    pub session_timeout: Duration,
+    /// The servers' `tickTime`, or more. Default 2 s; 10 ms to a minute. A deadline counts from a heartbeat that is at
+    /// least a tick older than the newest: with less than the true tick a lease may outlive its lock.
+    pub tick_time: Duration,
+    /// Who we are. With credentials every node is made with the access rights creator-all.
+    pub credentials: Option<Credentials>,
+    /// How a lock is laid out.
+    pub mode: Mode,
+    /// The client library that talks to the servers.
+    pub driver: DriverKind,
+}
+
+/// The client library that talks to the servers: `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DriverKind {
+    /// The crate `zookeeper-client`. The default.
+    Client,
+    /// The crate `zookeeper-async` (feature of that name), boxed in: one request in flight, and any trouble with the
+    /// connection ends the session and every hold. It is not told what time-out the server granted, so that
+    /// [`session_timeout`](ZooKeeperOptions::session_timeout) has to be one that the servers grant in full: at most
+    /// [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS) ticks unless they are set up otherwise.
+    #[cfg(feature = "zookeeper-async")]
+    Async,
+}
+
+/// How a lock is laid out in the tree. All clients of a key should use the same; those that do not still exclude each
+/// other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Mode {
+    /// A queue of ephemeral sequential nodes, first come, first served. Takes turns with Apache Curator's
+    /// `InterProcessMutex` and with kazoo's `Lock` on the same path.
+    Queue,
+    /// One ephemeral node: one request less where nobody contends, unfair, and a release wakes every waiter.
+    Simple,
+}
+
+/// A user and a password, for ZooKeeper's `digest` scheme. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    user: String,
+    password: String,
+}
+
+impl Credentials {
+    /// Credentials from plain text.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the user is empty or has a colon.
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Result<Self, Error> {
+        let user = user.into();
+        if user.is_empty() || user.contains(':') {
+            return Err(Error::invalid(
+                "a zookeeper user may not be empty or have a colon; mend the credentials",
+            ));
+        }
+        Ok(Self {
+            user,
+            password: password.into(),
+        })
+    }
+
+    pub(crate) fn expose(&self) -> String {
+        format!("{}:{}", self.user, self.password)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(redacted)")
+    }
+}
+
+const SCHEME: &str = "zookeeper://";
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+const MOST_TIMEOUT: Duration = Duration::from_secs(600);
+const LEAST_TICK: Duration = Duration::from_millis(10);
+const MOST_TICK: Duration = Duration::from_secs(60);
+
+impl ZooKeeperOptions {
+    /// The least number of ticks in a session time-out.
+    ///
+    /// A deadline counts from a heartbeat that is a tick and up to two heartbeats old. With four ticks nearly half of the
+    /// time-out is left after a heartbeat, which is three heartbeats.
+    pub const MIN_TICKS: u32 = 4;
+
+    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that is not told what was
+    /// granted refuses to ask for more.
+    #[cfg(feature = "zookeeper-async")]
+    pub const MAX_TICKS: u32 = 20;
+
+    /// Options with the defaults, for these servers.
+    #[must_use]
+    pub fn new(servers: impl Into<String>) -> Self {
+        Self {
+            servers: servers.into(),
+            chroot: String::new(),
+            session_timeout: Duration::from_secs(10),
+            tick_time: Duration::from_secs(2),
+            credentials: None,
+            mode: Mode::Queue,
+            driver: DriverKind::Client,
+        }
+    }
+
+    /// Parses a URL and checks it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the part that is wrong. The message never shows the
+    /// credentials.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
+            Error::invalid(format!(
+                "a zookeeper url starts with {SCHEME}; mend the url"
+            ))
+        })?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, chroot) = match rest.find('/') {
+            Some(slash) => rest.split_at(slash),
+            None => (rest, ""),
+        };
+        let (login, servers) = match authority.rsplit_once('@') {
+            Some((login, servers)) => (Some(login), servers),
+            None => (None, authority),
+        };
+        let mut options = Self::new(servers);
+        options.chroot = chroot.trim_end_matches('/').to_owned();
+        options.credentials = login.map(parse_login).transpose()?;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            options.set(pair)?;
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, pair: &str) -> Result<(), Error> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match (name, value) {
+            ("session_timeout", _) => self.session_timeout = parse_duration(name, value)?,
+            ("tick_time", _) => self.tick_time = parse_duration(name, value)?,
+            ("driver", "zookeeper-client") => self.driver = DriverKind::Client,
+            #[cfg(feature = "zookeeper-async")]
+            ("driver", "zookeeper-async") => self.driver = DriverKind::Async,
+            #[cfg(not(feature = "zookeeper-async"))]
+            ("driver", "zookeeper-async") => {
+                return Err(Error::unsupported(
+                    "the driver zookeeper-async is not built in; build with the feature of that name",
+                ));
+            }
+            ("driver", _) => {
+                return Err(Error::invalid(
+                    "zookeeper driver is unknown; set it to zookeeper-client or zookeeper-async",
+                ));
+            }
+            ("mode", "queue") => self.mode = Mode::Queue,
+            ("mode", "simple") => self.mode = Mode::Simple,
+            ("mode", _) => {
+                return Err(Error::invalid(
+                    "zookeeper mode is unknown; set it to queue or simple",
+                ));
+            }
+            _ => {
+                let name: String = name.chars().take(40).collect();
+                return Err(Error::invalid(format!(
+                    "zookeeper url parameter {name:?} is unknown; use session_timeout, tick_time, mode, driver"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks every field against its range and against the others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of range, its value and what
+    /// is allowed.
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.servers.is_empty() || self.servers.split(',').any(str::is_empty) {
+            return Err(Error::invalid(
+                "a zookeeper url names no server, or an empty one; use host:port,host:port",
+            ));
+        }
+        within(
+            "session_timeout",
+            self.session_timeout,
+            LEAST_TIMEOUT,
+            MOST_TIMEOUT,
+        )?;
+        within("tick_time", self.tick_time, LEAST_TICK, MOST_TICK)?;
+        check_chroot(&self.chroot)?;
+        #[cfg(feature = "zookeeper-async")]
+        if self.driver == DriverKind::Async {
+            let most = self.tick_time * Self::MAX_TICKS;
+            within("session_timeout", self.session_timeout, LEAST_TIMEOUT, most)?;
+        }
+        self.check_ticks(self.session_timeout)
+    }
+
+    /// Whether a session time-out has ticks enough: for the one that is asked for, and again for the one that is granted.
+    pub(crate) fn check_ticks(&self, session_timeout: Duration) -> Result<(), Error> {
+        if session_timeout >= self.tick_time * Self::MIN_TICKS {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "zookeeper session_timeout={session_timeout:?} has fewer than {} ticks of tick_time={:?}; a lease counts from a \
+             heartbeat that is at least a tick old, because a follower tells the leader of a session only every half tick: \
+             ask for a longer session (and allow it by the servers' maxSessionTimeout), or set tick_time to the servers' \
+             tickTime if that is shorter",
+            Self::MIN_TICKS,
+            self.tick_time,
+        )))
+    }
+}
+
+fn parse_login(login: &str) -> Result<Credentials, Error> {
+    let (user, password) = login.split_once(':').ok_or_else(|| {
+        Error::invalid("a zookeeper url has a user without a password; write user:password@ before the servers")
+    })?;
+    let decode = |text| {
+        percent_decode_str(text).decode_utf8().map_err(|_| {
+            Error::invalid(
+                "the credentials of a zookeeper url are not utf-8; percent-encode them as utf-8",
+            )
+        })
+    };
+    Credentials::new(decode(user)?, decode(password)?)
+}
+
+fn parse_duration(name: &str, value: &str) -> Result<Duration, Error> {
+    humantime::parse_duration(value).map_err(|_| {
+        Error::invalid(format!(
+            "zookeeper {name} is no duration; write it as 10s or 500ms"
+        ))
+    })
+}
+
+fn within(name: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "zookeeper {name}={value:?} is out of range; set it from {least:?} to {most:?}"
+    )))
+}
+
+fn check_chroot(chroot: &str) -> Result<(), Error> {
+    let Some(path) = chroot.strip_prefix('/') else {
+        return if chroot.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(
+                "a zookeeper chroot starts with a slash; mend it",
+            ))
+        };
+    };
+    // A chroot is written by the operator, but a key's rules are the strictest that suit every tool.
+    let key = crate::key::Key::parse(path)
+        .map_err(|_| Error::invalid("a zookeeper chroot has the rules of a key; mend it"))?;
+    if key.as_str().split('/').next() == Some("zookeeper") {
+        return Err(Error::invalid(
+            "the chroot /zookeeper is zookeeper's own; choose another",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        ZooKeeperOptions::parse(url).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_url_says_servers_chroot_and_times() {
+        let options = ZooKeeperOptions::parse(
+            "zookeeper://a:1,b:2/x/y/?session_timeout=30s&tick_time=500ms&mode=simple",
+        )
+        .unwrap();
+        assert_eq!(options.servers, "a:1,b:2");
+        assert_eq!(options.chroot, "/x/y");
+        assert_eq!(options.session_timeout, Duration::from_secs(30));
+        assert_eq!(options.tick_time, Duration::from_millis(500));
+        assert_eq!(options.mode, Mode::Simple);
+        assert_eq!(options.credentials, None);
+        assert_eq!(
+            ZooKeeperOptions::parse("zookeeper://a:1").unwrap(),
+            ZooKeeperOptions::new("a:1")
+        );
+    }
+
+    #[test]
+    fn credentials_are_decoded_and_never_shown() {
+        let options = ZooKeeperOptions::parse("zookeeper://me:s%3Acr%40t@a:1").unwrap();
+        assert_eq!(options.credentials.as_ref().unwrap().expose(), "me:s:cr@t");
+        assert_eq!(options.servers, "a:1");
+        assert!(!format!("{options:?}").contains("cr@t"));
+    }
+
+    #[test]
+    fn no_refusal_shows_the_password() {
+        for url in [
+            "zookeeper://me:hunter2@",
+            "zookeeper://hunter2@a:1",
+            "zookeeper://:hunter2@a:1",
+            "zookeeper://me:hunter2@a:1?tick_time=1ms",
+            "zookeeper://me:hunter2@a:1?mode=x",
+            "zookeeper://me:hunter2@a:1/a//b",
+            "zookeeper://me:%ff:hunter2@a:1",
+            "zk://me:hunter2@a:1",
+        ] {
+            let message = refusal(url);
+            assert!(
+                message.starts_with("invalid") && !message.contains("hunter2"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn too_few_ticks_are_refused_with_the_reason() {
+        let message = refusal("zookeeper://a:1?session_timeout=7s");
+        assert!(
+            message.contains("session_timeout=7s") && message.contains("tick_time=2s"),
+            "{message}"
+        );
+        assert!(message.contains("every half tick"), "{message}");
+        ZooKeeperOptions::parse("zookeeper://a:1?session_timeout=8s").unwrap();
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused_not_ignored() {
+        assert!(refusal("zookeeper://a:1?session-timeout=9s").contains("session-timeout"));
+        assert!(refusal("zookeeper://a:1/zookeeper/x").contains("zookeeper's own"));
+        assert!(refusal("zookeeper://").contains("no server"));
+    }
+}

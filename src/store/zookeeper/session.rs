@@ -1,0 +1,173 @@
+//! [`Session`]: one session with the ensemble, for all locks of a store.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::driver::{Driver, Fault, Kind, Missing};
+use super::names;
+use super::options::ZooKeeperOptions;
+use super::proof::Proofs;
+use crate::clock::{Clock, Stamp};
+use crate::error::Error;
+use crate::store::Proof;
+
+/// A session is proven this often in its time-out, whether or not anything is held: a deadline counts from a heartbeat
+/// that is at least a tick old, and a first acquire must find one.
+pub(crate) const HEARTBEATS_PER_TIMEOUT: u32 = 6;
+/// How many times a request that a vanished node spoiled is tried again before the answer is that it cannot be told.
+const TRIES: usize = 3;
+
+/// A session that was opened and has its own node, which heartbeats write.
+pub(crate) struct Session {
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) id: i64,
+    /// The negotiated time-out: the TTL of every lock.
+    pub(crate) ttl: Duration,
+    own: String,
+    clock: Clock,
+    proofs: Mutex<Ring>,
+}
+
+struct Ring {
+    proofs: Proofs,
+    newest: Stamp,
+}
+
+impl Session {
+    /// Makes a driver's new session ready: checks what was negotiated and makes its own node. `asked_at` was read before
+    /// the session was asked for.
+    pub(crate) async fn open(
+        driver: Box<dyn Driver>,
+        options: &ZooKeeperOptions,
+        clock: &Clock,
+        asked_at: Stamp,
+    ) -> Result<Self, Error> {
+        let ttl = driver.timeout();
+        options.check_ticks(ttl)?;
+        let own = names::session_path(&options.chroot, &names::new_guid()?);
+        let id = make_own(&*driver, &own).await?;
+        if driver.session().is_some_and(|known| known != id) {
+            return Err(foreign());
+        }
+        Ok(Self {
+            id,
+            ttl,
+            own,
+            clock: clock.clone(),
+            proofs: Mutex::new(Ring {
+                proofs: Proofs::new(options.tick_time, asked_at),
+                newest: asked_at,
+            }),
+            driver,
+        })
+    }
+
+    /// Waits until the server that we talk to has seen all that the leader had.
+    pub(crate) async fn sync(&self, path: &str) -> Result<(), Fault> {
+        match self.driver.sync(&self.own, path).await {
+            Err(Fault::NoNode) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes a node and what is missing above it.
+    pub(crate) async fn make_parents(&self, path: &str) -> Result<(), Error> {
+        make_parents(&*self.driver, path).await
+    }
+
+    /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not.
+    pub(crate) async fn beat(&self, held: &[String]) -> Result<(), Missing> {
+        for _ in 0..TRIES {
+            let sent_at = self.clock.stamp();
+            match self.driver.beat(&self.own, held).await {
+                Ok(()) => {
+                    self.proven(sent_at);
+                    return Ok(());
+                }
+                Err(Missing::Own) => match make_own(&*self.driver, &self.own).await {
+                    Ok(owner) if owner == self.id => {}
+                    Ok(_) => return Err(Missing::Fault(Fault::Expired)),
+                    Err(error) => return Err(Missing::Fault(Fault::Refused(Box::new(error)))),
+                },
+                Err(other) => return Err(other),
+            }
+        }
+        Err(Missing::Own)
+    }
+
+    /// A write that was sent at `sent_at` was acknowledged as done, just now.
+    pub(crate) fn proven(&self, sent_at: Stamp) {
+        let mut ring = self.proofs.lock();
+        ring.proofs.proven(sent_at, self.clock.stamp());
+        if !sent_at.since(&ring.newest).is_zero() {
+            ring.newest = sent_at;
+        }
+    }
+
+    /// What the session's newest proven write proves (I3).
+    pub(crate) fn proof(&self) -> Proof {
+        Proof::since(self.ttl, self.proofs.lock().proofs.base())
+    }
+
+    /// How long until the next heartbeat is due.
+    pub(crate) fn until_due(&self) -> Duration {
+        let since = self.clock.stamp().since(&self.proofs.lock().newest);
+        (self.ttl / HEARTBEATS_PER_TIMEOUT).saturating_sub(since)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &format_args!("{:#x}", self.id))
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a session's own node. Gives its owner: the session.
+async fn make_own(driver: &dyn Driver, own: &str) -> Result<i64, Error> {
+    let what = "make the session's own node";
+    for _ in 0..TRIES {
+        match driver.create(own, b"", Kind::Ephemeral).await {
+            Ok(made) => return Ok(made.owner),
+            Err(Fault::NoNode) => {
+                make_parents(driver, names::parent(own).unwrap_or_default()).await?
+            }
+            // Ours, from an earlier try: nobody else knows its name.
+            Err(Fault::Exists) => {
+                let node = driver.read(own).await.map_err(|f| f.into_error(what))?;
+                return Ok(node.owner);
+            }
+            Err(other) => return Err(other.into_error(what)),
+        }
+    }
+    Err(Fault::NoNode.into_error(what))
+}
+
+/// Only containers, where the driver can: the server deletes them some time after their last child went, so that old keys
+/// leave nothing behind.
+async fn make_parents(driver: &dyn Driver, path: &str) -> Result<(), Error> {
+    let mut missing = vec![path];
+    while let Some(next) = missing.last().copied() {
+        match driver.create(next, b"", Kind::Container).await {
+            Ok(_) | Err(Fault::Exists) => {
+                missing.pop();
+            }
+            Err(Fault::NoNode) => match names::parent(next) {
+                Some(parent) => missing.push(parent),
+                None => return Err(Fault::NoNode.into_error("make a node under the root")),
+            },
+            Err(other) => return Err(other.into_error("make the lock's node or one above it")),
+        }
+    }
+    Ok(())
+}
+
+fn foreign() -> Error {
+    Error::corrupt(
+        "the node of our zookeeper session is not ours; look for another writer under ~leasehold",
+    )
+}

@@ -1,0 +1,21 @@
+//! The second driver: the same tests as for the first one, but for those of `zookeeper_connection.rs`.
+//!
+//! What is different, and why:
+//!
+//! - A connection that breaks ends the session and every hold, because this client may open another session without a word.
+//! - The negotiated time-out is not known, so that one which the server shortened is not refused: a session of more than 20
+//!   ticks is.
+//! - It has no `multi`: a heartbeat looks at each held node, one request after the other. Hundreds of holds, not thousands.
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each file brings its own support along"
+)]
+
+#[path = "zookeeper_conformance.rs"]
+mod conformance;
+#[path = "zookeeper_faults.rs"]
+mod faults;
+#[path = "zookeeper_proof.rs"]
+mod proof;
+#[path = "zookeeper_queue.rs"]
+mod queue;

@@ -1,0 +1,183 @@
+//! Data in the ensemble under a fence: whose time is over is refused, in both modes.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/cutter.rs"]
+mod proxy;
+#[path = "support/zookeeper.rs"]
+mod zookeeper;
+
+use std::time::Duration;
+
+use leasehold::fence::{Fence, ZkBatch, ZkFence};
+use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperStore};
+use leasehold::store::{Released, Store};
+use leasehold::{CommitError, ErrorKind, LockManager, Proof, RunError};
+use proxy::Proxy;
+use zookeeper::{Server, claim, granted, open, options, raw, simple_store, store, wait_for};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+async fn data(client: &Client, path: &str) -> String {
+    String::from_utf8(client.get_data(path).await.unwrap().0).unwrap()
+}
+
+async fn with_data(server: &Server, path: &str) -> Client {
+    let client = raw(server).await;
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(path, &persistent).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn a_batch_is_committed_under_the_fence_as_a_whole() {
+    let server = Server::shared();
+    let client = with_data(&server, "/fence-data/a").await;
+    let store = store(&server, "/fence").await;
+    let fence = ZkFence::new(&store);
+    let locks = LockManager::new(store).unwrap();
+    let guard = locks
+        .lock("k")
+        .fence(fence.clone())
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(
+        data(&client, "/fence/k/~fence").await,
+        guard.token().to_string()
+    );
+    let commit = fence.clone();
+    let done = guard
+        .executor()
+        .guarded_async(async |tx| {
+            let fence = commit.clone();
+            let batch = ZkBatch::new()
+                .set("/fence-data/a", "90")
+                .create("/fence-data/b", "10");
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(done.proof, Proof::Fenced);
+    assert_eq!(data(&client, "/fence-data/a").await, "90");
+    assert_eq!(data(&client, "/fence-data/b").await, "10");
+
+    // One change of a batch is refused, and so is the whole.
+    let outcome = guard
+        .executor()
+        .guarded_async(async |tx| {
+            let fence = commit.clone();
+            let batch = ZkBatch::new()
+                .set("/fence-data/a", "80")
+                .create("/fence-data/b", "20");
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        })
+        .await;
+    assert!(
+        matches!(outcome, Err(RunError::RolledBack { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(data(&client, "/fence-data/a").await, "90");
+}
+
+async fn a_zombie_is_fenced(mode: Mode, chroot: &str) {
+    let server = Server::shared();
+    let client = with_data(&server, &format!("{chroot}-data")).await;
+    let path = format!("{chroot}-data");
+    let proxy = Proxy::to(server.port);
+    let open_at = |port: u16, session: u64| {
+        let mut options = options(&format!("127.0.0.1:{port}"), chroot);
+        options.session_timeout = Duration::from_secs(session);
+        options.mode = mode;
+        open(options)
+    };
+    let (ours, theirs): (ZooKeeperStore, ZooKeeperStore) =
+        (open_at(proxy.port, 2).await, open_at(server.port, 10).await);
+    let (our_fence, their_fence) = (ZkFence::new(&ours), ZkFence::new(&theirs));
+    let mine = claim("k");
+    let old = granted(&ours, &mine).await;
+    our_fence.raise(&mine.key, old.token).await.unwrap();
+    let write = ZkBatch::new().set(path.clone(), "first");
+    assert!(our_fence.write(&mine.key, old.token, &write).await.is_ok());
+
+    proxy.stall();
+    let next = claim("k");
+    let new = wait_for(&theirs, &next).await;
+    their_fence.raise(&next.key, new.token).await.unwrap();
+    proxy.resume();
+    proxy.reset();
+
+    // Before the new holder's first write.
+    let zombie = our_fence
+        .write(
+            &mine.key,
+            old.token,
+            &ZkBatch::new().set(path.clone(), "zombie"),
+        )
+        .await;
+    assert!(
+        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == new.token),
+        "{zombie:?}"
+    );
+    let again = our_fence.raise(&mine.key, old.token).await.unwrap_err();
+    assert!(matches!(again.kind(), ErrorKind::Lost(_)), "{again}");
+    assert_eq!(data(&client, &path).await, "first");
+    let write = ZkBatch::new().set(path.clone(), "second");
+    assert!(
+        their_fence
+            .write(&next.key, new.token, &write)
+            .await
+            .is_ok()
+    );
+    assert_eq!(data(&client, &path).await, "second");
+}
+
+#[tokio::test]
+async fn a_zombie_of_the_queue_is_fenced() {
+    a_zombie_is_fenced(Mode::Queue, "/zombie").await;
+}
+
+#[tokio::test]
+async fn a_zombie_of_a_simple_lock_is_fenced_although_the_path_is_used_again() {
+    a_zombie_is_fenced(Mode::Simple, "/zombie-simple").await;
+}
+
+#[tokio::test]
+async fn a_hold_whose_node_is_gone_is_refused_before_anybody_raised_the_fence() {
+    let server = Server::shared();
+    let client = with_data(&server, "/gone-data").await;
+    for store in [
+        store(&server, "/gone").await,
+        simple_store(&server, "/gone-simple").await,
+    ] {
+        let fence = ZkFence::new(&store);
+        let mine = claim("k");
+        let grant = granted(&store, &mine).await;
+        fence.raise(&mine.key, grant.token).await.unwrap();
+        assert!(matches!(store.release(&grant).await, Released::Released));
+        let late = fence
+            .write(
+                &mine.key,
+                grant.token,
+                &ZkBatch::new().set("/gone-data", "late"),
+            )
+            .await;
+        assert!(matches!(late, Err(CommitError::Fenced { .. })), "{late:?}");
+    }
+    assert_eq!(data(&client, "/gone-data").await, "");
+}
+
+#[tokio::test]
+async fn the_second_driver_refuses_to_write_under_a_fence() {
+    let server = Server::shared();
+    let mut options = options(&server.address(), "/fence-boxed");
+    options.driver = DriverKind::Async;
+    let store = open(options).await;
+    let mine = claim("k");
+    let grant = granted(&store, &mine).await;
+    let error = ZkFence::new(&store)
+        .raise(&mine.key, grant.token)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
