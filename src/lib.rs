@@ -4,6 +4,7 @@ pub mod blocking;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod connect;
 mod error;
 pub mod executor;
 mod holder;
@@ -21,6 +22,7 @@ mod txn;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
+pub use connect::UrlStore;
 pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use executor::{
     Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
