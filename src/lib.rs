@@ -2,6 +2,8 @@
 
 pub mod blocking;
 mod clock;
+#[cfg(feature = "config")]
+mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
@@ -22,6 +24,8 @@ mod txn;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
+#[cfg(feature = "config")]
+pub use config::{Config, ManagerConfig};
 pub use connect::UrlStore;
 pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use executor::{

@@ -1,0 +1,128 @@
+//! A TOML file, with the place of every value.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::de::{DeString, DeTable, DeValue};
+use toml::{Spanned, Value};
+
+use super::entry::{Entry, Origin, Section};
+use super::located;
+use crate::error::{Error, ErrorKind};
+
+/// What a file says, by manager.
+#[derive(Default)]
+pub(super) struct Sections {
+    pub(super) top: Section,
+    pub(super) managers: BTreeMap<String, Section>,
+}
+
+pub(super) fn read(path: &Path) -> Result<(String, String), Error> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|why| {
+        Error::unavailable(format!(
+            "a configuration file could not be read: file={name}: {why}; look whether it is there, and readable"
+        ))
+    })?;
+    Ok((name, text))
+}
+
+pub(super) fn sections(name: &str, text: &str) -> Result<Sections, Error> {
+    let file = File {
+        name: Arc::from(name),
+        text,
+    };
+    let table = DeTable::parse(text).map_err(|why| {
+        let origin = file.origin(why.span().unwrap_or_default());
+        located(
+            &origin,
+            "toml",
+            ErrorKind::Invalid,
+            why.message().replace('\n', " "),
+        )
+    })?;
+    let mut sections = Sections::default();
+    for (key, value) in in_order(table.into_inner()) {
+        let origin = file.origin(key.span());
+        let key = key.into_inner();
+        match (&*key, value.into_inner()) {
+            ("managers", DeValue::Table(managers)) => {
+                sections.managers = file.managers(managers)?;
+            }
+            (field, value) => {
+                let entry = entry(field.to_owned(), value, origin)?;
+                sections.top.add(field, entry)?;
+            }
+        }
+    }
+    Ok(sections)
+}
+
+struct File<'a> {
+    name: Arc<str>,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn managers(&self, tables: DeTable<'_>) -> Result<BTreeMap<String, Section>, Error> {
+        let mut managers = BTreeMap::new();
+        for (name, table) in in_order(tables) {
+            let origin = self.origin(name.span());
+            let name = name.into_inner().into_owned();
+            let DeValue::Table(table) = table.into_inner() else {
+                let told = format!("a table is needed here; write [managers.{name}]");
+                let field = format!("managers.{name}");
+                return Err(located(&origin, &field, ErrorKind::Invalid, told));
+            };
+            let mut section = Section::default();
+            for (field, value) in in_order(table) {
+                let origin = self.origin(field.span());
+                let written = format!("managers.{name}.{}", field.get_ref());
+                let entry = entry(written, value.into_inner(), origin)?;
+                section.add(field.get_ref(), entry)?;
+            }
+            managers.insert(name, section);
+        }
+        Ok(managers)
+    }
+
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        Origin::File(Arc::clone(&self.name), line, column)
+    }
+}
+
+/// As the file has them, so that the first fault of a file is the one that is told.
+fn in_order(table: DeTable<'_>) -> Vec<(Name<'_>, Spanned<DeValue<'_>>)> {
+    let mut pairs: Vec<_> = table.into_iter().collect();
+    pairs.sort_by_key(|(name, _)| name.span().start);
+    pairs
+}
+
+type Name<'a> = Spanned<DeString<'a>>;
+
+fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, Error> {
+    let kind = value.type_str();
+    let value = match value {
+        DeValue::String(text) => Some(Value::String(text.into_owned())),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .map(Value::Integer),
+        _ => None,
+    };
+    match value {
+        Some(value) => Ok(Entry {
+            written,
+            value,
+            origin,
+        }),
+        None => {
+            let told = format!("a text or a whole number is needed here; it is of type={kind}");
+            Err(located(&origin, &written, ErrorKind::Invalid, told))
+        }
+    }
+}
