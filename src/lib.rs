@@ -49,3 +49,7 @@ pub mod test_util {
     pub use crate::executor::BareHold;
     pub use crate::manager::Renewals;
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -67,7 +67,12 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
-        self.ask(Patience::Within(wait)).await
+        let patience = if wait.is_zero() {
+            Patience::Once
+        } else {
+            Patience::Within(wait)
+        };
+        self.ask(patience).await
     }
 
     /// Holds the lock, or gives `None` if it is busy now: one look, without a wait.

@@ -15,8 +15,8 @@ use crate::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be taken back.
 ///
-/// It is never dropped silently: the [`Outbox`] is told of it, and it stands in the outcome of its run, or in the log where no
-/// outcome can be returned.
+/// It is never dropped silently: the lock's manager is told of it, and it stands in the outcome of its run, or in the log
+/// where no outcome can be returned.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Debt {

@@ -1,33 +1,45 @@
 //! The suite runs on every store that needs no server, and can fail.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod broken;
 
 use std::fmt::Write as _;
 
 use leasehold::ManualClock;
 use leasehold::conformance::{self, Clause, OnManualClock, Report};
-use leasehold::store::{Faulty, MemoryStore, Prefix, Store};
+use leasehold::store::{Faulty, Member, MemoryStore, Prefix, Quorum};
 
 use broken::{Broken, Fault};
 
-async fn suite<S: Store>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) -> Report {
+async fn suite<S: Member>(wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync) -> Report {
     let clock = ManualClock::new();
     let memory = MemoryStore::with_clock(clock.clone());
     let server = clock.clone();
-    conformance::run(&OnManualClock::new(clock, || {
+    conformance::run_member(&OnManualClock::new(clock, || {
         wrap(memory.clone(), server.clone())
     }))
     .await
 }
 
+/// Each client has a quorum of its own over the same three members.
+async fn quorum() -> Report {
+    let clock = ManualClock::new();
+    let members = [(); 3].map(|()| MemoryStore::with_clock(clock.clone()));
+    let server = clock.clone();
+    let client = || Quorum::with_clock(members.clone(), server.clone()).unwrap();
+    conformance::run(&OnManualClock::new(clock, client)).await
+}
+
 fn table(reports: &[(&str, Report)]) -> String {
-    let mut table = format!("{:<16}", "store");
-    for clause in Clause::ALL {
+    let mut table = format!("{:<18}", "store");
+    let clauses = || Clause::ALL.into_iter().chain([Clause::Membership]);
+    for clause in clauses() {
         let _ = write!(table, "{:<14}", format!("{clause:?}"));
     }
     for (store, report) in reports {
-        let _ = write!(table, "\n{store:<16}");
-        for clause in Clause::ALL {
+        let _ = write!(table, "\n{store:<18}");
+        for clause in clauses() {
             let _ = write!(table, "{:<14}", report.sum(clause).to_string());
         }
     }
@@ -42,6 +54,7 @@ async fn every_store_in_this_process_keeps_every_clause() {
             "prefix(memory)",
             suite(|memory, _| Prefix::new(memory, "app/").unwrap()).await,
         ),
+        ("quorum(3 memory)", quorum().await),
         (
             "faulty(memory)",
             suite(|memory, clock| Faulty::new(memory, clock, 1)).await,
@@ -75,6 +88,9 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::NeverWakes, Clause::WakeUp),
         (Fault::WithdrawLeavesNoTombstone, Clause::Uncertainty),
         (Fault::WithdrawDoesNotCompare, Clause::Uncertainty),
+        (Fault::FloorIsIgnored, Clause::Membership),
+        (Fault::RaiseDoesNothing, Clause::Membership),
+        (Fault::RaiseDoesNotCompare, Clause::Membership),
         (Fault::ListsEverything, Clause::Inspection),
         (Fault::TellsNothing, Clause::Inspection),
     ] {

@@ -28,8 +28,10 @@ type Story<H> = for<'a> fn(&'a Bench<'a, H>) -> BoxFuture<'a, Told>;
 
 /// Lists the cases of a clause: what each needs, its story, and the sentence that says what it shows.
 macro_rules! cases {
-    ($($name:ident, $needs:expr, $shows:literal;)*) => {
-        pub(super) fn cases<H: Harness>() -> Vec<Case<H>> {
+    ($([$store:path])? $($name:ident, $needs:expr, $shows:literal;)*) => {
+        pub(super) fn cases<H: Harness>() -> Vec<Case<H>>
+        $(where H::Store: $store)?
+        {
             vec![$(Case {
                 name: stringify!($name),
                 shows: $shows,
@@ -94,10 +96,18 @@ pub(super) struct Bench<'a, H: Harness> {
     keys: AtomicU32,
 }
 
-/// A grant and the reading before it was asked for.
+/// A grant, and what its time counts from.
 pub(super) struct Held {
     pub(super) grant: Grant,
-    pub(super) asked_at: Stamp,
+    pub(super) counts_from: Stamp,
+}
+
+impl Held {
+    /// The count starts at the reading before the request, or where the store proves it from.
+    fn new(grant: Grant, asked_at: Stamp) -> Self {
+        let counts_from = grant.proof.sent_at.unwrap_or(asked_at);
+        Self { grant, counts_from }
+    }
 }
 
 impl<'a, H: Harness> Bench<'a, H> {
@@ -175,7 +185,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     pub(super) async fn granted(&self, store: &H::Store, claim: &Claim) -> Result<Held, Trouble> {
         let asked_at = self.harness.clock().stamp();
         match store.acquire(claim).await? {
-            Acquired::Granted(grant) => Ok(Held { grant, asked_at }),
+            Acquired::Granted(grant) => Ok(Held::new(grant, asked_at)),
             Acquired::Busy { .. } => Err(broken("expected a grant of a free key, got busy")),
         }
     }
@@ -194,7 +204,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         for _ in 0..LOOKS {
             let asked_at = self.harness.clock().stamp();
             if let Acquired::Granted(grant) = store.acquire(&claim).await? {
-                return Ok(Held { grant, asked_at });
+                return Ok(Held::new(grant, asked_at));
             }
             self.harness.pass(self.ttl() * PATIENCE / LOOKS).await;
         }
@@ -219,12 +229,12 @@ impl<'a, H: Harness> Bench<'a, H> {
 
     /// The hold cannot have lapsed yet. Else the case proves nothing: the machine was too slow.
     pub(super) fn still_fresh(&self, held: &Held) -> Told {
-        self.outlived(&held.grant, &held.asked_at)
+        self.outlived(&held.grant, &held.counts_from)
     }
 
-    /// What was done since `asked_at` was done within the time of the grant.
-    pub(super) fn outlived(&self, grant: &Grant, asked_at: &Stamp) -> Told {
-        let age = self.harness.clock().stamp().since(asked_at);
+    /// What was done since `counts_from` was done within the time of the grant.
+    pub(super) fn outlived(&self, grant: &Grant, counts_from: &Stamp) -> Told {
+        let age = self.harness.clock().stamp().since(counts_from);
         if age < grant.proof.ttl * 9 / 10 {
             return Ok(());
         }
@@ -239,7 +249,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         match answers.as_slice() {
             [Renewed::Extended(proof)] => {
                 held.grant.proof = *proof;
-                held.asked_at = asked_at;
+                held.counts_from = proof.sent_at.unwrap_or(asked_at);
                 Ok(())
             }
             other => {

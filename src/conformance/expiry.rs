@@ -25,7 +25,7 @@ async fn a_dead_clients_hold_ends_with_its_ttl_and_not_before<H: Harness>(
     let held = bench.hold(&client, &key).await?;
     bench.harness.crash(client).await;
     let next = bench.granted_soon(&bench.b, &key).await?;
-    let answered = bench.harness.clock().stamp().since(&held.asked_at);
+    let answered = bench.harness.clock().stamp().since(&held.counts_from);
     let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
     ensure(answered >= ttl - drift, || {
         format!("granted to another after {answered:?} of a proven ttl of {ttl:?}")

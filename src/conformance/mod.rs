@@ -28,6 +28,7 @@ mod expiry;
 mod fencing;
 mod harness;
 mod inspection;
+mod membership;
 mod release;
 mod renewal;
 mod report;
@@ -39,7 +40,7 @@ pub use report::{Finding, Report, Sum, Verdict};
 
 use case::{Bench, Case};
 
-use crate::store::Store as _;
+use crate::store::{Member, Store as _};
 
 /// A clause of the contract that a store keeps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,10 +62,12 @@ pub enum Clause {
     Uncertainty,
     /// What is told is what is held.
     Inspection,
+    /// A vote's token is near the member's time, and is raised only by who holds. For a [`Member`] only.
+    Membership,
 }
 
 impl Clause {
-    /// All clauses, in the order of the report.
+    /// The clauses of every store, in the order of the report.
     pub const ALL: [Self; 8] = [
         Self::Exclusion,
         Self::Expiry,
@@ -86,38 +89,61 @@ impl Clause {
             Self::WakeUp => wake_up::cases(),
             Self::Uncertainty => uncertainty::cases(),
             Self::Inspection => inspection::cases(),
+            // Not a clause of every store: see `run_member`.
+            Self::Membership => Vec::new(),
         }
     }
 }
 
-/// Runs every case of every clause, one after the other.
+/// Runs every case of every clause that is one of every store, one after the other.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: what a dropped run holds ends with its TTL.
 pub async fn run<H: Harness>(harness: &H) -> Report {
-    run_clauses(harness, &Clause::ALL).await
+    let mut report = Report::default();
+    for clause in Clause::ALL {
+        run_cases(harness, clause, clause.cases(), &mut report).await;
+    }
+    report
 }
 
-/// Runs the cases of some clauses.
+/// Runs every case of a store that votes in a quorum: those of [`run`], and [`Clause::Membership`].
 ///
 /// # Cancel safety
 ///
 /// As [`run`].
-pub async fn run_clauses<H: Harness>(harness: &H, clauses: &[Clause]) -> Report {
-    let mut report = Report::default();
-    for &clause in clauses {
-        for case in clause.cases::<H>() {
-            let verdict = judge(harness, &case).await;
-            report.add(Finding {
-                clause,
-                case: case.name,
-                shows: case.shows,
-                verdict,
-            });
-        }
-    }
+pub async fn run_member<H>(harness: &H) -> Report
+where
+    H: Harness,
+    H::Store: Member,
+{
+    let mut report = run(harness).await;
+    run_cases(
+        harness,
+        Clause::Membership,
+        membership::cases(),
+        &mut report,
+    )
+    .await;
     report
+}
+
+async fn run_cases<H: Harness>(
+    harness: &H,
+    clause: Clause,
+    cases: Vec<Case<H>>,
+    report: &mut Report,
+) {
+    for case in cases {
+        let verdict = judge(harness, &case).await;
+        report.add(Finding {
+            clause,
+            case: case.name,
+            shows: case.shows,
+            verdict,
+        });
+    }
 }
 
 async fn judge<H: Harness>(harness: &H, case: &Case<H>) -> Verdict {

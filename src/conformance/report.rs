@@ -86,7 +86,8 @@ impl Report {
     ///
     /// With the whole report if a case failed, or if none applied at all.
     pub fn assert_passed(&self) {
-        assert_eq!(self.failures().count(), 0, "\n{self}");
+        let failed = self.failures().count();
+        assert!(failed == 0, "{failed} cases failed\n{self}");
         let passed = |finding: &Finding| finding.verdict == Verdict::Passed;
         assert!(self.findings.iter().any(passed), "no case applied\n{self}");
     }

@@ -19,7 +19,7 @@ use crate::outbox::Outbox;
 /// ends, runs in progress end first; from then on every run is refused, for good, also when the lock is taken again: that is
 /// another lease with another executor.
 ///
-/// See the [module](self) for every way out of a run.
+/// Every way out of a run is an [`RunError`](super::RunError) or a [`Committed`].
 pub struct Executor {
     shared: Arc<Shared>,
 }

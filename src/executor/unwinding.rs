@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -10,7 +11,7 @@ use super::handle::Shared;
 use super::mode::Awaiting;
 use super::notes::ToUndo;
 use super::undo::{Compensated, Item, Tally, Verdict, Why, commit_debt, judge};
-use crate::error::BoxError;
+use crate::lease::Lease;
 use crate::outbox::{Debt, DebtState, Outbox};
 use crate::txn::TxnId;
 
@@ -103,10 +104,11 @@ impl Unwinding {
                 let is_fenced = item.is_fenced;
                 let end = async move {
                     let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
-                    match lease.clock().timeout(limit, undo).await {
+                    let undo = while_live(undo, is_fenced, &lease);
+                    match lease.clock().timeout(limit, undo).await.flatten() {
                         Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
                         Some(Err(payload)) => Compensated::Panicked(payload),
-                        None => Compensated::Failed(did_not_end()),
+                        None => Compensated::Failed("it did not end within the lease".into()),
                     }
                 };
                 let end = Box::pin(end);
@@ -184,6 +186,15 @@ impl Drop for Unwinding {
     }
 }
 
-fn did_not_end() -> BoxError {
-    "it did not end in time".into()
+/// Polls only while it is sound to go on: a compensation that was handed on, or sat still, may be polled again long after its
+/// lease, and what it would send then could hit the next holder.
+async fn while_live<F: Future>(undo: F, is_fenced: bool, lease: &Lease) -> Option<F::Output> {
+    let mut undo = std::pin::pin!(undo);
+    std::future::poll_fn(|cx| {
+        if !is_fenced && lease.look_strict().is_err() {
+            return Poll::Ready(None);
+        }
+        undo.as_mut().poll(cx).map(Some)
+    })
+    .await
 }

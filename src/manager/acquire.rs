@@ -40,9 +40,7 @@ pub(crate) async fn acquire(
     want: Want,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
-    if shared.closing.is_cancelled() {
-        return Err(closed());
-    }
+    shared.ensure_at_work()?;
     let budget = Budget::begin(shared, patience);
     let turn = match shared
         .queues
@@ -82,6 +80,15 @@ impl<'a> Budget<'a> {
             shared,
             started: shared.clock.stamp(),
             patience,
+        }
+    }
+
+    /// For one request.
+    fn limit(&self) -> Duration {
+        let most = self.shared.settings.request_timeout;
+        match self.patience {
+            Patience::Once => most,
+            Patience::Within(_) => most.min(self.left()),
         }
     }
 
@@ -134,11 +141,9 @@ impl Asking<'_> {
     async fn claim(&mut self) -> Result<Ended, Error> {
         let mut attempt = Attempt::new(self.shared, &self.want)?;
         let mut hint = None;
-        let mut limit = self.shared.settings.request_timeout;
         loop {
-            if self.shared.closing.is_cancelled() {
-                return Err(closed());
-            }
+            let limit = self.budget.limit();
+            self.shared.ensure_at_work()?;
             // Before the request leaves (I1).
             let sent_at = self.shared.clock.stamp();
             let busy_for = match attempt.ask(limit).await {
@@ -158,8 +163,7 @@ impl Asking<'_> {
                 }
                 subscribed => self.wait(subscribed, busy_for).await,
             }
-            limit = self.shared.settings.request_timeout.min(self.budget.left());
-            if limit.is_zero() {
+            if self.budget.left().is_zero() {
                 return Ok(Ended::Busy);
             }
         }

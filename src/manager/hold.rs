@@ -103,7 +103,11 @@ impl Hold {
             return Released::Released;
         }
         self.lease.revoke(reason(how));
-        if self.lease.lost_reason() == Some(LostReason::Gone) {
+        if matches!(
+            self.lease.lost_reason(),
+            Some(LostReason::Gone | LostReason::Forked)
+        ) {
+            // In a fork the lock is the parent's: to release it here would take it from the parent.
             return Released::AlreadyGone;
         }
         let released = self.shared.release_once(&self.grant).await;

@@ -108,7 +108,6 @@ impl LockManager {
     }
 
     /// A manager over `store`, to be set up.
-    #[must_use]
     pub fn builder(store: impl Store) -> Builder {
         Builder::new(store)
     }
@@ -217,6 +216,7 @@ impl LockManager {
     /// One look at the store, bounded in time.
     async fn ask<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let shared = &self.handle.shared;
+        shared.ensure_at_work()?;
         let limit = shared.settings.request_timeout;
         in_runtime(&shared.handle, shared.clock.timeout(limit, answer)).await.unwrap_or_else(|| {
             Err(Error::unavailable(format!(

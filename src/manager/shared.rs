@@ -14,7 +14,7 @@ use super::engine::{Engine, HoldId, Proven, nanos};
 use super::hold::Hold;
 use super::queue::Queues;
 use super::task::Msg;
-use crate::clock::{Clock, Lane, Stamp};
+use crate::clock::{Clock, Lane, Stamp, fork};
 use crate::error::Error;
 use crate::holder::Label;
 use crate::settings::Settings;
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(super) capability: Capability,
     pub(super) settings: Settings,
     pub(super) clock: Clock,
+    generation: u64,
     pub(super) label: Label,
     pub(super) queues: Arc<Queues>,
     /// The manager's runtime: timers and connections of callers that have none, and work that outlives its caller.
@@ -125,6 +126,7 @@ impl Shared {
         let engine = Engine::new(pace, clock.stamp().on(Lane::Boot), seed);
         Arc::new(Self {
             capability,
+            generation: fork::generation(),
             queues: Queues::new(settings.max_waiters),
             book: Mutex::new(Book::new(engine)),
             wake: Notify::new(),
@@ -151,6 +153,24 @@ impl Shared {
 
     pub(crate) fn runtime(&self) -> &runtime::Handle {
         &self.handle
+    }
+
+    /// Whether the manager can do what it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if it was shut down, or if this process is a fork of the one that built it: the manager's thread stayed
+    /// there.
+    pub(super) fn ensure_at_work(&self) -> Result<(), Error> {
+        if self.closing.is_cancelled() {
+            return Err(closed());
+        }
+        if fork::generation() != self.generation {
+            return Err(Error::closed(
+                "this process is a fork of the one that built the lock manager; build a new one here",
+            ));
+        }
+        Ok(())
     }
 
     /// Hands something to the task. After a shutdown nobody takes it: leases are over and TTLs end the rest.

@@ -15,6 +15,7 @@ use super::shared::Shared;
 use crate::clock::{Audit, Lane, Stamp};
 use crate::error::LostReason;
 use crate::lease::LeaseError;
+use crate::settings::Settings;
 use crate::store::{Claim, Grant, Released, Renewed};
 
 /// What is handed to the task.
@@ -41,9 +42,14 @@ pub(super) struct Task {
     chores: FuturesUnordered<BoxFuture<'static, ()>>,
     orders: Orders,
     last_audit: Stamp,
-    shutdown: Option<Vec<oneshot::Sender<()>>>,
+    shutdown: Option<Shutdown>,
     #[cfg(feature = "test-util")]
     settling: Vec<oneshot::Sender<()>>,
+}
+
+struct Shutdown {
+    began: Stamp,
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// One renewal call, answered or given up.
@@ -153,7 +159,20 @@ impl Task {
         let next = book.engine.next_tick();
         book.next_look = next.unwrap_or(u64::MAX);
         let now = self.shared.clock.stamp().on(Lane::Boot);
-        next.map(|next| Duration::from_nanos(next.saturating_sub(now)))
+        let renewals = next.map(|next| Duration::from_nanos(next.saturating_sub(now)));
+        renewals.into_iter().chain(self.left_of_shutdown()).min()
+    }
+
+    /// How much longer a shutdown waits for what others must finish; `None` if there is none.
+    fn left_of_shutdown(&self) -> Option<Duration> {
+        let Shutdown { began, .. } = self.shutdown.as_ref()?;
+        let Settings {
+            max_ttl,
+            request_timeout,
+            ..
+        } = self.shared.settings;
+        let waited = self.shared.clock.stamp().since(began);
+        Some((max_ttl + request_timeout).saturating_sub(waited))
     }
 
     /// Compares the clocks since the last heartbeat.
@@ -259,11 +278,15 @@ impl Task {
     }
 
     fn begin_shutdown(&mut self, done: Option<oneshot::Sender<()>>) {
-        let is_first = self.shutdown.is_none();
-        self.shutdown.get_or_insert_default().extend(done);
-        if !is_first {
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.waiting.extend(done);
             return;
         }
+        let began = self.shared.clock.stamp();
+        self.shutdown = Some(Shutdown {
+            began,
+            waiting: done.into_iter().collect(),
+        });
         let holds: Vec<_> = {
             let mut book = self.shared.book.lock();
             book.is_closed = true;
@@ -284,11 +307,13 @@ impl Task {
         }
     }
 
+    /// Everything is ended; or the longest lease is over, and somebody does not let go of what only he can end.
     fn is_done(&self) -> bool {
-        self.shutdown.is_some()
-            && self.chores.is_empty()
-            && self.renewals.is_empty()
-            && self.inbox.is_empty()
+        let Some(left) = self.left_of_shutdown() else {
+            return false;
+        };
+        let is_idle = self.chores.is_empty() && self.renewals.is_empty() && self.inbox.is_empty();
+        is_idle || left.is_zero()
     }
 
     async fn close(self) {
@@ -303,7 +328,11 @@ impl Task {
             Some(Err(error)) => tracing::warn!(%error, "the store could not be closed in order"),
             None => tracing::warn!("the store did not close within {limit:?}"),
         }
-        for done in self.shutdown.into_iter().flatten() {
+        for done in self
+            .shutdown
+            .into_iter()
+            .flat_map(|shutdown| shutdown.waiting)
+        {
             let _ = done.send(());
         }
     }

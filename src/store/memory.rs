@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Proof, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Proof, Raised, Record,
+    Released, Renewed, Store, Vote,
 };
 use crate::clock::{Clock, Stamp};
 use crate::error::Error;
@@ -35,6 +36,8 @@ struct State {
     withdrawn: HashMap<OwnerToken, Stamp>,
     waiting: HashMap<Key, Arc<Notify>>,
     last_token: u64,
+    /// No grants before this, after a restart.
+    quarantine: Option<Stamp>,
     sweep_at: usize,
 }
 
@@ -71,6 +74,57 @@ impl MemoryStore {
     pub fn forget(&self) {
         *self.state.lock() = State::default();
     }
+
+    /// [Forgets](Self::forget), and grants nothing for `quarantine`: a delayed restart. With at least the longest TTL that
+    /// any client asks for, no lock that was forgotten is granted before its time is over; a member of a quorum adds
+    /// [`MAX_SKEW`], so that its tokens are beyond every one it confirmed before.
+    pub fn restart(&self, quarantine: Duration) {
+        let mut state = self.state.lock();
+        *state = State::default();
+        state.quarantine = Some(self.clock.stamp().plus(quarantine));
+    }
+
+    fn grant(
+        &self,
+        claim: &Claim,
+        token: impl FnOnce(&mut State, &Stamp) -> Result<FencingToken, Error>,
+    ) -> Result<Acquired, Error> {
+        let mut state = self.state.lock();
+        let now = self.clock.stamp();
+        state.sweep(&now);
+        if state.withdrawn.contains_key(&claim.owner) {
+            return Err(Error::invalid(format!(
+                "this claim was withdrawn: key={}; make a new claim",
+                claim.key
+            )));
+        }
+        if let Some(held) = state.held_by(claim, &now) {
+            let proof = Proof::of(remaining(held, &now));
+            return Ok(Acquired::Granted(Grant::new(
+                claim.clone(),
+                held.token,
+                proof,
+            )));
+        }
+        if let Some(held) = state.live(&claim.key, &now) {
+            return Ok(Acquired::Busy {
+                remaining: Some(remaining(held, &now)),
+            });
+        }
+        state.ensure_trusted(&now)?;
+        let token = token(&mut state, &now)?;
+        let held = Held {
+            claim: claim.clone(),
+            token,
+            ends: now.plus(claim.ttl),
+        };
+        state.held.insert(claim.key.clone(), held);
+        Ok(Acquired::Granted(Grant::new(
+            claim.clone(),
+            token,
+            Proof::of(claim.ttl),
+        )))
+    }
 }
 
 impl State {
@@ -87,12 +141,21 @@ impl State {
             .filter(|held| held.claim.owner == claim.owner && !held.ends.since(now).is_zero())
     }
 
+    fn ensure_trusted(&self, now: &Stamp) -> Result<(), Error> {
+        let left = self
+            .quarantine
+            .map_or(Duration::ZERO, |until| until.since(now));
+        if left.is_zero() {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "the store restarted and forgot its locks: it grants nothing for {left:?}; try later"
+        )))
+    }
+
     /// Larger than every token before, also after the store forgot them: no clock goes back by a lost counter (I8).
     fn next_token(&mut self, now: &Stamp) -> Result<FencingToken, Error> {
-        let micros = now.since(&Stamp::from_nanos([0; 3])).as_micros();
-        let token = FencingToken::new(
-            (self.last_token + 1).max(u64::try_from(micros).unwrap_or(u64::MAX)),
-        )?;
+        let token = FencingToken::new((self.last_token + 1).max(micros(now)))?;
         self.last_token = token.number();
         Ok(token)
     }
@@ -125,6 +188,12 @@ impl State {
     }
 }
 
+/// The store's time, as its tokens count it.
+fn micros(now: &Stamp) -> u64 {
+    let since_zero = now.since(&Stamp::from_nanos([0; 3]));
+    u64::try_from(since_zero.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn remaining(held: &Held, now: &Stamp) -> Duration {
     held.ends.since(now)
 }
@@ -146,40 +215,7 @@ impl Store for MemoryStore {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        state.sweep(&now);
-        if state.withdrawn.contains_key(&claim.owner) {
-            return Err(Error::invalid(format!(
-                "this claim was withdrawn: key={}; make a new claim",
-                claim.key
-            )));
-        }
-        if let Some(held) = state.held_by(claim, &now) {
-            let proof = Proof::of(remaining(held, &now));
-            return Ok(Acquired::Granted(Grant::new(
-                claim.clone(),
-                held.token,
-                proof,
-            )));
-        }
-        if let Some(held) = state.live(&claim.key, &now) {
-            return Ok(Acquired::Busy {
-                remaining: Some(remaining(held, &now)),
-            });
-        }
-        let token = state.next_token(&now)?;
-        let held = Held {
-            claim: claim.clone(),
-            token,
-            ends: now.plus(claim.ttl),
-        };
-        state.held.insert(claim.key.clone(), held);
-        Ok(Acquired::Granted(Grant::new(
-            claim.clone(),
-            token,
-            Proof::of(claim.ttl),
-        )))
+        self.grant(claim, State::next_token)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -246,6 +282,48 @@ impl Store for MemoryStore {
     async fn close(&self) -> Result<(), Error> {
         Ok(())
     }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Member for MemoryStore {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let acquired = self.grant(claim, |state, now| {
+            let most = micros(now).saturating_add(MAX_SKEW.as_micros() as u64);
+            if state.last_token >= most {
+                return Err(ahead(state.last_token, micros(now)));
+            }
+            let floor = floor
+                .map(FencingToken::number)
+                .filter(|&floor| floor <= most);
+            // The next token is one above the counter.
+            state.last_token = state
+                .last_token
+                .max(floor.map_or(0, |floor| floor.saturating_sub(1)));
+            state.next_token(now)
+        })?;
+        let micros = micros(&self.clock.stamp());
+        Ok(Vote { acquired, micros })
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        let mut state = self.state.lock();
+        let now = self.clock.stamp();
+        if token.number() > micros(&now).saturating_add(MAX_SKEW.as_micros() as u64) {
+            return Err(ahead(token.number(), micros(&now)));
+        }
+        let Some(held) = state.held_by(claim, &now) else {
+            return Ok(Raised::Gone);
+        };
+        held.token = token;
+        state.last_token = state.last_token.max(token.number());
+        Ok(Raised::Raised)
+    }
+}
+
+fn ahead(token: u64, micros: u64) -> Error {
+    Error::unavailable(format!(
+        "a token is further ahead of this member's clock than {MAX_SKEW:?}: token={token} clock={micros}; set the clocks"
+    ))
 }
 
 fn record(held: &Held, now: &Stamp) -> Record {

@@ -3,16 +3,18 @@
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Prefix`], and for tests `Faulty` (feature `test-util`), which fails on purpose.
+//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](Member), and for tests `Faulty` (feature `test-util`), which fails on purpose.
 
 mod capability;
 mod claim;
 mod erased;
 #[cfg(feature = "test-util")]
 mod faulty;
+mod member;
 mod memory;
 mod outcome;
 mod prefix;
+pub mod quorum;
 
 use std::fmt::Debug;
 
@@ -21,9 +23,11 @@ pub use claim::{Claim, Grant, Proof};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
+pub use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, Record, Released, Renewed};
 pub use prefix::Prefix;
+pub use quorum::Quorum;
 
 use crate::error::Error;
 use crate::key::Key;

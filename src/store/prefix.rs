@@ -1,8 +1,12 @@
 //! [`Prefix`]: several applications in one store, each with its own keys.
 
-use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Store,
+    Vote,
+};
 use crate::error::Error;
 use crate::key::Key;
+use crate::token::FencingToken;
 
 /// A store whose keys all begin with a prefix in the store beneath.
 ///
@@ -75,12 +79,7 @@ impl<S: Store> Store for Prefix<S> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let acquired = self.store.acquire(&self.claim(claim)?).await?;
-        Ok(match acquired {
-            Acquired::Granted(grant) => {
-                Acquired::Granted(Grant::new(claim.clone(), grant.token, grant.proof))
-            }
-            busy @ Acquired::Busy { .. } => busy,
-        })
+        Ok(ours(acquired, claim))
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -128,6 +127,29 @@ impl<S: Store> Store for Prefix<S> {
 
     async fn close(&self) -> Result<(), Error> {
         self.store.close().await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Member> Member for Prefix<S> {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let vote = self.store.vote(&self.claim(claim)?, floor).await?;
+        let acquired = ours(vote.acquired, claim);
+        Ok(Vote { acquired, ..vote })
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        self.store.raise(&self.claim(claim)?, token).await
+    }
+}
+
+/// The same answer, to the claim as our caller knows it.
+fn ours(acquired: Acquired, claim: &Claim) -> Acquired {
+    match acquired {
+        Acquired::Granted(grant) => {
+            Acquired::Granted(Grant::new(claim.clone(), grant.token, grant.proof))
+        }
+        busy @ Acquired::Busy { .. } => busy,
     }
 }
 

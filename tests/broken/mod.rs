@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Proof, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, Hint, Member, MemoryStore, Proof, Raised, Record, Released,
+    Renewed, Store, Vote,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken};
 
@@ -25,6 +26,9 @@ pub(crate) enum Fault {
     NeverWakes,
     WithdrawLeavesNoTombstone,
     WithdrawDoesNotCompare,
+    FloorIsIgnored,
+    RaiseDoesNothing,
+    RaiseDoesNotCompare,
     ListsEverything,
     TellsNothing,
     /// No fault: all is kept, and as little as possible is claimed.
@@ -170,5 +174,26 @@ impl Store for Broken {
 
     async fn close(&self) -> Result<(), Error> {
         self.store.close().await
+    }
+}
+
+impl Member for Broken {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let floor = floor.filter(|_| self.fault != Fault::FloorIsIgnored);
+        self.store.vote(claim, floor).await
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        match self.fault {
+            Fault::RaiseDoesNothing => Ok(Raised::Raised),
+            Fault::RaiseDoesNotCompare => {
+                let mut other = claim.clone();
+                other.key = "elsewhere".parse()?;
+                // The memory store has one counter for all keys.
+                let _vote = self.store.vote(&other, Some(token)).await?;
+                Ok(Raised::Raised)
+            }
+            _ => self.store.raise(claim, token).await,
+        }
     }
 }

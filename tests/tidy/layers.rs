@@ -43,6 +43,7 @@ const UNITS: &[(&str, u8)] = &[
     ("store::capability", 1),
     ("store::claim", 1),
     ("store::erased", 1),
+    ("store::member", 1),
     ("store::outcome", 1),
     ("conformance", 1),
     ("clock", 0),

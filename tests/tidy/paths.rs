@@ -171,7 +171,7 @@ impl Reader {
         self.read_tree(&mut Vec::new(), &mut leaves);
         for (written, name, line) in leaves {
             let is_rooted = ["crate", "super", "self"].contains(&written[0].as_str());
-            let path = self.from_root(&written);
+            let path = self.rooted(&written);
             // A module hands through what its own children define: that is what it is for.
             if is_rooted || !is_handed_through {
                 let path = path.clone();
@@ -243,11 +243,11 @@ impl Reader {
             }
             self.at += 2;
         }
-        let path = self.from_root(&written);
+        let path = self.rooted(&written);
         self.here().paths.push(Named { path, line });
     }
 
-    fn from_root(&self, written: &[String]) -> Segments {
+    fn rooted(&self, written: &[String]) -> Segments {
         let mut path = match written[0].as_str() {
             "crate" => Vec::new(),
             _ => self.module.clone(),

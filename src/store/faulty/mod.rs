@@ -26,10 +26,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::steering::{Bar, Fate, Steering};
-use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Store,
+    Vote,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::Key;
+use crate::token::FencingToken;
 
 pub use faults::{Counts, Faults, Operation};
 
@@ -220,7 +224,7 @@ impl<S: Store> Faulty<S> {
     }
 
     /// One request, from its sending to what its caller learns.
-    pub(super) async fn request<T, F>(
+    async fn request<T, F>(
         &self,
         operation: Operation,
         ask: impl Fn() -> F + Send,
@@ -259,6 +263,26 @@ impl<S: Store> Faulty<S> {
         Ok(answer)
     }
 
+    /// An acquire, which may also be held up until after its withdrawal.
+    async fn attempt<T, F>(&self, claim: &Claim, ask: impl Fn() -> F + Send) -> Result<T, Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let operation = Operation::Acquire;
+        let fate = self.send(operation).await.map_err(|lost| self.lost(lost))?;
+        if fate.late {
+            let mut steering = self.shared.steering.lock();
+            if steering.hold_up(claim) {
+                steering.count(operation).late += 1;
+            } else {
+                steering.count(operation).lost_before += 1;
+            }
+            return Err(self.lost(Silence));
+        }
+        self.ask(operation, fate, ask).await?
+    }
+
     fn lost(&self, _: Silence) -> Error {
         Error::in_doubt(format!(
             "no answer, on purpose: store={} seed={}; it may or may not have happened",
@@ -289,19 +313,7 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        let operation = Operation::Acquire;
-        let fate = self.send(operation).await.map_err(|lost| self.lost(lost))?;
-        if fate.late {
-            let mut steering = self.shared.steering.lock();
-            if steering.hold_up(claim) {
-                steering.count(operation).late += 1;
-            } else {
-                steering.count(operation).lost_before += 1;
-            }
-            return Err(self.lost(Silence));
-        }
-        self.ask(operation, fate, || self.store.acquire(claim))
-            .await?
+        self.attempt(claim, || self.store.acquire(claim)).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -347,6 +359,19 @@ impl<S: Store> Store for Faulty<S> {
     /// Never fails on purpose: a manager that ends must end.
     async fn close(&self) -> Result<(), Error> {
         self.store.close().await
+    }
+}
+
+/// A vote is an [`Operation::Acquire`], a raise an [`Operation::Raise`].
+#[deny(clippy::missing_trait_methods)]
+impl<S: Member> Member for Faulty<S> {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        self.attempt(claim, || self.store.vote(claim, floor)).await
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        self.request(Operation::Raise, || self.store.raise(claim, token))
+            .await?
     }
 }
 

@@ -1,0 +1,165 @@
+//! The book of claims: which attempt of which claim is under way, won, or withdrawn.
+//!
+//! A claim that waits asks again and again, and an attempt that lost is taken back from the members. Were both to bear the
+//! same owner token, a late withdrawal of the first attempt could free the votes of the second. So every attempt votes with
+//! an owner token of its own; the caller's claim is only its name in this book.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::error::Error;
+use crate::holder::OwnerToken;
+use crate::store::Claim;
+use crate::token::FencingToken;
+
+/// Fewer entries than this are not worth a sweep.
+const SWEEP_FLOOR: usize = 2_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    entries: HashMap<OwnerToken, Entry>,
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    attempt: OwnerToken,
+    stage: Stage,
+    /// When the entry may be swept.
+    kept_until: Stamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Asking,
+    Won { token: FencingToken, ends: Stamp },
+    Withdrawn,
+}
+
+impl Book {
+    /// Enters a new attempt of a claim; returns the one that it replaces.
+    pub(super) fn begin(
+        &mut self,
+        claim: &Claim,
+        attempt: OwnerToken,
+        now: &Stamp,
+    ) -> Result<Option<OwnerToken>, Error> {
+        self.sweep(now);
+        let entry = Entry {
+            attempt,
+            stage: Stage::Asking,
+            kept_until: kept(now, claim.ttl),
+        };
+        match self.entries.get(&claim.owner) {
+            Some(Entry {
+                stage: Stage::Withdrawn,
+                ..
+            }) => Err(Error::invalid(format!(
+                "this claim was withdrawn: key={}; make a new claim",
+                claim.key
+            ))),
+            _ => Ok(self
+                .entries
+                .insert(claim.owner, entry)
+                .map(|old| old.attempt)),
+        }
+    }
+
+    /// The attempt won. False if it was withdrawn or replaced meanwhile: then it is lost.
+    pub(super) fn win(
+        &mut self,
+        claim: &Claim,
+        attempt: OwnerToken,
+        token: FencingToken,
+        ends: Stamp,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&claim.owner) else {
+            return false;
+        };
+        if entry.attempt != attempt || !matches!(entry.stage, Stage::Asking) {
+            return false;
+        }
+        entry.stage = Stage::Won { token, ends };
+        entry.kept_until = kept(&ends, claim.ttl);
+        true
+    }
+
+    /// The attempt that holds for a claim, and its token. A hold that ran out by our clock is over for good (I2).
+    pub(super) fn holding(&self, claim: &Claim, now: &Stamp) -> Option<(OwnerToken, FencingToken)> {
+        let entry = self.entries.get(&claim.owner)?;
+        match entry.stage {
+            Stage::Won { token, ends } if !ends.since(now).is_zero() => {
+                Some((entry.attempt, token))
+            }
+            _ => None,
+        }
+    }
+
+    /// A renewal of an attempt that holds was proven until `until`.
+    pub(super) fn extend(&mut self, claim: &Claim, renewed: OwnerToken, until: Stamp) {
+        if let Some(entry) = self.entries.get_mut(&claim.owner)
+            && entry.attempt == renewed
+            && let Stage::Won { ends, .. } = &mut entry.stage
+        {
+            // Two renewals may be answered out of order.
+            if !until.since(ends).is_zero() {
+                *ends = until;
+                entry.kept_until = kept(&until, claim.ttl);
+            }
+        }
+    }
+
+    /// The last attempt of a claim, over or not.
+    pub(super) fn attempt(&self, claim: &Claim) -> Option<OwnerToken> {
+        self.entries.get(&claim.owner).map(|entry| entry.attempt)
+    }
+
+    /// Strikes an attempt out, unless its claim was withdrawn: that must be remembered.
+    pub(super) fn strike(&mut self, claim: &Claim, attempt: OwnerToken) {
+        if let Some(entry) = self.entries.get(&claim.owner)
+            && entry.attempt == attempt
+            && !matches!(entry.stage, Stage::Withdrawn)
+        {
+            self.entries.remove(&claim.owner);
+        }
+    }
+
+    /// Remembers that a claim was withdrawn; returns its last attempt.
+    pub(super) fn withdraw(
+        &mut self,
+        claim: &Claim,
+        unused: OwnerToken,
+        now: &Stamp,
+    ) -> Option<OwnerToken> {
+        self.sweep(now);
+        let before = self.attempt(claim);
+        let entry = Entry {
+            attempt: before.unwrap_or(unused),
+            stage: Stage::Withdrawn,
+            kept_until: kept(now, claim.ttl),
+        };
+        self.entries.insert(claim.owner, entry);
+        before
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Drops what is over, each time the book has doubled.
+    fn sweep(&mut self, now: &Stamp) {
+        if self.entries.len() < self.sweep_at.max(SWEEP_FLOOR) {
+            return;
+        }
+        self.entries
+            .retain(|_, entry| !entry.kept_until.since(now).is_zero());
+        self.sweep_at = 2 * self.entries.len();
+    }
+}
+
+/// One TTL more, so that a late release or withdrawal still finds the attempt.
+fn kept(from: &Stamp, ttl: Duration) -> Stamp {
+    from.plus(ttl).plus(ttl)
+}

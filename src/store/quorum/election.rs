@@ -1,0 +1,271 @@
+//! What the votes come to. Pure: no clock, no member, no await.
+//!
+//! Each member has a seat. A vote counts if the member's clock agrees with those of a majority. Once a majority voted for us,
+//! the largest of their tokens is *the* token, and every seat below it must be raised before it counts; the claim is won
+//! when a majority of all seats holds our vote and has a counter that is at or above the token.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::store::{Acquired, MAX_SKEW};
+use crate::token::FencingToken;
+
+#[derive(Debug)]
+pub(super) struct Election {
+    need: usize,
+    seats: Vec<Seat>,
+    agreed: Option<Agreed>,
+    failure: Option<Error>,
+}
+
+#[derive(Clone, Debug)]
+enum Seat {
+    Asked,
+    Voted(Ballot),
+    Raising(Ballot),
+    Confirmed(Ballot),
+    Busy(Option<Duration>),
+    Out,
+}
+
+/// A vote for us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ballot {
+    pub(super) token: FencingToken,
+    pub(super) ttl: Duration,
+    pub(super) offset: Offset,
+}
+
+/// Where a member's clock stood against ours, in microseconds: somewhere between the two, by when it may have answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Offset {
+    pub(super) least: i64,
+    pub(super) most: i64,
+}
+
+/// What a majority agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    token: FencingToken,
+    offset: Offset,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    Open,
+    Won { token: FencingToken, ttl: Duration },
+    Lost,
+}
+
+impl Offset {
+    fn and(self, other: Self) -> Self {
+        Self {
+            least: self.least.min(other.least),
+            most: self.most.max(other.most),
+        }
+    }
+
+    fn is_near(self) -> bool {
+        i128::from(self.most) - i128::from(self.least) <= MAX_SKEW.as_micros() as i128
+    }
+}
+
+impl Election {
+    pub(super) fn new(members: usize) -> Self {
+        Self {
+            need: majority(members),
+            seats: vec![Seat::Asked; members],
+            agreed: None,
+            failure: None,
+        }
+    }
+
+    /// A vote for us came in. Returns which seats must be raised to which token.
+    pub(super) fn voted(&mut self, seat: usize, ballot: Ballot) -> Vec<(usize, FencingToken)> {
+        self.seats[seat] = Seat::Voted(ballot);
+        if self.agreed.is_none() {
+            self.agreed = self.agreement();
+        }
+        let Some(agreed) = self.agreed else {
+            return Vec::new();
+        };
+        let mut raises = Vec::new();
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            let Seat::Voted(ballot) = *seat else { continue };
+            if !agreed.offset.and(ballot.offset).is_near() {
+                *seat = Seat::Out;
+                self.failure.get_or_insert_with(clocks_disagree);
+            } else if ballot.token >= agreed.token {
+                *seat = Seat::Confirmed(ballot);
+            } else {
+                *seat = Seat::Raising(ballot);
+                raises.push((number, agreed.token));
+            }
+        }
+        raises
+    }
+
+    pub(super) fn busy(&mut self, seat: usize, remaining: Option<Duration>) {
+        self.seats[seat] = Seat::Busy(remaining);
+    }
+
+    pub(super) fn failed(&mut self, seat: usize, why: Error) {
+        self.seats[seat] = Seat::Out;
+        self.failure.get_or_insert(why);
+    }
+
+    pub(super) fn raised(&mut self, seat: usize) {
+        if let Seat::Raising(ballot) = self.seats[seat] {
+            self.seats[seat] = Seat::Confirmed(ballot);
+        }
+    }
+
+    /// Whoever has not answered by now does not count.
+    pub(super) fn close(&mut self) {
+        for seat in &mut self.seats {
+            if matches!(seat, Seat::Asked | Seat::Raising(_)) {
+                *seat = Seat::Out;
+                self.failure.get_or_insert_with(|| {
+                    Error::unavailable("a member gave no answer in time; try later")
+                });
+            }
+        }
+    }
+
+    /// A majority has answered: the rest is not waited for without a limit.
+    pub(super) fn is_quorate(&self) -> bool {
+        self.count(|seat| !matches!(seat, Seat::Asked)) >= self.need
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let asked = self.count(|seat| matches!(seat, Seat::Asked));
+        let Some(agreed) = self.agreed else {
+            let agreeing = self.agreeing().map_or(0, |(count, _)| count);
+            return self.open_if(agreeing + asked >= self.need);
+        };
+        let mut ttls: Vec<_> = (self.seats.iter())
+            .filter_map(|seat| match seat {
+                Seat::Confirmed(ballot) => Some(ballot.ttl),
+                _ => None,
+            })
+            .collect();
+        if let Some(ttl) = lasting(&mut ttls, self.need) {
+            let token = agreed.token;
+            return Standing::Won { token, ttl };
+        }
+        let raising = self.count(|seat| matches!(seat, Seat::Raising(_)));
+        self.open_if(ttls.len() + raising + asked >= self.need)
+    }
+
+    /// The latest time that a member whose vote counts may have shown.
+    pub(super) fn latest_offset(&self) -> Option<i64> {
+        let confirmed = self.seats.iter().filter_map(|seat| match seat {
+            Seat::Confirmed(ballot) => Some(ballot.offset.most),
+            _ => None,
+        });
+        confirmed.max()
+    }
+
+    /// The answer to a claim that is lost.
+    pub(super) fn loss(&self) -> Result<Acquired, Error> {
+        let ours = match self.agreed {
+            None => self.agreeing().map_or(0, |(count, _)| count),
+            Some(_) => self.count(|seat| matches!(seat, Seat::Confirmed(_))),
+        };
+        // When each member that may yet vote for us does so at the latest. Who has not answered may be busy as well.
+        let mut free_in: Vec<_> = (self.seats.iter())
+            .filter_map(|seat| match seat {
+                Seat::Busy(remaining) => Some(remaining.unwrap_or(Duration::MAX)),
+                Seat::Asked | Seat::Raising(_) => Some(Duration::MAX),
+                _ => None,
+            })
+            .collect();
+        let busy = self.count(|seat| matches!(seat, Seat::Busy(_)));
+        if busy > 0 && ours < self.need && ours + free_in.len() >= self.need {
+            free_in.sort_unstable();
+            let remaining = free_in[self.need - ours - 1];
+            let remaining = (remaining < Duration::MAX).then_some(remaining);
+            return Ok(Acquired::Busy { remaining });
+        }
+        let members = self.seats.len();
+        let kind = match self.failure.as_ref().map(Error::kind) {
+            // Nothing is in doubt: what a member may have granted does not count, and is taken back.
+            None | Some(ErrorKind::InDoubt) => ErrorKind::Unavailable,
+            Some(kind) => kind,
+        };
+        let error = Error::new(
+            kind,
+            format!(
+                "no majority of the members could decide: members={members} need={} granted={ours} busy={busy}; see why one failed",
+                self.need
+            ),
+        );
+        Err(match &self.failure {
+            Some(failure) => error.because(failure.clone()),
+            None => error,
+        })
+    }
+
+    fn open_if(&self, open: bool) -> Standing {
+        if open { Standing::Open } else { Standing::Lost }
+    }
+
+    fn count(&self, is: impl Fn(&Seat) -> bool) -> usize {
+        self.seats.iter().filter(|seat| is(seat)).count()
+    }
+
+    /// The largest set of votes for us whose clocks agree: a majority of them holds the median of all clocks, so that each is
+    /// within [`MAX_SKEW`] of that.
+    fn agreeing(&self) -> Option<(usize, Agreed)> {
+        let ballots: Vec<_> = (self.seats.iter())
+            .filter_map(|seat| match seat {
+                Seat::Voted(ballot) => Some(*ballot),
+                _ => None,
+            })
+            .collect();
+        let beside = |first: &Ballot| {
+            let near = ballots
+                .iter()
+                .filter(|b| b.offset.least >= first.offset.least)
+                .filter(|b| first.offset.and(b.offset).is_near());
+            near.fold(None, |set: Option<(usize, Agreed)>, ballot| {
+                let (count, agreed) = set.unwrap_or((
+                    0,
+                    Agreed {
+                        token: ballot.token,
+                        offset: ballot.offset,
+                    },
+                ));
+                let token = agreed.token.max(ballot.token);
+                let offset = agreed.offset.and(ballot.offset);
+                Some((count + 1, Agreed { token, offset }))
+            })
+        };
+        ballots
+            .iter()
+            .filter_map(beside)
+            .max_by_key(|(count, _)| *count)
+    }
+
+    fn agreement(&self) -> Option<Agreed> {
+        let (count, agreed) = self.agreeing()?;
+        (count >= self.need).then_some(agreed)
+    }
+}
+
+/// What makes any two of them have a member in common.
+pub(super) fn majority(members: usize) -> usize {
+    members / 2 + 1
+}
+
+/// How long a majority lasts: the time of its shortest member, in the majority for which that is longest.
+pub(super) fn lasting(ttls: &mut [Duration], need: usize) -> Option<Duration> {
+    ttls.sort_unstable_by(|a, b| b.cmp(a));
+    ttls.get(need - 1).copied()
+}
+
+fn clocks_disagree() -> Error {
+    Error::unavailable(format!(
+        "the members' clocks are further apart than {MAX_SKEW:?}; set the clocks"
+    ))
+}

@@ -1,0 +1,203 @@
+//! Renewal by a majority of *all* members.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::acquire::plant;
+use super::election::{lasting, majority};
+use super::release::take_back;
+use super::round::{Round, home};
+use super::{Shared, as_attempt};
+use crate::error::Error;
+use crate::holder::OwnerToken;
+use crate::store::{Claim, Grant, Member, Proof, Renewed};
+
+/// A batch as the members know it, beside the claims that its callers know.
+struct Batch {
+    claims: Vec<(Claim, OwnerToken)>,
+    grants: Vec<Grant>,
+}
+
+/// The members' answers for one grant.
+#[derive(Debug)]
+struct Tally {
+    members: usize,
+    asked: usize,
+    extended: Vec<Duration>,
+    gone: usize,
+    failure: Option<Error>,
+}
+
+pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) -> Vec<Renewed> {
+    let home = match home() {
+        Ok(home) => home,
+        Err(why) => {
+            return grants
+                .iter()
+                .map(|_| Renewed::Unknown(why.clone()))
+                .collect();
+        }
+    };
+    let sent_at = shared.clock.stamp();
+    let (batch, places) = batch(shared, grants);
+    let Some(ttl) = batch.grants.iter().map(|grant| grant.claim.ttl).min() else {
+        return grants.iter().map(|_| Renewed::Gone).collect();
+    };
+    let batch = Arc::new(batch);
+    let mut round = Round::new(home.clone(), shared.clock.clone(), ttl);
+    for member in 0..shared.members.len() {
+        let (shared, batch, home) = (Arc::clone(shared), Arc::clone(&batch), home.clone());
+        round.ask(member, async move {
+            let answers = shared.members[member].renew(&batch.grants).await;
+            if answers.iter().any(|answer| matches!(answer, Renewed::Gone)) {
+                home.spawn(plant_gone(
+                    shared,
+                    member,
+                    Arc::clone(&batch),
+                    gone(&answers),
+                ));
+            }
+            answers
+        });
+    }
+
+    let members = shared.members.len();
+    let mut tallies: Vec<_> = batch.grants.iter().map(|_| Tally::new(members)).collect();
+    while tallies.iter().any(Tally::is_open) {
+        let is_quorate = members - round.pending() >= shared.need();
+        let Some((_, answers)) = round.next(is_quorate).await else {
+            break;
+        };
+        let mut answers = answers.into_iter();
+        for tally in &mut tallies {
+            tally.add(answers.next());
+        }
+    }
+
+    let mut decided: Vec<_> = tallies.into_iter().map(Tally::decide).map(Some).collect();
+    for ((claim, owner), answer) in batch.claims.iter().zip(&decided) {
+        match answer {
+            Some(Renewed::Extended(proof)) => {
+                shared
+                    .book
+                    .lock()
+                    .extend(claim, *owner, sent_at.plus(proof.ttl));
+            }
+            Some(Renewed::Gone) => give_up(shared, &home, claim, *owner),
+            _ => {}
+        }
+    }
+    let answer = |place: Option<usize>| place.and_then(|place| decided[place].take());
+    places
+        .into_iter()
+        .map(answer)
+        .map(|a| a.unwrap_or(Renewed::Gone))
+        .collect()
+}
+
+/// The grants that are held by our book, and for each of all grants its place among them.
+fn batch<M>(shared: &Shared<M>, grants: &[Grant]) -> (Batch, Vec<Option<usize>>) {
+    let now = shared.clock.stamp();
+    let book = shared.book.lock();
+    let mut batch = Batch {
+        claims: Vec::with_capacity(grants.len()),
+        grants: Vec::with_capacity(grants.len()),
+    };
+    let mut place = |grant: &Grant| {
+        let (owner, _) = book.holding(&grant.claim, &now)?;
+        let attempt = as_attempt(&grant.claim, owner);
+        batch.claims.push((grant.claim.clone(), owner));
+        batch
+            .grants
+            .push(Grant::new(attempt, grant.token, grant.proof));
+        Some(batch.grants.len() - 1)
+    };
+    let places = grants.iter().map(&mut place).collect();
+    (batch, places)
+}
+
+/// No majority is ours any more: what a minority still keeps for us is taken back.
+fn give_up<M: Member>(shared: &Arc<Shared<M>>, home: &Handle, claim: &Claim, owner: OwnerToken) {
+    shared.book.lock().strike(claim, owner);
+    for member in 0..shared.members.len() {
+        home.spawn(take_back(
+            Arc::clone(shared),
+            member,
+            as_attempt(claim, owner),
+        ));
+    }
+}
+
+fn gone(answers: &[Renewed]) -> Vec<usize> {
+    let gone =
+        |(place, answer): (usize, &Renewed)| matches!(answer, Renewed::Gone).then_some(place);
+    answers.iter().enumerate().filter_map(gone).collect()
+}
+
+/// Asks a member that lost votes of ours for them again, one after the other, until it refuses.
+async fn plant_gone<M: Member>(
+    shared: Arc<Shared<M>>,
+    member: usize,
+    batch: Arc<Batch>,
+    places: Vec<usize>,
+) {
+    for place in places {
+        let Some((claim, owner)) = batch.claims.get(place) else {
+            return;
+        };
+        let planted = plant(&shared, member, claim, *owner);
+        if shared.clock.timeout(claim.ttl, planted).await != Some(true) {
+            return;
+        }
+    }
+}
+
+impl Tally {
+    fn new(members: usize) -> Self {
+        Self {
+            members,
+            asked: members,
+            extended: Vec::with_capacity(members),
+            gone: 0,
+            failure: None,
+        }
+    }
+
+    /// A member's answer; `None` if it gave fewer answers than it was asked for.
+    fn add(&mut self, answer: Option<Renewed>) {
+        self.asked -= 1;
+        match answer {
+            Some(Renewed::Extended(proof)) => self.extended.push(proof.ttl),
+            Some(Renewed::Gone) => self.gone += 1,
+            Some(Renewed::Unknown(why)) => self.failure = Some(why),
+            None => {}
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        let need = majority(self.members);
+        self.extended.len() < need && self.extended.len() + self.asked >= need
+    }
+
+    fn decide(mut self) -> Renewed {
+        let need = majority(self.members);
+        if let Some(ttl) = lasting(&mut self.extended, need) {
+            return Renewed::Extended(Proof::of(ttl));
+        }
+        if self.gone > self.members - need {
+            return Renewed::Gone;
+        }
+        let error = Error::in_doubt(format!(
+            "no majority of the members renewed: members={} need={need} renewed={} gone={}; ask again",
+            self.members,
+            self.extended.len(),
+            self.gone
+        ));
+        Renewed::Unknown(match self.failure {
+            Some(why) => error.because(why),
+            None => error,
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! A run that only computes allocates nothing.
+
+mod executor_support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use executor_support::Stage;
+use leasehold::test_util::BareHold;
+use leasehold::{Clock, Settings};
+
+thread_local! {
+    // Per thread, so that the harness does not count.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[allow(unsafe_code, reason = "a global allocator cannot be written without")]
+// SAFETY: every call is passed on as it came; the count is a plain thread-local that does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_run_that_notes_nothing_allocates_nothing() {
+    let clock = Clock::system().unwrap();
+    let key = "accounts/7".parse().unwrap();
+    let settings = Settings::default();
+    let token = executor_support::token(5);
+    let hold = BareHold::new(clock, &settings, key, token, executor_support::TTL);
+    let executor = hold.executor();
+    let run = || {
+        let outcome = executor.guarded(|tx| {
+            tx.check()?;
+            Ok(tx.token())
+        });
+        outcome.unwrap();
+    };
+    run();
+    assert_eq!(allocations(|| (0..1_000).for_each(|_| run())), 0);
+}
+
+#[test]
+fn a_run_that_is_not_begun_allocates_nothing() {
+    let stage = Stage::new();
+    stage.lapse();
+    let run = || assert!(stage.executor.guarded(|_| Ok(())).is_err());
+    run();
+    assert_eq!(allocations(run), 0);
+}
+
+#[test]
+fn the_counter_counts() {
+    let stage = Stage::new();
+    let run = || {
+        let outcome = stage.executor.guarded(|tx| {
+            tx.undo(|| ());
+            Ok(())
+        });
+        outcome.unwrap();
+    };
+    assert!(allocations(run) > 0);
+}
