@@ -2,6 +2,7 @@
 
 pub mod blocking;
 mod clock;
+mod commit;
 #[cfg(feature = "config")]
 mod config;
 #[cfg(feature = "conformance")]
@@ -9,6 +10,7 @@ pub mod conformance;
 mod connect;
 mod error;
 pub mod executor;
+pub mod fence;
 mod holder;
 mod key;
 mod lease;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
+use crate::fence::{AnyFence, Fence, erase};
 use crate::key::Key;
 use crate::manager::{Handle, LockGuard, LockManager, Patience, Want, acquire, in_runtime};
+use crate::store::Fencing;
 
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -14,6 +16,7 @@ pub struct Lock {
     handle: Handle,
     key: Result<Key, Error>,
     ttl: Option<Duration>,
+    fence: Option<AnyFence>,
 }
 
 impl LockManager {
@@ -27,6 +30,7 @@ impl LockManager {
             handle: self.handle.clone(),
             key: key.try_into().map_err(Into::into),
             ttl: None,
+            fence: None,
         }
     }
 }
@@ -35,6 +39,16 @@ impl Lock {
     /// Asks for this TTL in place of the manager's.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is handed out, so that no former
+    /// holder can write between the new one's first read and its first write. If it cannot be raised within
+    /// [`request_timeout`](crate::Settings::request_timeout), the lock is released and the acquire fails.
+    ///
+    /// The store's tokens have to grow ([`Fencing::Monotonic`]): else every acquire is `Unsupported`.
+    pub fn fence(mut self, fence: impl Fence) -> Self {
+        self.fence = Some(erase(fence));
         self
     }
 
@@ -94,13 +108,44 @@ impl Lock {
 
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let want = self.want()?;
-        let shared = self.handle.shared();
-        in_runtime(self.runtime(), acquire(shared, want, patience)).await
+        let fenced = async {
+            let guard = acquire(self.handle.shared(), want, patience).await?;
+            match (guard, &self.fence) {
+                (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
+                (guard, _) => Ok(guard),
+            }
+        };
+        in_runtime(self.runtime(), fenced).await
+    }
+
+    async fn raise(&self, fence: &AnyFence, guard: LockGuard) -> Result<LockGuard, Error> {
+        let limit = self.handle.shared().settings().request_timeout;
+        let raising = fence.raise(guard.key(), guard.token());
+        let clock = guard.lease().clock().clone();
+        let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
+            Err(Error::unavailable(format!(
+                "the fence was not raised within request_timeout={limit:?}: key={}; look at it, or raise request_timeout",
+                guard.key()
+            )))
+        });
+        // Nothing was done under this hold, so that nothing has to wait for its end.
+        match raised {
+            Ok(()) => Ok(guard),
+            Err(error) => {
+                let _ = guard.release().await;
+                Err(error)
+            }
+        }
     }
 
     fn want(&self) -> Result<Want, Error> {
         let shared = self.handle.shared();
         let settings = shared.settings();
+        if self.fence.is_some() && shared.capability().fencing != Fencing::Monotonic {
+            return Err(Error::unsupported(
+                "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
+            ));
+        }
         let ttl = self.ttl.unwrap_or(settings.ttl);
         if ttl != settings.ttl {
             if !shared.capability().ttl_per_lock {

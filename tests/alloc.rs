@@ -53,7 +53,7 @@ fn a_run_that_notes_nothing_allocates_nothing() {
             tx.check()?;
             Ok(tx.token())
         });
-        outcome.unwrap();
+        outcome.unwrap().into_value();
     };
     run();
     assert_eq!(allocations(|| (0..1_000).for_each(|_| run())), 0);
@@ -76,7 +76,7 @@ fn the_counter_counts() {
             tx.undo(|| ());
             Ok(())
         });
-        outcome.unwrap();
+        outcome.unwrap().into_value();
     };
     assert!(allocations(run) > 0);
 }

@@ -27,7 +27,7 @@ fn readers_see_committed_values_only_and_never_wait() {
         });
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!(*cell.read(), [1, 2]);
     assert_eq!(*kept, [1], "a value that is read stays as it is");
 }
@@ -70,7 +70,7 @@ fn a_run_that_does_not_commit_changes_no_cell() {
         *tx.write(&cell) = 3;
         Ok(())
     });
-    next.unwrap();
+    next.unwrap().into_value();
     assert_eq!(*cell.read(), 3);
 }
 
@@ -86,7 +86,7 @@ fn a_cell_belongs_to_the_key_that_first_writes_it() {
         *tx.write(&cell) = 2;
         Ok(())
     });
-    first.unwrap();
+    first.unwrap().into_value();
     assert_eq!(cell.key().unwrap().as_str(), "accounts/7");
     let outcome = other.executor.guarded(|tx| {
         gauge.set(1);
@@ -121,7 +121,7 @@ fn an_older_token_is_refused() {
         *tx.write(&cell) = 6;
         Ok(())
     });
-    newer.unwrap();
+    newer.unwrap().into_value();
     let outcome = old.executor.guarded(|tx| {
         *tx.write(&cell) = 5;
         Ok(())
@@ -195,7 +195,7 @@ fn a_cell_in_an_open_commit_call_conflicts_with_its_own_holder() {
         });
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!(*cell.read(), 1);
 }
 
@@ -214,7 +214,7 @@ fn a_newer_holder_takes_the_cells_of_a_commit_call_that_lasts() {
                 *tx.write(&cell) = 6;
                 Ok(())
             });
-            newer.unwrap();
+            newer.unwrap().into_value();
             Ok(())
         });
         Ok(())
@@ -303,7 +303,7 @@ fn a_copy_is_made_at_the_first_change_only() {
         tx.write(&cell).value += 1;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert_eq!((copies.value(), cell.read().value), (1, 2));
 }
 
@@ -339,7 +339,7 @@ fn cells_of_one_run_appear_together() {
                 }
                 Ok(())
             });
-            outcome.unwrap();
+            outcome.unwrap().into_value();
         }
         is_over.store(true, Ordering::SeqCst);
     });
@@ -391,7 +391,7 @@ async fn awaited_runs_on_one_cell_conflict_and_do_not_wait() {
         *tx.write(&cell) = 2;
         Ok(())
     });
-    quick.await.unwrap();
+    quick.await.unwrap().into_value();
     assert!(matches!(
         slow.await,
         Err(RunError::RolledBack {

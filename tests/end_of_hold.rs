@@ -343,13 +343,17 @@ async fn one_shot_runs_can_be_spawned() {
             let (lock, counter) = (scene.locks.lock("a"), counter.clone());
             tokio::spawn(async move {
                 if n % 2 == 0 {
-                    lock.guarded(|tx| Ok(*tx.write(&counter) += 1))
-                        .await
-                        .map(|_| ())
+                    lock.guarded(|tx| {
+                        *tx.write(&counter) += 1;
+                        Ok(())
+                    })
+                    .await
+                    .map(|_| ())
                 } else {
                     lock.guarded_async(async |tx| {
                         tokio::task::yield_now().await;
-                        Ok(*tx.write(&counter) += 1)
+                        *tx.write(&counter) += 1;
+                        Ok(())
                     })
                     .await
                     .map(|_| ())

@@ -158,7 +158,7 @@ async fn a_run_dropped_at_any_point_of_its_work_or_commit_leaves_nothing_untold(
                 points.push(scene.trace.all());
             }
             Some(outcome) => {
-                outcome.unwrap();
+                outcome.unwrap().into_value();
                 let committed = (*scene.cell.read(), scene.gauge.value());
                 assert_eq!(committed, (1, 1));
                 assert_eq!((scene.outside.value(), scene.resource.value()), (-30, 1));
@@ -230,6 +230,6 @@ async fn a_commit_that_is_dropped_frees_its_cells() {
         *tx.write(&scene.cell) += 5;
         Ok(())
     });
-    again.unwrap();
+    again.unwrap().into_value();
     assert_eq!(*scene.cell.read(), 5);
 }

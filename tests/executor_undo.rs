@@ -87,7 +87,7 @@ fn nothing_is_undone_after_a_commit() {
         tx.step("ask", || Ok(()), |_| trace.add("compensate"))?;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
     assert!(trace.all().is_empty());
 }
 
@@ -136,7 +136,7 @@ fn an_intent_is_told_before_the_effect_is_sent() {
         )?;
         Ok(())
     });
-    outcome.unwrap();
+    outcome.unwrap().into_value();
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_step_that_proves_it_was_not_applied_owes_nothing() {
         assert!(matches!(step, Err(StepError::NotApplied(_))));
         Ok(())
     });
-    refused.unwrap();
+    refused.unwrap().into_value();
     assert!(!stage.hold.lease().is_in_doubt());
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::cause::Cause;
-use super::commit::CommitError;
 use super::handle::Shared;
 use super::outcome::{Committed, RunError};
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
 use super::tx::AsyncTx;
 use super::undo::{Why, commit_debt};
 use super::unwinding::Unwinding;
+use crate::commit::CommitError;
 
 pub(super) async fn run<T, E, W>(
     shared: &Arc<Shared>,
@@ -77,13 +77,13 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
         return Ok(without_call(shared, cells)?);
     };
     let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
-    let permit = ready.permit;
+    let permit = ready.permit.clone();
     let mut unwinding = unwinding(shared, tx);
     unwinding.commit_begins(permit.txn_id);
     let answer = shared
         .lease()
         .clock()
-        .timeout(permit.remaining, call(permit))
+        .timeout(ready.permit.remaining, call(permit))
         .await
         .unwrap_or_else(|| {
             Err(CommitError::unknown(

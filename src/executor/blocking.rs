@@ -47,11 +47,11 @@ fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> 
         return Ok(without_call(shared, cells)?);
     };
     let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
-    let permit = ready.permit;
+    let (permit, txn_id) = (ready.permit.clone(), ready.permit.txn_id);
     match catch_unwind(AssertUnwindSafe(|| call(permit))) {
         Ok(answer) => ready.answered(shared, answer),
         Err(payload) => {
-            let debt = commit_debt(shared.lease(), permit.txn_id);
+            let debt = commit_debt(shared.lease(), txn_id);
             let to_undo = std::mem::take(&mut tx.notes.get_mut().to_undo);
             let mut tally = all(shared, to_undo, Why::CommitInDoubt);
             shared.outbox().debt(debt.clone());

@@ -78,7 +78,6 @@ mod bare;
 mod blocking;
 mod cause;
 mod cell;
-mod commit;
 mod effect;
 mod handle;
 mod mode;
@@ -95,12 +94,12 @@ mod tx;
 mod undo;
 mod unwinding;
 
+pub use crate::commit::{Applied, CommitError, Permit};
 pub use abort::Abort;
 #[cfg(feature = "test-util")]
 pub use bare::BareHold;
 pub use cause::Cause;
 pub use cell::Guarded;
-pub use commit::{Applied, CommitError, Permit};
 pub use effect::{Compensation, Effect, EffectError, FENCED_COMPENSATION_LIMIT, StepError};
 pub use handle::Executor;
 pub use mode::{Awaiting, Blocking, Mode};

@@ -2,8 +2,8 @@
 
 use futures_util::future::BoxFuture;
 
-use super::commit::{Applied, CommitError, Permit};
 use super::effect::Compensation;
+use crate::commit::{Applied, CommitError, Permit};
 use crate::error::BoxError;
 
 mod sealed {

@@ -26,6 +26,13 @@ pub struct Committed<T> {
     pub proof: Proof,
 }
 
+impl<T> Committed<T> {
+    /// What the work returned, for who needs no more.
+    pub fn into_value(self) -> T {
+        self.value
+    }
+}
+
 /// What the claim of a [`Committed`] run rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

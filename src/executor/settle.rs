@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::cause::Cause;
-use super::commit::{Applied, CommitError, Permit};
 use super::handle::Shared;
 use super::mode::Mode;
 use super::notes::Notes;
@@ -13,6 +12,7 @@ use super::publish::Cells;
 use super::report::{UndoReport, panic_message};
 use super::undo::Tally;
 use crate::clock::Stamp;
+use crate::commit::{Applied, CommitError, Permit};
 use crate::error::BoxError;
 use crate::token::FencingToken;
 use crate::txn::TxnId;
@@ -106,6 +106,7 @@ pub(super) fn ready<E>(shared: &Shared, cells: Cells, txn_id: TxnId) -> Result<R
     let before = lease.clock().stamp();
     let remaining = shared.may_commit().map_err(Cause::Lease)?;
     let permit = Permit {
+        key: lease.key().clone(),
         token: lease.token(),
         txn_id,
         remaining,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::cell::Guarded;
-use super::commit::{Applied, CommitError, Permit};
 use super::handle::Shared;
 use super::mode::{Awaiting, Blocking, Mode};
 use super::notes::{Notes, Refusal, ToUndo};
@@ -19,6 +18,7 @@ use super::snapshot::Snapshot;
 use super::staged::{Draft, Staged};
 use super::undo::Why;
 use super::unwinding::Unwinding;
+use crate::commit::{Applied, CommitError, Permit};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::LeaseError;

@@ -225,6 +225,8 @@ impl Lease {
 
     /// Ends the lease for good. True for the one caller that ended it.
     pub(crate) fn revoke(&self, reason: LostReason) -> bool {
+        // Said first, so that a reader who finds the words lost finds the reason too.
+        self.cell.signals.will_end(reason);
         let ended = self.cell.hot.words.revoke();
         self.cell.signals.ended(ended.first, reason);
         ended.first

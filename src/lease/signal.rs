@@ -45,6 +45,11 @@ impl Signals {
         self.reason.get().copied()
     }
 
+    /// The lease is about to be ended for this reason, unless it has ended already.
+    pub(super) fn will_end(&self, reason: LostReason) {
+        let _ = self.reason.set(reason);
+    }
+
     /// The lease has ended. The first to say why is believed; the one that ended it wakes those who watch.
     pub(super) fn ended(&self, first: bool, reason: LostReason) -> LostReason {
         let reason = *self.reason.get_or_init(|| reason);

@@ -28,7 +28,8 @@ pub(crate) struct Words([AtomicU64; 3]);
 
 impl Words {
     pub(crate) fn new(deadlines: [u64; 3]) -> Self {
-        Self(deadlines.map(AtomicU64::new))
+        // A deadline of 0 is the past as well, but its end must be told like any other.
+        Self(deadlines.map(|deadline| AtomicU64::new(deadline.max(1))))
     }
 
     /// What is left on one clock that shows `now`. Live while `now < deadline`, strictly (I1).

@@ -15,6 +15,8 @@ mod memory;
 mod outcome;
 mod prefix;
 pub mod quorum;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 
 use std::fmt::Debug;
 
@@ -28,6 +30,8 @@ pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, Record, Released, Renewed};
 pub use prefix::Prefix;
 pub use quorum::Quorum;
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 
 use crate::error::Error;
 use crate::key::Key;

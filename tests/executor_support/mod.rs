@@ -3,7 +3,8 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test binary uses its own part"
+    clippy::unwrap_used,
+    reason = "tests share this, and each test binary uses its own part"
 )]
 
 use std::future::Future;

@@ -47,6 +47,7 @@ const UNITS: &[(&str, u8)] = &[
     ("store::outcome", 1),
     ("conformance", 1),
     ("clock", 0),
+    ("commit", 0),
     ("error", 0),
     ("holder", 0),
     ("key", 0),

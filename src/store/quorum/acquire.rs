@@ -75,7 +75,10 @@ async fn campaign<M: Member>(shared: &Arc<Shared<M>>, claim: &Claim) -> Result<A
     let (token, ttl) = loop {
         match election.standing() {
             Standing::Won { token, ttl } => break (token, ttl),
-            Standing::Lost => return election.loss(),
+            Standing::Lost => {
+                stake.lost = true;
+                return election.loss();
+            }
             Standing::Open => {}
         }
         let Some((seat, answer)) = round.next(election.is_quorate()).await else {
@@ -199,6 +202,7 @@ struct Stake<'a, M: Member> {
     claim: &'a Claim,
     owner: OwnerToken,
     empty: u64,
+    lost: bool,
     kept: bool,
 }
 
@@ -215,6 +219,7 @@ impl<'a, M: Member> Stake<'a, M> {
             claim,
             owner,
             empty: 0,
+            lost: false,
             kept: false,
         }
     }
@@ -234,7 +239,10 @@ impl<M: Member> Drop for Stake<'_, M> {
         if self.kept {
             return;
         }
-        self.shared.book.lock().strike(self.claim, self.owner);
+        // What was dropped undecided stays in the book, so that a withdrawal of its claim waits for the members.
+        if self.lost {
+            self.shared.book.lock().strike(self.claim, self.owner);
+        }
         for member in 0..self.shared.members.len() {
             if self.empty & (1 << member) == 0 {
                 let attempt = as_attempt(self.claim, self.owner);

@@ -1,16 +1,21 @@
 //! The commit call: [`Permit`] in, [`Applied`] or [`CommitError`] out.
+//!
+//! These words are the executor's and the fences' both, and so they belong to neither.
 
 use std::time::Duration;
 
 use crate::clock::Stamp;
 use crate::error::BoxError;
+use crate::key::Key;
 use crate::token::FencingToken;
 use crate::txn::TxnId;
 
 /// What a commit call is given: the right to make one durable change, now.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Permit {
+    /// The key of the lock that the run is under: a fence keeps a token for each.
+    pub key: Key,
     /// Send this along, so that a fence at the resource can refuse whoever is older.
     pub token: FencingToken,
     /// Write this beside the change, so that a commit in doubt can be looked up.
@@ -41,7 +46,7 @@ impl Applied {
         Self { is_fenced: true }
     }
 
-    pub(super) const fn is_fenced(self) -> bool {
+    pub(crate) const fn is_fenced(self) -> bool {
         self.is_fenced
     }
 }

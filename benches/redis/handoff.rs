@@ -1,0 +1,100 @@
+//! From a release in one process to the start of the critical section in another.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use leasehold::store::RedisStore;
+use leasehold::{Clock, Lane, LockManager};
+
+use crate::blocks::{interval, timed};
+use crate::server::{RedisServer, pause};
+use crate::{raw, runtime};
+
+pub(crate) const CHILD: &str = "handoff-child";
+const ROUNDS: usize = 201;
+const KEY: &str = "handed";
+
+fn now() -> u64 {
+    let clock = Clock::system().expect("the machine's clocks");
+    // One clock for all processes of the machine.
+    clock.stamp().on(Lane::Raw)
+}
+
+fn locks(url: &str, runtime: &tokio::runtime::Runtime) -> LockManager {
+    let store = runtime.block_on(RedisStore::connect(url)).expect("a store");
+    LockManager::new(store).expect("a manager")
+}
+
+/// The other process: for each line it acquires, tells when it had the lock, and releases.
+pub(crate) fn child(url: &str) {
+    let runtime = runtime();
+    let locks = locks(url, &runtime);
+    for line in std::io::stdin().lock().lines() {
+        line.expect("a line");
+        let guard = runtime
+            .block_on(locks.lock(KEY).acquire())
+            .expect("its turn");
+        println!("{}", now());
+        drop(runtime.block_on(guard.release()));
+    }
+}
+
+pub(crate) fn run() {
+    let server = RedisServer::start();
+    let url = server.url("restart_quarantine=off");
+    let runtime = runtime();
+    let locks = locks(&url, &runtime);
+    let mut other = Command::new(std::env::current_exe().expect("this program"))
+        .args([CHILD, &url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("another process");
+    let mut orders = other.stdin.take().expect("its input");
+    let mut told = BufReader::new(other.stdout.take().expect("its output")).lines();
+
+    let mut connection = runtime.block_on(raw::connect(server.port()));
+    let hash = runtime.block_on(raw::load(&mut connection, raw::RELEASE));
+    let mut trips = Vec::new();
+    let mut waits = Vec::new();
+    for _ in 0..ROUNDS {
+        let guard = runtime
+            .block_on(locks.lock(KEY).acquire())
+            .expect("it is free");
+        orders.write_all(b"\n").expect("it reads");
+        // It has asked, was told to wait, has subscribed, and has asked again.
+        while server
+            .cli(&["PUBSUB", "NUMSUB", &format!("{{{KEY}}}:free")])
+            .ends_with('0')
+        {
+            pause();
+        }
+        for _ in 0..5 {
+            pause();
+        }
+        let released_at = now();
+        drop(runtime.block_on(guard.release()));
+        let had_at: u64 = told
+            .next()
+            .expect("it tells")
+            .expect("a line")
+            .parse()
+            .expect("a time");
+        waits.push(had_at.saturating_sub(released_at) as f64 / 1e3);
+
+        runtime.block_on(raw::set(&mut connection, "trip"));
+        let trip = timed(|| runtime.block_on(raw::release(&mut connection, &hash, "trip")));
+        trips.push(trip.1.as_secs_f64() * 1e6);
+    }
+    drop(orders);
+    other.wait().expect("its end");
+    let (_, trip, _) = interval(&mut trips);
+    let (low, wait, high) = interval(&mut waits);
+    let ratio = wait / trip;
+    let goal = if ratio <= 3.0 { "reached" } else { "MISSED" };
+    println!(
+        "handoff, median / one round trip              {ratio:.3} [{:.3}, {:.3}]  round trip {trip:.1} us, hand-off {wait:.1} us  goal 3.00: {goal}",
+        low / trip,
+        high / trip
+    );
+}

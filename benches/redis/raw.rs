@@ -1,0 +1,72 @@
+//! The floor: the same server asked by hand over one connection, with nothing around it.
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+pub(crate) const ACQUIRE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
+pub(crate) const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
+pub(crate) const RENEW: &str = include_str!("../../src/store/redis/scripts/renew.lua");
+/// What every tutorial shows.
+pub(crate) const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+pub(crate) const OWNER: &str = "00112233445566778899aabbccddeeff";
+
+pub(crate) async fn connect(port: u16) -> MultiplexedConnection {
+    use redis::IntoConnectionInfo;
+    let info = format!("redis://127.0.0.1:{port}")
+        .into_connection_info()
+        .expect("an address");
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = redis::Client::open(info.set_tcp_settings(tcp)).expect("a client");
+    client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("a connection")
+}
+
+/// Loads a script; its hash.
+pub(crate) async fn load(connection: &mut MultiplexedConnection, script: &str) -> String {
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg(script);
+    load.query_async(connection).await.expect("a hash")
+}
+
+/// The acquire script with the arguments that the store sends.
+pub(crate) async fn acquire(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
+    let beside = |what: &str| format!("{{{key}}}:{what}");
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(hash).arg(4);
+    command
+        .arg(key)
+        .arg(beside("fence"))
+        .arg(beside(&format!("gone:{OWNER}")))
+        .arg("{leasehold}:marker");
+    command
+        .arg(OWNER)
+        .arg("10000")
+        .arg("a label")
+        .arg("604800000")
+        .arg("1000000");
+    command.arg("").arg("").arg("").arg("").arg("0");
+    let answer: Value = command.query_async(connection).await.expect("an answer");
+    assert!(matches!(answer, Value::Array(_)), "{answer:?}");
+}
+
+pub(crate) async fn release(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
+    let mut command = redis::cmd("EVALSHA");
+    command
+        .arg(hash)
+        .arg(1)
+        .arg(key)
+        .arg(OWNER)
+        .arg(format!("{{{key}}}:free"));
+    let answer: Value = command.query_async(connection).await.expect("an answer");
+    assert_eq!(answer, Value::Int(1));
+}
+
+pub(crate) async fn set(connection: &mut MultiplexedConnection, key: &str) {
+    let mut command = redis::cmd("SET");
+    command.arg(key).arg(OWNER).arg("NX").arg("PX").arg(10_000);
+    let answer: Value = command.query_async(connection).await.expect("an answer");
+    assert_eq!(answer, Value::Okay);
+}

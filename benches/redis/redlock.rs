@@ -1,0 +1,92 @@
+//! Winning a majority of five servers; all there, and one of them stopped.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use leasehold::store::{Quorum, RedisOptions, RedisStore};
+use leasehold::{LockManager, Settings};
+use redis::aio::MultiplexedConnection;
+
+use crate::blocks::{compare, timed};
+use crate::server::RedisServer;
+use crate::{raw, runtime};
+
+const ROUNDS: u32 = 100;
+
+pub(crate) fn run() {
+    let servers: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+    let runtime = runtime();
+    let mut connections: Vec<_> = servers
+        .iter()
+        .map(|server| runtime.block_on(raw::connect(server.port())))
+        .collect();
+    let members = servers.iter().map(|server| {
+        let options = RedisOptions::parse(&server.url("restart_quarantine=off&timeout_millis=500"));
+        RedisStore::member(options.expect("a URL")).expect("a member")
+    });
+    let quorum = Quorum::new(members).expect("five members");
+    let locks = LockManager::builder(quorum)
+        .settings(Settings::default())
+        .build()
+        .expect("a manager");
+
+    // Only the way in is timed: what is left over of a round is ended between the rounds.
+    let ours = || {
+        let mut total = Duration::ZERO;
+        for _ in 0..ROUNDS {
+            let (guard, took) = timed(|| runtime.block_on(locks.lock("ours").acquire()));
+            total += took;
+            runtime.block_on(async { drop(guard.expect("a majority").release().await) });
+        }
+        total
+    };
+    let floor = |connections: &mut Vec<MultiplexedConnection>| {
+        let mut total = Duration::ZERO;
+        for _ in 0..ROUNDS {
+            total += timed(|| runtime.block_on(third_reply(connections))).1;
+            runtime.block_on(delete(connections));
+        }
+        total
+    };
+    compare(
+        "redlock5 / five SETs, third reply",
+        Some(1.15),
+        ROUNDS,
+        || floor(&mut connections),
+        ours,
+    );
+    servers[4].pause();
+    connections.truncate(4);
+    compare(
+        "redlock5, one stopped / SETs, third reply",
+        Some(1.30),
+        ROUNDS,
+        || floor(&mut connections),
+        ours,
+    );
+    servers[4].resume();
+}
+
+/// Sends all, and returns with the third reply; the others are driven on.
+async fn third_reply(connections: &[MultiplexedConnection]) {
+    let set = |mut connection: MultiplexedConnection| async move {
+        raw::set(&mut connection, "floor").await
+    };
+    let mut sets: FuturesUnordered<_> = connections.iter().cloned().map(set).collect();
+    for _ in 0..3 {
+        sets.next().await.expect("a reply");
+    }
+    tokio::spawn(sets.for_each(|()| std::future::ready(())));
+}
+
+async fn delete(connections: &mut [MultiplexedConnection]) {
+    for connection in connections {
+        let deleted: i64 = redis::cmd("DEL")
+            .arg("floor")
+            .query_async(connection)
+            .await
+            .expect("a reply");
+        assert_eq!(deleted, 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! The one place where a [`Fence`] becomes an object, so that locks carry no type parameter.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::Fence;
+use crate::error::Error;
+use crate::key::Key;
+use crate::token::FencingToken;
+
+pub(crate) type AnyFence = Arc<dyn Erased>;
+
+pub(crate) fn erase(fence: impl Fence) -> AnyFence {
+    Arc::new(fence)
+}
+
+/// [`Fence`] with its future boxed; see there for the contract.
+pub(crate) trait Erased: Debug + Send + Sync {
+    fn raise<'a>(&'a self, key: &'a Key, token: FencingToken) -> BoxFuture<'a, Result<(), Error>>;
+}
+
+impl<F: Fence> Erased for F {
+    fn raise<'a>(&'a self, key: &'a Key, token: FencingToken) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(Fence::raise(self, key, token))
+    }
+}

@@ -1,0 +1,347 @@
+//! [`FenceGate`]: a fence in front of a service of one's own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Fence;
+use crate::commit::{Applied, CommitError, Permit};
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::key::Key;
+use crate::token::FencingToken;
+
+/// Which tokens a gate admits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The largest token that was seen, or a larger one, which is then the largest: a holder that nobody announced is let
+    /// in, and shuts out those before it.
+    #[default]
+    Monotone,
+    /// Only the token that the fence was raised to: a holder has to be announced.
+    Equal,
+}
+
+/// Why a gate refused. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The token is smaller than one that was seen: its holder's time is over.
+    Fenced {
+        /// The larger token.
+        seen: FencingToken,
+    },
+    /// The fence was not raised to this token, and the policy admits no other.
+    NotRaised {
+        /// What it was raised to, if it ever was.
+        raised: Option<FencingToken>,
+    },
+    /// The token is absurdly far ahead of the largest one that was seen. To believe it would shut out every honest holder.
+    Implausible {
+        /// The largest token that was seen.
+        seen: FencingToken,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced { seen } => write!(
+                f,
+                "a newer holder was there first: seen={seen}; stop, and ask for the lock again"
+            ),
+            Self::NotRaised {
+                raised: Some(raised),
+            } => write!(
+                f,
+                "the fence stands at another token: raised={raised}; raise it before the work begins"
+            ),
+            Self::NotRaised { raised: None } => {
+                f.write_str("the fence was never raised; raise it before the work begins")
+            }
+            Self::Implausible { seen } => write!(
+                f,
+                "the token is absurdly far ahead: seen={seen}; look for where it came from"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match refusal {
+            Refusal::Fenced { .. } => ErrorKind::Lost(LostReason::Gone),
+            Refusal::NotRaised { .. } => ErrorKind::Invalid,
+            Refusal::Implausible { .. } => ErrorKind::Corrupt,
+        };
+        Self::new(kind, refusal.to_string())
+    }
+}
+
+/// Remembers the largest token of each key, and lets no change through under a smaller one.
+///
+/// Put one in front of whatever your service changes. Cloning is cheap; all clones are the same gate. It keeps a few dozen
+/// bytes for each key until that is [forgotten](Self::forget), and forgets all of them with the process: a service that
+/// restarts keeps the tokens with its data, and [raises](Self::raise_to) the gate from there.
+///
+/// ```
+/// use leasehold::fence::{FenceGate, Refusal};
+/// use leasehold::{FencingToken, Key};
+///
+/// let gate = FenceGate::new();
+/// let key: Key = "accounts/7".parse()?;
+/// let (old, new) = (FencingToken::new(1)?, FencingToken::new(2)?);
+///
+/// gate.raise_to(&key, new)?;
+/// assert_eq!(gate.admit(&key, old, || "written"), Err(Refusal::Fenced { seen: new }));
+/// assert_eq!(gate.admit(&key, new, || "written"), Ok("written"));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FenceGate {
+    policy: Policy,
+    max_jump: u64,
+    keys: Arc<Mutex<HashMap<Key, Arc<Mutex<Seen>>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen(Option<FencingToken>);
+
+impl FenceGate {
+    /// About 400 days of a counter that grows with the microseconds, as ours do: longer than any key is left alone for.
+    pub const MAX_JUMP: u64 = 1 << 45;
+
+    /// A gate that admits the largest token and larger ones.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_policy(Policy::Monotone)
+    }
+
+    /// A gate with a policy.
+    #[must_use]
+    pub fn with_policy(policy: Policy) -> Self {
+        Self {
+            policy,
+            max_jump: Self::MAX_JUMP,
+            keys: Arc::default(),
+        }
+    }
+
+    /// How much larger than the largest token seen a token of the same key may be. Default [`MAX_JUMP`](Self::MAX_JUMP). One
+    /// forged or damaged token cannot shut out the honest ones for longer than that.
+    #[must_use]
+    pub fn max_jump(mut self, max_jump: u64) -> Self {
+        self.max_jump = max_jump;
+        self
+    }
+
+    /// Makes one change under a token. While `change` runs the fence of this key is neither raised nor passed by another.
+    ///
+    /// # Errors
+    ///
+    /// The refusal; then `change` was not called.
+    ///
+    /// # Panics
+    ///
+    /// As `change`. `change` must not use the gate for the same key: that would wait for itself.
+    pub fn admit<T>(
+        &self,
+        key: &Key,
+        token: FencingToken,
+        change: impl FnOnce() -> T,
+    ) -> Result<T, Refusal> {
+        let seen = self.seen(key);
+        let mut seen = seen.lock();
+        match (self.policy, seen.0) {
+            (Policy::Monotone, _) => seen.rise(token, self.max_jump)?,
+            (Policy::Equal, Some(raised)) if raised == token => {}
+            (Policy::Equal, Some(raised)) if raised > token => {
+                return Err(Refusal::Fenced { seen: raised });
+            }
+            (Policy::Equal, raised) => return Err(Refusal::NotRaised { raised }),
+        }
+        Ok(change())
+    }
+
+    /// Makes one change as the commit of a guarded run: `tx.commit_with(|permit| gate.apply(&permit, || ...))`.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied): a refusal is always proof that nothing was
+    /// changed.
+    pub fn apply(&self, permit: &Permit, change: impl FnOnce()) -> Result<Applied, CommitError> {
+        match self.admit(&permit.key, permit.token, change) {
+            Ok(()) => Ok(Applied::fenced()),
+            Err(Refusal::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
+            Err(refusal) => Err(CommitError::not_applied(refusal)),
+        }
+    }
+
+    /// Shuts out every smaller token of the key.
+    ///
+    /// # Errors
+    ///
+    /// The refusal; then the fence stands where it stood.
+    pub fn raise_to(&self, key: &Key, token: FencingToken) -> Result<(), Refusal> {
+        self.seen(key).lock().rise(token, self.max_jump)
+    }
+
+    /// The largest token of a key that was seen.
+    #[must_use]
+    pub fn largest(&self, key: &Key) -> Option<FencingToken> {
+        self.seen(key).lock().0
+    }
+
+    /// Forgets a key, for good: sound only when no holder of it can be left.
+    pub fn forget(&self, key: &Key) {
+        self.keys.lock().remove(key);
+    }
+
+    fn seen(&self, key: &Key) -> Arc<Mutex<Seen>> {
+        let mut keys = self.keys.lock();
+        if let Some(seen) = keys.get(key) {
+            return Arc::clone(seen);
+        }
+        Arc::clone(keys.entry(key.clone()).or_default())
+    }
+}
+
+impl Seen {
+    fn rise(&mut self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
+        match self.0 {
+            Some(seen) if token < seen => return Err(Refusal::Fenced { seen }),
+            Some(seen) if token.number() - seen.number() > max_jump => {
+                return Err(Refusal::Implausible { seen });
+            }
+            _ => self.0 = Some(token),
+        }
+        Ok(())
+    }
+}
+
+impl Default for FenceGate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fence for FenceGate {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        Ok(self.raise_to(key, token)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    fn key() -> Key {
+        Key::parse("a").unwrap()
+    }
+
+    #[test]
+    fn a_smaller_token_is_refused_once_a_larger_one_was_seen() {
+        let gate = FenceGate::new();
+        assert_eq!(gate.admit(&key(), token(5), || ()), Ok(()));
+        let refused = gate.admit(&key(), token(4), || panic!("a refused change must not run"));
+        assert_eq!(refused, Err(Refusal::Fenced { seen: token(5) }));
+        assert_eq!(gate.admit(&key(), token(5), || ()), Ok(()));
+        assert_eq!(gate.admit(&key(), token(6), || ()), Ok(()));
+        assert!(gate.admit(&key(), token(5), || ()).is_err());
+    }
+
+    #[test]
+    fn a_raised_fence_shuts_out_before_the_first_write() {
+        let gate = FenceGate::new();
+        gate.admit(&key(), token(1), || ()).unwrap();
+        gate.raise_to(&key(), token(2)).unwrap();
+        assert_eq!(
+            gate.admit(&key(), token(1), || ()),
+            Err(Refusal::Fenced { seen: token(2) })
+        );
+        assert_eq!(
+            gate.raise_to(&key(), token(1)),
+            Err(Refusal::Fenced { seen: token(2) })
+        );
+        assert_eq!(gate.largest(&key()), Some(token(2)));
+    }
+
+    #[test]
+    fn under_the_equal_policy_a_holder_has_to_be_announced() {
+        let gate = FenceGate::with_policy(Policy::Equal);
+        assert_eq!(
+            gate.admit(&key(), token(1), || ()),
+            Err(Refusal::NotRaised { raised: None })
+        );
+        gate.raise_to(&key(), token(2)).unwrap();
+        assert_eq!(gate.admit(&key(), token(2), || ()), Ok(()));
+        assert_eq!(
+            gate.admit(&key(), token(3), || ()),
+            Err(Refusal::NotRaised {
+                raised: Some(token(2))
+            })
+        );
+        assert_eq!(
+            gate.admit(&key(), token(1), || ()),
+            Err(Refusal::Fenced { seen: token(2) })
+        );
+    }
+
+    #[test]
+    fn one_poisoned_token_does_not_shut_out_the_honest_ones() {
+        for policy in [Policy::Monotone, Policy::Equal] {
+            let gate = FenceGate::with_policy(policy);
+            gate.raise_to(&key(), token(1_000)).unwrap();
+            let poison = gate.raise_to(&key(), FencingToken::MAX);
+            assert_eq!(poison, Err(Refusal::Implausible { seen: token(1_000) }));
+            assert!(gate.admit(&key(), FencingToken::MAX, || ()).is_err());
+            gate.raise_to(&key(), token(1_001)).unwrap();
+            gate.raise_to(&key(), token(1_001 + FenceGate::MAX_JUMP))
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn keys_do_not_shut_out_each_other() {
+        let gate = FenceGate::new();
+        gate.raise_to(&key(), token(9)).unwrap();
+        assert_eq!(
+            gate.admit(&Key::parse("b").unwrap(), token(1), || ()),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_change_and_its_check_are_one_step() {
+        // Whoever raises waits for the change that was admitted, and none is admitted afterwards.
+        let gate = FenceGate::new();
+        let changes = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (gate, changes) = (&gate, &changes);
+            let raised = gate
+                .admit(&key(), token(1), || {
+                    let raising = scope.spawn(move || {
+                        gate.raise_to(&key(), token(2)).unwrap();
+                        changes.lock().push("raised");
+                    });
+                    // A turn for the other thread: without the lock it would be through.
+                    for _ in 0..1_000 {
+                        std::thread::yield_now();
+                    }
+                    changes.lock().push("changed");
+                    raising
+                })
+                .unwrap();
+            raised.join().unwrap();
+        });
+        assert_eq!(*changes.lock(), ["changed", "raised"]);
+    }
+}

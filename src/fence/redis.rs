@@ -1,0 +1,300 @@
+//! [`RedisFence`]: data in a Redis server that can be changed only under the newest token.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use ::redis::Value;
+
+use super::{Fence, RedisBatch};
+use crate::clock::Clock;
+use crate::commit::{Applied, CommitError, Permit};
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::key::Key;
+use crate::store::redis::{Call, Failure, Links, Purpose, RedisOptions, Script, Target, fault};
+use crate::token::FencingToken;
+use crate::txn::TxnId;
+
+static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/raise.lua")));
+static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/apply.lua")));
+
+/// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
+/// ahead is damaged, and to believe it would shut out every honest holder.
+const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
+/// For how long the name of an applied batch is kept: longer than anybody asks again.
+const NAME_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often a batch is sent when no answer comes.
+const SENDS: u32 = 8;
+/// The pause before a batch is sent again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The part of a run that its commit is.
+const COMMIT: &str = "commit";
+
+/// The answer to a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[must_use = "a batch that was fenced was not applied"]
+pub enum Written {
+    /// All of it is applied, once, however often it was sent.
+    Applied,
+    /// A larger token was seen. Nothing was applied, and nothing will be.
+    Fenced {
+        /// The larger token.
+        seen: FencingToken,
+    },
+}
+
+/// Data in a Redis server that can be changed only under the newest token of a key.
+///
+/// A batch is applied by one script together with the check of the token. It is judged as a whole before its first write,
+/// since a script that fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day: a batch that is
+/// sent again because no answer came is applied once, and answered truthfully.
+///
+/// ```no_run
+/// # async fn example(executor: leasehold::executor::Executor) -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::fence::{RedisBatch, RedisFence};
+///
+/// let fence = RedisFence::connect("redis://127.0.0.1:6379/0?prefix=app").await?;
+/// let done = executor.guarded_async(async |tx| {
+///     let fence = fence.clone();
+///     tx.commit_with(move |permit| fence.apply(permit, RedisBatch::new().set("balance/7", "90")));
+///     Ok(())
+/// });
+/// done.await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The fence of a key is a small key of its own, `{<lock>}:raised`, that never expires: to forget it would let the oldest
+/// zombie in. The data need not be in the server that grants the lock. What they are changed by *without* the fence is not
+/// protected. The last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence
+/// with them.
+///
+/// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
+#[derive(Clone)]
+pub struct RedisFence {
+    target: Arc<Target>,
+    links: Arc<Links>,
+    clock: Clock,
+}
+
+impl RedisFence {
+    /// Connects to the server that a URL names; see [`RedisOptions`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::connect`](crate::store::RedisStore::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(RedisOptions::parse(url)?).await
+    }
+
+    /// Connects as the options say. Of them it uses the address, the prefix and the time-out.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
+        let target = Arc::new(Target::new(options)?);
+        let links = Arc::new(Links::new(Arc::clone(&target)));
+        links.link(Purpose::Ask)?.connected().await?;
+        let clock = Clock::system()?;
+        Ok(Self {
+            target,
+            links,
+            clock,
+        })
+    }
+
+    /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::Fenced`] if a newer holder was there, [`NotApplied`](CommitError::NotApplied) if the server refused the
+    /// batch as a whole or it was never sent; else [`Unknown`](CommitError::Unknown).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped commit is in doubt; the same batch can be [sent again](Self::write) under the same name.
+    pub fn apply(
+        &self,
+        permit: Permit,
+        batch: RedisBatch,
+    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+        let fence = self.clone();
+        async move {
+            let written = fence
+                .write(&permit.key, permit.token, permit.txn_id, COMMIT, &batch)
+                .await;
+            match written {
+                Ok(Written::Applied) => Ok(Applied::fenced()),
+                // Proof also after a resend: the name was looked for first, and a copy that is still under way will meet
+                // the same fence.
+                Ok(Written::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
+                Err(error) if error.kind() == ErrorKind::InDoubt => {
+                    Err(CommitError::unknown(error))
+                }
+                Err(error) => Err(CommitError::not_applied(error)),
+            }
+        }
+    }
+
+    /// Applies a batch under a token: what a step of a run does, and what takes it back. `txn_id` and `part` name the batch:
+    /// one that was applied under its name before is not applied again. Each batch of a run needs a part of its own.
+    ///
+    /// # Errors
+    ///
+    /// `InDoubt` if it may have been applied; any other kind says that it was not and will not be: `Invalid` for a batch that
+    /// the data do not allow, `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped write is in doubt; write it again under the same name.
+    pub async fn write(
+        &self,
+        key: &Key,
+        token: FencingToken,
+        txn_id: TxnId,
+        part: &str,
+        batch: &RedisBatch,
+    ) -> Result<Written, Error> {
+        if batch.len() > RedisBatch::MAX_LEN {
+            return Err(Error::invalid(format!(
+                "a batch of {} commands is too long; apply at most {}",
+                batch.len(),
+                RedisBatch::MAX_LEN
+            )));
+        }
+        let call = self.call(key, token, &format!("{txn_id}:{part}"), batch);
+        let mut is_in_doubt = false;
+        for send in 0..SENDS {
+            if send > 0 {
+                self.clock.sleep(PAUSE).await;
+            }
+            let link = self.links.link(Purpose::Ask)?;
+            match call.run(&APPLY, &link).await {
+                Ok(answer) => return read(key, token, &answer),
+                Err(Failure::Unanswered(_)) => is_in_doubt = true,
+                // Whether an earlier copy was or will be executed, a refusal of this one does not tell.
+                Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
+                Err(_) => {}
+            }
+        }
+        Err(Error::in_doubt(format!(
+            "redis did not answer: key={key} txn_id={txn_id} sends={SENDS}; write the same batch again under the same name to find out"
+        )))
+    }
+
+    fn call(&self, key: &Key, token: FencingToken, name: &str, batch: &RedisBatch) -> Call {
+        let names = &self.target.options.names;
+        let commands = batch.commands();
+        let fixed = [
+            names.beside(key, "raised"),
+            names.beside(key, &format!("applied:{name}")),
+        ];
+        let keys = commands.iter().map(|command| command.words[1].clone());
+        let mut call = Call::new(fixed.map(String::into_bytes).into_iter().chain(keys))
+            .number(token.number().into())
+            .number(MAX_AHEAD.as_micros())
+            .number(NAME_TTL.as_millis());
+        for command in commands {
+            call = call.arg(command.needs).number(command.words.len() as u128);
+            for word in &command.words {
+                call = call.arg(word.as_slice());
+            }
+        }
+        call
+    }
+}
+
+/// Reads what both scripts answer.
+fn read(key: &Key, token: FencingToken, answer: &Value) -> Result<Written, Error> {
+    let parts: &[Value] = match answer {
+        Value::Array(parts) => parts,
+        _ => &[],
+    };
+    let word = match parts.first() {
+        Some(Value::BulkString(word)) => word.as_slice(),
+        _ => &[],
+    };
+    let number = parts.get(1).and_then(|part| match part {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    });
+    match (word, number) {
+        (b"applied" | b"again" | b"raised", _) => Ok(Written::Applied),
+        (b"fenced", Some(seen)) => Ok(Written::Fenced {
+            seen: FencingToken::new(seen)?,
+        }),
+        (b"implausible", _) => Err(Error::corrupt(format!(
+            "the token is absurdly far ahead of the server's clock: key={key} token={token}; look for where it came from"
+        ))),
+        (b"foreign", _) => Err(Error::corrupt(format!(
+            "the fence key holds what we did not write: key={key}; it was left as it is, look at it"
+        ))),
+        (b"reused", _) => Err(Error::invalid(format!(
+            "another batch was applied under this name: key={key}; give each batch of a run a part of its own"
+        ))),
+        (b"invalid", Some(at)) => Err(Error::invalid(format!(
+            "the data do not allow command number {at} of the batch: key={key} reason={}; nothing was applied",
+            text(parts.get(2))
+        ))),
+        (b"broken", Some(at)) => Err(Error::in_doubt(format!(
+            "command number {at} of the batch failed, and those before it are applied: key={key} reason={}; mend the data by hand",
+            text(parts.get(2))
+        ))),
+        _ => Err(fault::strange("apply a batch")),
+    }
+}
+
+fn text(part: Option<&Value>) -> String {
+    match part {
+        Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes)
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(80)
+            .collect(),
+        _ => String::new(),
+    }
+}
+
+impl Fence for RedisFence {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        let names = &self.target.options.names;
+        let call = Call::new([names.beside(key, "raised")])
+            .number(token.number().into())
+            .number(MAX_AHEAD.as_micros());
+        let link = self.links.link(Purpose::Ask)?;
+        let answer = call.run(&RAISE, &link).await;
+        match read(
+            key,
+            token,
+            &answer.map_err(|failure| failure.into_error("raise a fence"))?,
+        )? {
+            Written::Applied => Ok(()),
+            Written::Fenced { seen } => Err(Error::new(
+                ErrorKind::Lost(LostReason::Gone),
+                format!(
+                    "the fence has seen a newer holder: key={key} token={token} seen={seen}; ask for the lock again"
+                ),
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for RedisFence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFence")
+            .field("options", &self.target.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+-- Applies a batch of commands under a token, or none of it. A script that fails half-way is not rolled back, so every
+-- command is judged before the first write, against what the commands before it will have made of its key.
+--
+-- KEYS: fence, name of this batch, then the key of each command
+-- ARGV: token, how far ahead of the server's time a token may be (us), for how long the name is kept (ms),
+--       then for each command: kind of key that it needs, count of its words, its words
+-- Answers: applied | again | reused | fenced seen | implausible now | foreign | invalid index why | broken index error
+local unpack = unpack or table.unpack
+local LIMIT = 9007199254740991
+
+local token = tonumber(ARGV[1])
+local time = redis.call('TIME')
+local most = time[1] * 1000000 + time[2] + ARGV[2]
+
+-- Looked at first: this batch may have been applied, and the fence raised since.
+local digest = redis.sha1hex(table.concat(ARGV, ' ', 4) .. table.concat(KEYS, ' ', 3))
+local applied = redis.call('GET', KEYS[2])
+if applied == digest then
+  return {'again'}
+elseif applied then
+  return {'reused'}
+end
+local record = redis.call('GET', KEYS[1])
+local seen = 0
+if record then
+  if not string.match(record, '^%d+$') or #record > 16 then
+    return {'foreign'}
+  end
+  seen = tonumber(record)
+end
+if token < seen then
+  return {'fenced', seen}
+end
+if token > most then
+  return {'implausible', most}
+end
+
+-- What each key will be when its turn comes: its kind, whether nothing of what stands there is left, and the texts that the
+-- batch writes by key and field ('' for a plain key).
+local kinds, is_new, texts = {}, {}, {}
+
+local function kind_of(key)
+  kinds[key] = kinds[key] or redis.call('TYPE', key).ok
+  return kinds[key]
+end
+
+local function renew(key, kind)
+  kinds[key], is_new[key], texts[key] = kind, true, {}
+end
+
+local function write(key, field, text)
+  texts[key] = texts[key] or {}
+  texts[key][field] = text
+end
+
+local function text_at(key, field)
+  local written = texts[key] and texts[key][field]
+  if written or is_new[key] or kinds[key] == 'none' then
+    return written or '0'
+  end
+  if kinds[key] == 'hash' then
+    return redis.call('HGET', key, field) or '0'
+  end
+  return redis.call('GET', key) or '0'
+end
+
+-- Redis counts in 64 bits, Lua exactly up to 2^53 only: more is refused rather than guessed.
+local function whole(text)
+  if text ~= '0' and (#text > 17 or not string.match(text, '^%-?[1-9]%d*$')) then
+    return nil
+  end
+  local number = tonumber(text)
+  if number <= LIMIT and number >= -LIMIT then
+    return number
+  end
+end
+
+local function count(key, field, by)
+  local now, step = whole(text_at(key, field)), whole(by)
+  if not now or not step or math.abs(now + step) > LIMIT then
+    return 'not a whole number below 2^53'
+  end
+  write(key, field, string.format('%.0f', now + step))
+end
+
+-- Why a command may not run; nothing if it may.
+local function judge(key, need, words)
+  local name = words[1]
+  if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(words)) then
+    return 'not allowed'
+  end
+  local kind = kind_of(key)
+  if need ~= 'any' and kind ~= 'none' and kind ~= need then
+    return 'wrong type'
+  end
+  local why
+  if name == 'DEL' or name == 'UNLINK' then
+    renew(key, 'none')
+  elseif name == 'SET' then
+    renew(key, 'string')
+    write(key, '', words[3])
+  elseif name == 'INCRBY' then
+    why = count(key, '', words[3])
+  elseif name == 'HINCRBY' then
+    why = count(key, words[3], words[4])
+  elseif name == 'HSET' then
+    for i = 3, #words, 2 do
+      write(key, words[i], words[i + 1])
+    end
+  elseif name == 'HDEL' then
+    for i = 3, #words do
+      write(key, words[i], '0')
+    end
+  end
+  -- What takes away may leave nothing; then any kind may follow, and refusing that is on the safe side.
+  if need ~= 'any' and kind == 'none' and name ~= 'HDEL' and name ~= 'SREM' and name ~= 'ZREM' then
+    kinds[key] = need
+  end
+  return why
+end
+
+local commands = {}
+local at = 4
+for i = 3, #KEYS do
+  local need, length = ARGV[at], tonumber(ARGV[at + 1])
+  local words = {}
+  for word = 1, length do
+    words[word] = ARGV[at + 1 + word]
+  end
+  at = at + 2 + length
+  local why = judge(KEYS[i], need, words)
+  if why then
+    return {'invalid', i - 3, why}
+  end
+  commands[#commands + 1] = words
+end
+
+-- A server that takes no writes now (memory, replicas, disk) says so at the first of them.
+redis.call('SET', KEYS[2], digest, 'PX', ARGV[3])
+if token > seen then
+  redis.call('SET', KEYS[1], ARGV[1])
+end
+for i, words in ipairs(commands) do
+  local answer = redis.pcall(unpack(words))
+  if type(answer) == 'table' and answer.err then
+    return {'broken', i - 1, answer.err}
+  end
+end
+return {'applied'}

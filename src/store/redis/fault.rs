@@ -1,0 +1,95 @@
+//! What an error of the Redis client means for us: what changed, and what to do.
+
+use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
+
+use crate::error::{Error, ErrorKind};
+
+/// The kind for a server's refusal. `None`: a refusal that does not tell whether something was done before it.
+fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
+    match error.kind() {
+        Redis::AuthenticationFailed | Redis::Server(Server::NoPerm) => Some(ErrorKind::Denied),
+        Redis::RESP3NotSupported => Some(ErrorKind::Unsupported),
+        Redis::Server(
+            Server::BusyLoading
+            | Server::ReadOnly
+            | Server::MasterDown
+            | Server::ClusterDown
+            | Server::TryAgain
+            | Server::NoScript,
+        ) => Some(ErrorKind::Unavailable),
+        Redis::Server(Server::CrossSlot | Server::Moved | Server::Ask) => {
+            Some(ErrorKind::Unsupported)
+        }
+        _ => match error.code()? {
+            "WRONGPASS" | "NOAUTH" | "DENIED" => Some(ErrorKind::Denied),
+            "WRONGTYPE" => Some(ErrorKind::Corrupt),
+            // Raised by the first write of a script, before it is done.
+            "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" => Some(ErrorKind::Unavailable),
+            _ => None,
+        },
+    }
+}
+
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Denied => {
+            "check user, password and access list (keys ~PREFIX:*, channels &PREFIX:*)"
+        }
+        ErrorKind::Unsupported => "use a server of version 6 or later that is no cluster node",
+        ErrorKind::Corrupt => {
+            "a key under our prefix is no lock of ours; it was left as it is, look at it"
+        }
+        ErrorKind::InDoubt => "it may have been done",
+        _ => "try later",
+    }
+}
+
+/// What can be shown of the client's error: never its detail, which may quote arguments (passwords, owner tokens).
+fn told(error: &RedisError) -> String {
+    match (error.code(), error.kind()) {
+        (Some(code), _) => code.to_owned(),
+        (None, kind) => format!("{kind:?}"),
+    }
+}
+
+/// The server could not be reached, or refused us at the door: nothing was asked.
+pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
+    let kind = kind_of_refusal(error).unwrap_or(ErrorKind::Unavailable);
+    let why = told(error);
+    Error::new(
+        kind,
+        format!(
+            "no connection to redis: address={address} reason={why}; {}",
+            advice(kind)
+        ),
+    )
+}
+
+/// The server refused a request.
+pub(super) fn refused(error: &RedisError, doing: &str) -> Error {
+    let kind = kind_of_refusal(error).unwrap_or(ErrorKind::InDoubt);
+    let why = told(error);
+    Error::new(
+        kind,
+        format!("redis refused to {doing}: reason={why}; {}", advice(kind)),
+    )
+}
+
+/// No answer came.
+pub(super) fn unanswered(error: &RedisError, doing: &str) -> Error {
+    let why = if error.is_timeout() {
+        "timeout"
+    } else {
+        "connection lost"
+    };
+    Error::in_doubt(format!(
+        "redis did not answer: asked={doing} reason={why}; it may have been done"
+    ))
+}
+
+/// An answer that our scripts do not give.
+pub(crate) fn strange(doing: &str) -> Error {
+    Error::in_doubt(format!(
+        "redis gave an answer that is none of our scripts': asked={doing}; look for a proxy that changes answers"
+    ))
+}

@@ -1,0 +1,311 @@
+//! [`Link`]: one connection that is made again when it is dead.
+//!
+//! The client's own connection stays dead after the server went away, and after a time-out its queue holds commands whose
+//! fate nobody knows. So a link throws a connection away after one time-out, also where it was our caller who ran out of
+//! patience and dropped the request, and the next request makes a new one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind as Redis, Pipeline, PushInfo, RedisError,
+    ServerErrorKind, Value,
+};
+use parking_lot::Mutex;
+
+use super::fault;
+use super::options::RedisOptions;
+use super::preflight::{Server, preflight};
+use crate::clock::{Clock, Reading};
+use crate::error::Error;
+
+/// A request that was dropped after this long without an answer counts as timed out.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It was not sent.
+    NotSent(Error),
+    /// The server said no.
+    Refused(RedisError),
+    /// It was sent, and no answer came.
+    Unanswered(RedisError),
+}
+
+impl Failure {
+    pub(super) fn of(error: RedisError) -> Self {
+        match error.kind() {
+            Redis::Server(_) | Redis::Extension | Redis::AuthenticationFailed => {
+                Self::Refused(error)
+            }
+            _ => Self::Unanswered(error),
+        }
+    }
+
+    pub(crate) fn is_unknown_script(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.kind() == Redis::Server(ServerErrorKind::NoScript))
+    }
+
+    /// The error for our caller.
+    pub(crate) fn into_error(self, doing: &str) -> Error {
+        match self {
+            Self::NotSent(error) => error,
+            Self::Refused(error) => fault::refused(&error, doing),
+            Self::Unanswered(error) => fault::unanswered(&error, doing),
+        }
+    }
+}
+
+/// What a link connects to, and by which clock it waits.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) options: RedisOptions,
+    client: Client,
+    clock: Clock,
+}
+
+impl Target {
+    pub(crate) fn new(options: RedisOptions) -> Result<Self, Error> {
+        let client = Client::open(options.server.clone()).map_err(|error| {
+            Error::invalid(format!(
+                "the redis client refused the address: address={} reason={}",
+                options.address(),
+                error.category()
+            ))
+        })?;
+        let clock = Clock::system()?;
+        Ok(Self {
+            options,
+            client,
+            clock,
+        })
+    }
+
+    /// A connection, and whether it is dead. `pushed` is told what the server sends unasked.
+    pub(super) async fn connect(
+        &self,
+        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<(MultiplexedConnection, Health), Error> {
+        let health = Health::default();
+        // The driver of the connection owns the sender; it drops it when the connection ends, and so does a runtime that
+        // ends with the driver in it.
+        let sentinel = MarksDead(health.clone());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.timeout))
+            .set_response_timeout(Some(self.options.timeout))
+            .set_push_sender(move |info: PushInfo| {
+                let _owned = &sentinel;
+                pushed(info);
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let connecting = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        match connecting.await {
+            Ok(connection) => Ok((connection, health)),
+            Err(error) => Err(fault::not_connected(&error, &self.options.address())),
+        }
+    }
+}
+
+/// Whether a connection is dead. Cloning is cheap; all clones are of the same connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Health(Arc<AtomicBool>);
+
+impl Health {
+    pub(super) fn is_dead(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn give_up(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+struct MarksDead(Health);
+
+impl Drop for MarksDead {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+/// One connection of one runtime, for one purpose. Made on first use.
+pub(crate) struct Link {
+    target: Arc<Target>,
+    live: Mutex<Option<Live>>,
+    /// Who connects; and how the last attempt failed, for those who waited for it.
+    connecting: tokio::sync::Mutex<Option<Error>>,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    health: Health,
+    server: Arc<Server>,
+}
+
+impl Link {
+    pub(crate) fn new(target: Arc<Target>) -> Self {
+        Self {
+            target,
+            live: Mutex::new(None),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Whether a connection stands that its runtime still drives.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+            .lock()
+            .as_ref()
+            .is_some_and(|live| !live.health.is_dead())
+    }
+
+    /// What the server told of itself when the present connection was made.
+    pub(super) async fn server(&self) -> Result<Arc<Server>, Error> {
+        self.ready().await.map(|live| live.server)
+    }
+
+    /// Connects, if it is not connected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next one connects.
+    pub(crate) async fn connected(&self) -> Result<(), Error> {
+        self.ready().await.map(drop)
+    }
+
+    /// Sends one command and waits for its answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped request may be executed, now or later, or never.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut live = self.ready().await.map_err(Failure::NotSent)?;
+        let in_flight = InFlight::begin(&self.target.clock, live.health.clone());
+        let answer = command.query_async(&mut live.connection).await;
+        in_flight.end(answer)
+    }
+
+    /// Sends commands at once and waits for their answers, refusals among them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let mut live = self.ready().await.map_err(Failure::NotSent)?;
+        let in_flight = InFlight::begin(&self.target.clock, live.health.clone());
+        let answer = live
+            .connection
+            .send_packed_commands(commands, 0, commands.len())
+            .await;
+        let answers = in_flight.end(answer)?;
+        Ok(answers.into_iter().map(Value::extract_error).collect())
+    }
+
+    /// The connection; a new one if there is none or it is dead.
+    async fn ready(&self) -> Result<Live, Error> {
+        if let Some(live) = self.present() {
+            return Ok(live);
+        }
+        let (mut attempts, waited) = match self.connecting.try_lock() {
+            Ok(attempts) => (attempts, false),
+            Err(_) => (self.connecting.lock().await, true),
+        };
+        if let Some(live) = self.present() {
+            return Ok(live);
+        }
+        // Who waited for another's attempt shares its failure: else a crowd would fail one after the other.
+        if waited && let Some(error) = &*attempts {
+            return Err(error.clone());
+        }
+        *attempts = None;
+        let connected = self.connect().await;
+        match connected {
+            Ok(live) => {
+                *self.live.lock() = Some(live.clone());
+                Ok(live)
+            }
+            Err(error) => {
+                *attempts = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn present(&self) -> Option<Live> {
+        let mut live = self.live.lock();
+        live.take_if(|live| live.health.is_dead());
+        live.clone()
+    }
+
+    async fn connect(&self) -> Result<Live, Error> {
+        let (mut connection, health) = self.target.connect(|_| {}).await?;
+        let server = preflight(&mut connection, &self.target.options.address()).await?;
+        Ok(Live {
+            connection,
+            health,
+            server: Arc::new(server),
+        })
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("is_live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request on its way. If it is dropped late, or times out, its connection is given up.
+struct InFlight<'a> {
+    clock: &'a Clock,
+    sent_at: Reading,
+    health: Health,
+    is_answered: bool,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(clock: &'a Clock, health: Health) -> Self {
+        Self {
+            clock,
+            sent_at: clock.fast(),
+            health,
+            is_answered: false,
+        }
+    }
+
+    fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
+        self.is_answered = true;
+        answer.map_err(|error| {
+            let failure = Failure::of(error);
+            let is_replica = matches!(&failure, Failure::Refused(e) if e.kind() == Redis::Server(ServerErrorKind::ReadOnly));
+            if is_replica || matches!(failure, Failure::Unanswered(_)) {
+                self.health.give_up();
+            }
+            failure
+        })
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let now = self.clock.fast();
+        let waited = now.nanos.saturating_sub(self.sent_at.nanos);
+        if now.lane != self.sent_at.lane || Duration::from_nanos(waited) >= PATIENCE {
+            self.health.give_up();
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! [`RedisStore`]: locks in one Redis server.
+//!
+//! # What stands in the server
+//!
+//! With the prefix `app`, the lock `accounts/7` is
+//!
+//! | key | value | lives |
+//! |---|---|---|
+//! | `app:accounts/7` | the owner token | the TTL |
+//! | `app:{app:accounts/7}:fence` | last token, its owner, its label | a week after the last grant |
+//! | `app:{app:accounts/7}:gone:<owner>` | a withdrawn attempt | `max_ttl` |
+//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl` | always |
+//!
+//! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
+//! deletes takes turns with us, whatever its language. All keys of a lock are in one slot, and all begin with the prefix,
+//! so that an access list of one pattern (`~app:* &app:*`) is enough.
+//!
+//! # How it answers
+//!
+//! Every operation is one script ([`script`]), executed by the server at one instant. Token = max(last + 1, the server's
+//! time in microseconds): it grows also after the counter expired or the server lost all it had (I8).
+//!
+//! - **An attempt may be executed after its withdrawal** (a proxy held it back): the tombstone refuses it.
+//! - **A server that restarted may have forgotten locks** that are still held: [`quarantine`].
+//! - **A connection that timed out once is thrown away**, since its queue holds commands of unknown fate: [`link`].
+//!
+//! # What is not promised
+//!
+//! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
+//! and without [`replicas`](RedisOptions::replicas), a fail-over may lose the newest grants and their tokens: the
+//! quarantine still keeps the next holder out for `max_ttl`, but the capability then says
+//! [`Fencing::None`](super::Fencing::None).
+
+pub(crate) mod fault;
+mod link;
+mod links;
+mod names;
+mod options;
+mod preflight;
+mod quarantine;
+mod reply;
+mod script;
+mod store;
+mod wake;
+
+pub(crate) use link::{Failure, Target};
+pub(crate) use links::{Links, Purpose};
+pub use options::RedisOptions;
+pub(crate) use script::{Call, Script};
+pub use store::RedisStore;

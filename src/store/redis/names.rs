@@ -1,0 +1,92 @@
+//! The keys and channels of a lock: all in one slot, all under the prefix.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::holder::OwnerToken;
+use crate::key::Key;
+
+/// Builds key names under one prefix. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    /// Empty, or the prefix with its `:`.
+    prefix: Arc<str>,
+}
+
+impl Names {
+    /// Parses a prefix by the rules of a [`Key`]; empty for none.
+    pub(crate) fn parse(prefix: &str) -> Result<Self, Error> {
+        if prefix.is_empty() {
+            return Ok(Self { prefix: "".into() });
+        }
+        // A brace or a glob in the prefix would move the slot or widen a scan: a key has neither.
+        let prefix = Key::parse(prefix)?;
+        Ok(Self {
+            prefix: format!("{prefix}:").into(),
+        })
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The lock itself.
+    pub(crate) fn lock(&self, key: &Key) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so that no lock
+    /// can have such a name.
+    pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
+        let prefix = &self.prefix;
+        format!("{prefix}{{{prefix}{key}}}:{what}")
+    }
+
+    pub(crate) fn counter(&self, key: &Key) -> String {
+        self.beside(key, "fence")
+    }
+
+    pub(crate) fn tombstone(&self, key: &Key, owner: &OwnerToken) -> String {
+        self.beside(key, &format!("gone:{}", owner.expose()))
+    }
+
+    pub(crate) fn channel(&self, key: &Key) -> String {
+        self.beside(key, "free")
+    }
+
+    pub(crate) fn marker(&self) -> String {
+        format!("{}{{leasehold}}:marker", self.prefix)
+    }
+
+    /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
+    pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
+        Key::parse(name.strip_prefix(&*self.prefix)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_of_a_lock_are_in_its_slot_and_under_the_prefix() {
+        let names = Names::parse("app").unwrap();
+        let key = Key::parse("accounts/7").unwrap();
+        assert_eq!(names.lock(&key), "app:accounts/7");
+        assert_eq!(names.counter(&key), "app:{app:accounts/7}:fence");
+        assert_eq!(names.key_of("app:accounts/7"), Some(key.clone()));
+        assert_eq!(names.key_of(&names.counter(&key)), None);
+        assert_eq!(names.key_of(&names.marker()), None);
+        assert_eq!(names.key_of("other:accounts/7"), None);
+
+        let bare = Names::parse("").unwrap();
+        assert_eq!(bare.lock(&key), "accounts/7");
+        assert_eq!(bare.counter(&key), "{accounts/7}:fence");
+    }
+
+    #[test]
+    fn a_prefix_that_moves_the_slot_is_refused() {
+        assert!(Names::parse("{x}").is_err());
+        assert!(Names::parse("a*").is_err());
+    }
+}

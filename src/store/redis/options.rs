@@ -1,0 +1,297 @@
+//! [`RedisOptions`]: which server, and how it is used.
+
+use std::fmt;
+use std::time::Duration;
+
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use super::names::Names;
+use crate::error::Error;
+
+/// Below this a heartbeat cannot be told from the scheduler's noise; above, nobody waits for a quarantine to end.
+const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
+const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
+
+/// Which Redis server, and how it is used.
+///
+/// ```
+/// use leasehold::store::RedisOptions;
+///
+/// let options = RedisOptions::parse("redis://:secret@db.example:6379/0?prefix=app&max_ttl=1m")?;
+/// assert!(!format!("{options:?}").contains("secret"));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// | option | default | |
+/// |---|---|---|
+/// | `prefix` | none | all keys begin with it and a `:`; the rules of a [`Key`](crate::Key) |
+/// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
+/// | `restart_quarantine` | `on` | [`restart_quarantine`](Self::restart_quarantine) |
+/// | `replicas` | `0` | [`replicas`](Self::replicas) |
+/// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
+/// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
+///
+/// `Debug` shows neither user nor password.
+#[derive(Clone)]
+pub struct RedisOptions {
+    pub(super) server: ConnectionInfo,
+    pub(crate) names: Names,
+    pub(super) max_ttl: Duration,
+    pub(super) quarantine: bool,
+    pub(super) replicas: u32,
+    pub(super) replica_wait: Duration,
+    pub(super) timeout: Duration,
+}
+
+impl RedisOptions {
+    /// Reads a URL: `redis://user:password@host:port/db?option=value`, `rediss://` for TLS (with the feature
+    /// `redis-tls`; certificates are always verified), `unix:///path/to.sock?db=0` for a Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is no such URL, for an option that is not known, and for
+    /// a value that is out of range. The message never holds the URL.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let url = ::redis::parse_redis_url(url).ok_or_else(|| {
+            Error::invalid("this is no Redis URL; write redis://user:password@host:6379/0?prefix=app, rediss:// or unix://")
+        })?;
+        if url.fragment().is_some() {
+            return Err(Error::invalid(
+                "a Redis URL takes no #fragment: certificates are always verified; leave it out",
+            ));
+        }
+        let given: Vec<(String, String)> = url
+            .query_pairs()
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
+        let is_socket = !url.has_host();
+        // The client's own texts may quote a part of the URL.
+        let server = url.into_connection_info().map_err(|error| {
+            Error::invalid(format!(
+                "the Redis URL was refused: reason={}; check host, port, database number and scheme",
+                error.category()
+            ))
+        })?;
+        let mut options = Self::of(server)?;
+        for (name, value) in given {
+            options = match name.as_str() {
+                "prefix" => options.prefix(&value)?,
+                "max_ttl" => options.max_ttl(span(&name, &value)?)?,
+                "restart_quarantine" => options.restart_quarantine(switch(&name, &value)?),
+                "replicas" => options.replicas(number(&name, &value)?),
+                "replica_wait" => options.replica_wait(span(&name, &value)?)?,
+                "timeout_millis" => {
+                    options.timeout(Duration::from_millis(number(&name, &value)?.into()))?
+                }
+                "db" | "user" | "pass" if is_socket => options,
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis"
+                    )));
+                }
+            };
+        }
+        Ok(options)
+    }
+
+    fn of(server: ConnectionInfo) -> Result<Self, Error> {
+        // RESP3: the server tells us by push when a lock is free, and a dead connection is noticed at once.
+        let settings = (server.redis_settings().clone())
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let tcp = server.tcp_settings().clone().set_nodelay(true);
+        Ok(Self {
+            server: server.set_redis_settings(settings).set_tcp_settings(tcp),
+            names: Names::parse("")?,
+            max_ttl: Duration::from_secs(30),
+            quarantine: true,
+            replicas: 0,
+            replica_wait: Duration::from_millis(100),
+            timeout: Duration::from_secs(2),
+        })
+    }
+
+    /// All keys begin with `prefix` and a `:`. Empty: none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it breaks the rules of a [`Key`](crate::Key).
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
+        self.names = Names::parse(prefix)?;
+        Ok(self)
+    }
+
+    /// The longest TTL that any client may ask for under this prefix. Default 30 s; 100 ms to a day.
+    ///
+    /// It is one constant of the prefix: it stands in the server, and a client with another is refused. A server that may
+    /// have forgotten locks grants none for this long.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is out of range.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
+        self.max_ttl = within("max_ttl", max_ttl, MAX_TTL_RANGE)?;
+        Ok(self)
+    }
+
+    /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
+    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on a
+    /// server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
+    #[must_use]
+    pub fn restart_quarantine(mut self, on: bool) -> Self {
+        self.quarantine = on;
+        self
+    }
+
+    /// How many replicas must confirm a grant before it is given out. Default 0. With fewer confirmations the grant is
+    /// taken back and the acquire is refused.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// How long an acquire waits for the replicas. Default 100 ms; 1 ms to a minute.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is out of range.
+    pub fn replica_wait(mut self, wait: Duration) -> Result<Self, Error> {
+        self.replica_wait = within("replica_wait", wait, TIMEOUT_RANGE)?;
+        Ok(self)
+    }
+
+    /// How long any answer of the server may take, connecting included. Default 2 s; 1 ms to a minute. Managers bound
+    /// their requests by [`request_timeout`](crate::Settings::request_timeout); this is the bound for whoever does not.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is out of range.
+    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        self.timeout = within("timeout", timeout, TIMEOUT_RANGE)?;
+        Ok(self)
+    }
+
+    pub(crate) fn longest_ttl(&self) -> Duration {
+        self.max_ttl
+    }
+
+    /// The server's address for messages: host and port, never user or password.
+    pub(super) fn address(&self) -> String {
+        self.server.addr().to_string()
+    }
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address())
+            .field(
+                "tls",
+                &matches!(self.server.addr(), ConnectionAddr::TcpTls { .. }),
+            )
+            .field("prefix", &self.names.prefix())
+            .field("max_ttl", &self.max_ttl)
+            .field("restart_quarantine", &self.quarantine)
+            .field("replicas", &self.replicas)
+            .field("replica_wait", &self.replica_wait)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+fn within(name: &str, span: Duration, [least, most]: [Duration; 2]) -> Result<Duration, Error> {
+    if (least..=most).contains(&span) {
+        return Ok(span);
+    }
+    Err(Error::invalid(format!(
+        "option {name}={span:?} is out of range; set it from {least:?} to {most:?}"
+    )))
+}
+
+fn refuse(name: &str, value: &str, use_instead: &str) -> Error {
+    let shown: String = value.chars().take(40).collect();
+    Error::invalid(format!(
+        "option {name}={shown:?} cannot be read; use {use_instead}"
+    ))
+}
+
+fn span(name: &str, value: &str) -> Result<Duration, Error> {
+    humantime::parse_duration(value)
+        .map_err(|_| refuse(name, value, "a duration such as 30s or 500ms"))
+}
+
+fn number(name: &str, value: &str) -> Result<u32, Error> {
+    value
+        .parse()
+        .map_err(|_| refuse(name, value, "a whole number"))
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(refuse(name, value, "on or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_read_with_its_options() {
+        let url = "redis://me:secret@db:7000/2?prefix=app&max_ttl=5s&restart_quarantine=off&replicas=1&timeout_millis=200";
+        let options = RedisOptions::parse(url).unwrap();
+        assert_eq!(options.address(), "db:7000");
+        assert_eq!(options.names.prefix(), "app:");
+        assert_eq!(options.max_ttl, Duration::from_secs(5));
+        assert!(!options.quarantine);
+        assert_eq!(options.replicas, 1);
+        assert_eq!(options.timeout, Duration::from_millis(200));
+        assert_eq!(options.server.redis_settings().db(), 2);
+        let socket =
+            RedisOptions::parse("unix:///run/redis.sock?db=3&user=me&pass=secret").unwrap();
+        assert_eq!(socket.server.redis_settings().db(), 3);
+        assert!(socket.server.redis_settings().password() == Some("secret"));
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let options = RedisOptions::parse("redis://me:sesame@db:7000").unwrap();
+        let shown = format!("{options:?}");
+        assert!(
+            !shown.contains("sesame") && !shown.contains("me:"),
+            "{shown}"
+        );
+        for url in [
+            "redis://me:sesame@db:nonsense",
+            "redis://me:sesame@db/nonsense",
+            "redis://me:sesame@0.0.0.0",
+            "redis://me:sesame@db?colour=blue",
+            "redis://me:sesame@db?max_ttl=soon",
+            "redis://me:sesame@db#insecure",
+            "http://me:sesame@db",
+        ] {
+            let error = RedisOptions::parse(url).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?} {error}").contains("sesame"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_option_value_and_range() {
+        let message = |query: &str| {
+            RedisOptions::parse(&format!("redis://db?{query}"))
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            message("max_ttl=1ms"),
+            "invalid: option max_ttl=1ms is out of range; set it from 100ms to 86400s"
+        );
+        assert!(message("restart_quarantine=maybe").contains("use on or off"));
+        assert!(message("replicas=-1").contains("replicas=\"-1\""));
+        assert!(message("prefix={x}").contains("not allowed"));
+    }
+}

@@ -1,0 +1,210 @@
+//! What a server tells of itself on every connect: `INFO`, and nothing that needs an operator's rights.
+//!
+//! What may not be read (managed services, access lists) counts as not durable, never as an error.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
+
+use super::fault;
+use crate::error::Error;
+
+/// What a server told of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Server {
+    /// New with each start of the process. `None`: it may not be read.
+    pub(super) run_id: Option<String>,
+    /// At least this long; `None`: unknown.
+    pub(super) uptime: Option<Duration>,
+    /// It was a replica once in this run: its data are a copy, however long it runs.
+    pub(super) was_replica: bool,
+    /// Its data were flushed once in this run.
+    pub(super) was_flushed: bool,
+    /// Every write is on disk before it is answered.
+    pub(super) durable: bool,
+    /// Replicas that copy from it.
+    pub(super) replicas: u32,
+}
+
+/// Reads and judges.
+pub(super) async fn preflight(
+    connection: &mut MultiplexedConnection,
+    address: &str,
+) -> Result<Server, Error> {
+    let text = match ::redis::cmd("INFO")
+        .arg("all")
+        .query_async::<String>(connection)
+        .await
+    {
+        Ok(text) => text,
+        Err(error) if is_no_permission(&error) => return Ok(Server::default()),
+        Err(error) => return Err(fault::not_connected(&error, address)),
+    };
+    let info = Info::parse(&text);
+    info.judge(address)?;
+    let mut server = info.server();
+    // `INFO` tells that there is a log, but not whether each write waits for it. Who may not ask is told no.
+    if info.number("aof_enabled") == Some(1) {
+        server.durable =
+            info.text("aof_last_write_status") == Some("ok") && fsyncs_always(connection).await;
+    }
+    Ok(server)
+}
+
+fn is_no_permission(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        Redis::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+    )
+}
+
+async fn fsyncs_always(connection: &mut MultiplexedConnection) -> bool {
+    let mut command = ::redis::cmd("CONFIG");
+    command.arg("GET").arg("appendfsync");
+    let told: Result<HashMap<String, String>, _> = command.query_async(connection).await;
+    told.is_ok_and(|settings| {
+        settings
+            .get("appendfsync")
+            .is_some_and(|value| value == "always")
+    })
+}
+
+/// The lines of `INFO`.
+struct Info<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Info<'a> {
+    fn parse(text: &'a str) -> Self {
+        Self(
+            text.lines()
+                .filter_map(|line| line.trim_end().split_once(':'))
+                .collect(),
+        )
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.0.get(name).copied()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// Refuses a server that cannot keep a lock.
+    fn judge(&self, address: &str) -> Result<(), Error> {
+        let version = self.text("redis_version").unwrap_or_default();
+        if version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok())
+            .is_some_and(|major: u32| major < 6)
+        {
+            return Err(Error::unsupported(format!(
+                "this redis is too old: address={address} version={version}; use version 6 or later"
+            )));
+        }
+        if self.text("role") == Some("slave") {
+            return Err(Error::unavailable(format!(
+                "this redis is a replica: address={address}; connect to its master, or wait until it is promoted"
+            )));
+        }
+        if self.number("loading") == Some(1) {
+            return Err(Error::unavailable(format!(
+                "this redis is still loading its data: address={address}; try later"
+            )));
+        }
+        let policy = self.text("maxmemory_policy").unwrap_or("noeviction");
+        if self.number("maxmemory").unwrap_or(0) > 0 && policy != "noeviction" {
+            return Err(Error::unsupported(format!(
+                "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set noeviction, or use another server for locks"
+            )));
+        }
+        Ok(())
+    }
+
+    fn server(&self) -> Server {
+        let flushed = |name: &str| {
+            self.text(name)
+                .is_some_and(|stats| !stats.contains("calls=0,"))
+        };
+        Server {
+            run_id: self
+                .text("run_id")
+                .filter(|id| is_word(id))
+                .map(str::to_owned),
+            // Both ends of the server's count are whole seconds.
+            uptime: self
+                .number("uptime_in_seconds")
+                .map(|seconds| Duration::from_secs(seconds.saturating_sub(1))),
+            was_replica: self
+                .text("master_replid2")
+                .is_some_and(|id| id.bytes().any(|digit| digit != b'0')),
+            was_flushed: flushed("cmdstat_flushall") || flushed("cmdstat_flushdb"),
+            durable: false,
+            replicas: self
+                .number("connected_slaves")
+                .and_then(|n| n.try_into().ok())
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// It goes into the marker, between blanks.
+fn is_word(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:00ff\r\nuptime_in_seconds:10\r\n\
+        # Replication\r\nrole:master\r\nconnected_slaves:1\r\nmaster_replid2:0000\r\n\
+        # Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n";
+
+    fn refusal(change: (&str, &str)) -> String {
+        let text = INFO.replace(change.0, change.1);
+        Info::parse(&text).judge("h:1").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_server_is_read_from_its_info() {
+        Info::parse(INFO).judge("h:1").unwrap();
+        let server = Info::parse(INFO).server();
+        assert_eq!(server.run_id.as_deref(), Some("00ff"));
+        assert_eq!(server.uptime, Some(Duration::from_secs(9)));
+        assert_eq!(server.replicas, 1);
+        assert!(!server.was_replica && !server.was_flushed && !server.durable);
+        let text = format!(
+            "{}cmdstat_flushall:calls=1,usec=3\r\n",
+            INFO.replace("0000", "0a00")
+        );
+        let server = Info::parse(&text).server();
+        assert!(server.was_replica && server.was_flushed);
+    }
+
+    #[test]
+    fn a_server_that_may_drop_locks_is_refused() {
+        assert!(
+            refusal(("maxmemory:0", "maxmemory:1000")).contains("maxmemory-policy=allkeys-lru")
+        );
+        let text = INFO
+            .replace("maxmemory:0", "maxmemory:9")
+            .replace("allkeys-lru", "noeviction");
+        Info::parse(&text).judge("h:1").unwrap();
+    }
+
+    #[test]
+    fn replicas_loading_and_old_servers_are_refused() {
+        assert!(refusal(("role:master", "role:slave")).contains("replica"));
+        assert!(refusal(("role:master", "role:master\r\nloading:1")).contains("loading"));
+        assert!(refusal(("7.0.15", "5.0.7")).contains("version=5.0.7"));
+    }
+
+    #[test]
+    fn what_is_not_told_counts_as_not_durable() {
+        assert_eq!(Info::parse("").server(), Server::default());
+        Info::parse("").judge("h:1").unwrap();
+    }
+}

@@ -1,0 +1,110 @@
+//! Delayed restart, done by the clients: a server that may have forgotten locks grants nothing until the last of them has
+//! ended by the clocks of those who hold them, which is at most `max_ttl` later.
+//!
+//! A marker key holds the run id of the server that granted last. Each acquire passes along the run id that its connection
+//! read; the script that would grant looks at the marker first.
+//!
+//! | the marker | means | quarantine |
+//! |---|---|---|
+//! | names this run | nothing was forgotten | none |
+//! | names another run | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
+//! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl` |
+//! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
+//! | is not there, on an older server | nobody used this prefix yet | none |
+//!
+//! A server that persists every write forgets nothing by a restart: there only a flush counts. A server that does not tell
+//! its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be noticed.
+
+use std::time::Duration;
+
+use super::preflight::Server;
+
+/// How long nothing is granted, for the two ways in which the marker can be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Caution {
+    /// The marker names another run.
+    pub(super) if_other: Duration,
+    /// There is no marker.
+    pub(super) if_none: Duration,
+}
+
+/// What is to be done about this server, as a pure function of what it told. `marker_seen`: this store saw the marker in
+/// this run of the server.
+pub(super) fn caution(server: &Server, max_ttl: Duration, marker_seen: bool) -> Caution {
+    let since_start = if server.durable {
+        Duration::ZERO
+    } else if server.was_replica {
+        max_ttl
+    } else {
+        max_ttl.saturating_sub(server.uptime.unwrap_or(Duration::ZERO))
+    };
+    let flushed = marker_seen || server.was_flushed;
+    Caution {
+        if_other: since_start,
+        if_none: if flushed || server.run_id.is_none() {
+            max_ttl
+        } else {
+            since_start
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX_TTL: Duration = Duration::from_secs(30);
+
+    fn up_for(seconds: u64) -> Server {
+        Server {
+            run_id: Some("a".into()),
+            uptime: Some(Duration::from_secs(seconds)),
+            ..Server::default()
+        }
+    }
+
+    fn seconds(server: &Server, marker_seen: bool) -> (u64, u64) {
+        let caution = caution(server, MAX_TTL, marker_seen);
+        (caution.if_other.as_secs(), caution.if_none.as_secs())
+    }
+
+    #[test]
+    fn a_restart_costs_the_rest_of_max_ttl_since_the_start() {
+        assert_eq!(seconds(&up_for(10), false), (20, 20));
+        assert_eq!(seconds(&up_for(31), false), (0, 0));
+    }
+
+    #[test]
+    fn a_promoted_replica_is_as_young_as_its_promotion() {
+        let promoted = Server {
+            was_replica: true,
+            ..up_for(1_000)
+        };
+        assert_eq!(seconds(&promoted, false), (30, 30));
+    }
+
+    #[test]
+    fn a_flush_costs_max_ttl_on_any_server() {
+        assert_eq!(seconds(&up_for(1_000), true), (0, 30));
+        let flushed = Server {
+            was_flushed: true,
+            durable: true,
+            ..up_for(1_000)
+        };
+        assert_eq!(seconds(&flushed, false), (0, 30));
+    }
+
+    #[test]
+    fn a_server_that_persists_every_write_may_restart() {
+        let durable = Server {
+            durable: true,
+            ..up_for(1)
+        };
+        assert_eq!(seconds(&durable, false), (0, 0));
+    }
+
+    #[test]
+    fn a_server_that_tells_nothing_is_not_trusted() {
+        assert_eq!(seconds(&Server::default(), false), (30, 30));
+    }
+}

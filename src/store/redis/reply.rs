@@ -1,0 +1,174 @@
+//! What our scripts answer, as data.
+
+use std::time::Duration;
+
+use ::redis::Value;
+
+use crate::error::Error;
+use crate::holder::Label;
+use crate::key::Key;
+use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Proof, Raised, Record, Renewed};
+use crate::token::FencingToken;
+
+use super::fault::strange;
+
+/// The answer of the acquire script.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// The server's time, in microseconds.
+    pub(super) micros: u64,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Acquired(Acquired),
+    /// Nothing is granted for so long.
+    Quarantined(Duration),
+}
+
+impl Outcome {
+    pub(super) fn is_grant(&self) -> bool {
+        matches!(self, Self::Acquired(Acquired::Granted(_)))
+    }
+}
+
+/// Reads the answer of the acquire script.
+pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
+    let Some((word, numbers)) = words(answer) else {
+        return Err(strange("acquire"));
+    };
+    let key = &claim.key;
+    let told = |outcome, micros: i64| {
+        let micros = u64::try_from(micros).map_err(|_| strange("acquire"))?;
+        Ok(Answer { outcome, micros })
+    };
+    match (word, numbers.as_slice()) {
+        ("granted", [token, left, micros]) => {
+            let token = FencingToken::new(u64::try_from(*token).map_err(|_| strange("acquire"))?)?;
+            let proof = Proof::of(millis(*left).ok_or_else(|| strange("acquire"))?);
+            let grant = Grant::new(claim.clone(), token, proof);
+            told(Outcome::Acquired(Acquired::Granted(grant)), *micros)
+        }
+        ("busy", [left, micros]) => {
+            let remaining = millis(*left);
+            told(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
+        }
+        ("quarantined", [left, micros]) => told(
+            Outcome::Quarantined(millis(*left).unwrap_or_default()),
+            *micros,
+        ),
+        ("withdrawn", []) => Err(Error::invalid(format!(
+            "this claim was withdrawn: key={key}; make a new claim"
+        ))),
+        ("ahead", [counter, now]) => Err(ahead(key, *counter, *now)),
+        ("disagree", [theirs]) => Err(Error::invalid(format!(
+            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the marker key"
+        ))),
+        ("foreign", []) => Err(foreign(key)),
+        _ => Err(strange("acquire")),
+    }
+}
+
+fn ahead(key: &Key, token: i64, now: i64) -> Error {
+    Error::unavailable(format!(
+        "a token is further ahead of the server's clock than {MAX_SKEW:?}: key={key} token={token} server={now}; look for a clock that was set back, or another writer of the counter"
+    ))
+}
+
+/// Reads the answer of the raise script.
+pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
+    match words(answer) {
+        Some(("raised", _)) => Ok(Raised::Raised),
+        Some(("gone", _)) => Ok(Raised::Gone),
+        Some(("ahead", numbers)) => match numbers.as_slice() {
+            [token, now] => Err(ahead(&claim.key, *token, *now)),
+            _ => Err(strange("raise")),
+        },
+        Some(("foreign", _)) => Err(foreign(&claim.key)),
+        _ => Err(strange("raise")),
+    }
+}
+
+fn foreign(key: &Key) -> Error {
+    Error::corrupt(format!(
+        "a key beside the lock holds what we did not write: key={key}; it was left as it is, look at it"
+    ))
+}
+
+/// A word and the whole numbers after it; texts after it are left out.
+fn words(answer: &Value) -> Option<(&str, Vec<i64>)> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let (word, rest) = parts.split_first()?;
+    let numbers = rest.iter().filter_map(|part| match part {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    });
+    Some((text(word)?, numbers.collect()))
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn millis(number: i64) -> Option<Duration> {
+    u64::try_from(number).ok().map(Duration::from_millis)
+}
+
+/// Reads the answer of the renew script: one for each grant.
+pub(super) fn renewed(grants: &[Grant], answer: &Value) -> Vec<Renewed> {
+    let answers = match answer {
+        Value::Array(answers) if answers.len() == grants.len() => answers.as_slice(),
+        _ => {
+            return grants
+                .iter()
+                .map(|_| Renewed::Unknown(strange("renew")))
+                .collect();
+        }
+    };
+    let read = |(grant, answer): (&Grant, &Value)| match answer {
+        Value::Int(1) => Renewed::Extended(Proof::of(whole_millis(grant.claim.ttl))),
+        // What is no lock any more is not ours any more.
+        Value::Int(0 | -1) => Renewed::Gone,
+        _ => Renewed::Unknown(strange("renew")),
+    };
+    grants.iter().zip(answers).map(read).collect()
+}
+
+/// What the server counts of a TTL.
+pub(super) fn whole_millis(ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Reads one answer of the inspect script.
+pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Error> {
+    let parts = match answer {
+        Value::Nil | Value::Boolean(false) => return Ok(None),
+        Value::Array(parts) => parts,
+        _ => return Err(strange("inspect")),
+    };
+    match (parts.first().and_then(text), parts.get(1)) {
+        (Some("held"), Some(Value::Int(left))) => Ok(Some(Record {
+            label: (parts.get(3).and_then(text)).and_then(|label| Label::parse(label).ok()),
+            token: match parts.get(2) {
+                Some(Value::Int(token)) => Some(FencingToken::new(
+                    u64::try_from(*token).map_err(|_| strange("inspect"))?,
+                )?),
+                _ => None,
+            },
+            remaining: millis(*left),
+            ..Record::of(key.clone())
+        })),
+        (Some("foreign"), _) => Err(Error::corrupt(format!(
+            "the key is no lock: key={key}; it was left as it is, look at it"
+        ))),
+        _ => Err(strange("inspect")),
+    }
+}

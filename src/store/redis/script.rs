@@ -1,0 +1,92 @@
+//! The scripts, and how each is called: by its hash, and by its text where the server does not know the hash (after a
+//! restart, or `SCRIPT FLUSH`), which loads it again. A server that does not know the hash has executed nothing.
+
+use std::sync::LazyLock;
+
+use ::redis::{Cmd, Value};
+
+use super::link::{Failure, Link};
+
+/// A script's text and the hash that the server knows it by.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+impl Script {
+    pub(crate) fn new(text: &'static str) -> Self {
+        let hash = ::redis::Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {$(
+        $(#[$doc])*
+        pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file))));
+    )*};
+}
+
+scripts! {
+    ACQUIRE = "acquire.lua";
+    RENEW = "renew.lua";
+    RELEASE = "release.lua";
+    WITHDRAW = "withdraw.lua";
+    INSPECT = "inspect.lua";
+    RAISE = "raise.lua";
+}
+
+/// One call of a script: its keys and arguments.
+#[derive(Debug, Default)]
+pub(crate) struct Call {
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub(crate) fn new<K: Into<Vec<u8>>>(keys: impl IntoIterator<Item = K>) -> Self {
+        Self {
+            keys: keys.into_iter().map(Into::into).collect(),
+            args: Vec::new(),
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(crate) fn number(self, number: u128) -> Self {
+        self.arg(number.to_string())
+    }
+
+    pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
+        self.command("EVALSHA", &script.hash)
+    }
+
+    pub(crate) fn by_text(&self, script: &Script) -> Cmd {
+        self.command("EVAL", script.text)
+    }
+
+    fn command(&self, how: &str, script: &str) -> Cmd {
+        let mut command = ::redis::cmd(how);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(key.as_slice());
+        }
+        for arg in &self.args {
+            command.arg(arg.as_slice());
+        }
+        command
+    }
+
+    /// Runs a script over a link.
+    pub(crate) async fn run(&self, script: &Script, link: &Link) -> Result<Value, Failure> {
+        match link.ask(&self.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => link.ask(&self.by_text(script)).await,
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! The store itself: each operation is one script over one link.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::redis::Value;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use super::fault::strange;
+use super::link::{Failure, Link, Target};
+use super::links::{Links, Purpose};
+use super::options::RedisOptions;
+use super::preflight::Server;
+use super::quarantine::caution;
+use super::reply::{self, Answer, Outcome};
+use super::script::{ACQUIRE, Call, INSPECT, RAISE, RELEASE, RENEW, WITHDRAW};
+use crate::error::{Error, ErrorKind};
+use crate::key::Key;
+use crate::store::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Raised, Record, Released,
+    Renewed, Store, Vote,
+};
+use crate::token::FencingToken;
+
+/// How many grants one script renews: the server answers nobody else meanwhile.
+const RENEW_BATCH: usize = 500;
+/// How many names one step of a listing looks at.
+const LIST_BATCH: usize = 500;
+/// How long the last token of a key is kept. Bounded, since keys come and go; the server's time carries on from there.
+const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Locks in one Redis server, version 6 or later, or in what speaks its protocol.
+///
+/// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are the same store.
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: Arc<Target>,
+    links: Links,
+    fencing: Fencing,
+    marker: Mutex<Marker>,
+    /// Whether the log was told of the quarantine that lasts.
+    is_quarantine_told: AtomicBool,
+}
+
+/// What an attempt asks for beyond a grant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Want {
+    /// The least token that will do.
+    floor: Option<FencingToken>,
+    /// What is added to a quarantine.
+    wary: Duration,
+}
+
+/// In which run of the server this store saw the marker.
+#[derive(Debug, Default)]
+struct Marker {
+    seen_in: Option<String>,
+}
+
+impl RedisStore {
+    /// Connects to the server that a URL names; see [`RedisOptions`].
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for the URL; `Denied` for user or password; `Unsupported` for a server that cannot keep locks;
+    /// `Unavailable` if it cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(RedisOptions::parse(url)?).await
+    }
+
+    /// Connects as the options say.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
+        let target = Arc::new(Target::new(options)?);
+        let links = Links::new(Arc::clone(&target));
+        let server = links.link(Purpose::Ask)?.server().await?;
+        // A replica may lag behind the grants that it takes over from.
+        let fencing = if server.replicas > 0 && target.options.replicas == 0 {
+            Fencing::None
+        } else {
+            Fencing::Monotonic
+        };
+        Ok(Self::over(target, links, fencing))
+    }
+
+    /// A store that connects with its first request: a member of a [`Quorum`](crate::store::Quorum), of which some may be
+    /// down when it is built. It claims tokens that grow, as a member has to: it grants none until its time is past every
+    /// token that it may have forgotten.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the client refuses the address; `Unavailable` if a fork of this process could not be noticed.
+    pub fn member(options: RedisOptions) -> Result<Self, Error> {
+        let target = Arc::new(Target::new(options)?);
+        let links = Links::new(Arc::clone(&target));
+        Ok(Self::over(target, links, Fencing::Monotonic))
+    }
+
+    fn over(target: Arc<Target>, links: Links, fencing: Fencing) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                target,
+                links,
+                fencing,
+                marker: Mutex::default(),
+                is_quarantine_told: AtomicBool::new(false),
+            }),
+        }
+    }
+}
+
+impl Shared {
+    fn options(&self) -> &RedisOptions {
+        &self.target.options
+    }
+
+    fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        let most = self.options().max_ttl;
+        if ttl >= Duration::from_millis(1) && ttl <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "ttl={ttl:?} is out of range; ask for 1ms to max_ttl={most:?}, or set max_ttl for all clients of this prefix"
+        )))
+    }
+
+    fn acquire_call(&self, claim: &Claim, server: &Server, want: Want) -> Call {
+        let options = self.options();
+        let names = &options.names;
+        let call = Call::new([
+            names.lock(&claim.key),
+            names.counter(&claim.key),
+            names.tombstone(&claim.key, &claim.owner),
+            names.marker(),
+        ])
+        .arg(claim.owner.expose())
+        .number(claim.ttl.as_millis())
+        .arg(claim.label.as_str())
+        .number(COUNTER_TTL.as_millis())
+        .number(MAX_SKEW.as_micros());
+        let floor = want.floor.map_or(0, FencingToken::number).into();
+        if !options.quarantine {
+            return call.arg("").arg("").arg("").arg("").number(floor);
+        }
+        let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
+        let caution = caution(server, options.max_ttl + want.wary, is_seen);
+        call.arg(server.run_id.as_deref().unwrap_or("?"))
+            .number(options.max_ttl.as_millis())
+            .number(caution.if_other.as_millis())
+            .number(caution.if_none.as_millis())
+            .number(floor)
+    }
+
+    /// One attempt, by whichever way the options ask for.
+    async fn attempt(&self, claim: &Claim, want: Want) -> Result<Answer, Error> {
+        self.check_ttl(claim.ttl)?;
+        let is_replicated = self.options().replicas > 0;
+        let purpose = if is_replicated {
+            Purpose::Replicated
+        } else {
+            Purpose::Ask
+        };
+        let link = self.links.link(purpose)?;
+        let server = link.server().await?;
+        let call = self.acquire_call(claim, &server, want);
+        let answer = if is_replicated {
+            self.acquire_replicated(claim, &call, &link).await?
+        } else {
+            let answer = call.run(&ACQUIRE, &link).await;
+            answer.map_err(|failure| failure.into_error("acquire"))?
+        };
+        let answer = reply::acquired(claim, &answer)?;
+        self.note_marker(&server);
+        Ok(answer)
+    }
+
+    /// What an attempt means for who asked. A server in quarantine may well hold the lock for somebody without knowing: it
+    /// is busy.
+    fn judge(&self, outcome: Outcome) -> Acquired {
+        match outcome {
+            Outcome::Acquired(acquired) => {
+                if self.is_quarantine_told.load(Ordering::Relaxed) {
+                    self.is_quarantine_told.store(false, Ordering::Relaxed);
+                }
+                acquired
+            }
+            Outcome::Quarantined(left) => {
+                self.tell_quarantine(left);
+                Acquired::Busy {
+                    remaining: Some(left),
+                }
+            }
+        }
+    }
+
+    fn note_marker(&self, server: &Server) {
+        let mut marker = self.marker.lock();
+        if marker.seen_in != server.run_id {
+            marker.seen_in.clone_from(&server.run_id);
+        }
+    }
+
+    fn tell_quarantine(&self, left: Duration) {
+        if self.is_quarantine_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
+             forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
+            self.options().address(),
+            self.options().max_ttl,
+        );
+    }
+
+    /// Asks, and waits until the replicas have it.
+    async fn acquire_replicated(
+        &self,
+        claim: &Claim,
+        call: &Call,
+        link: &Link,
+    ) -> Result<Value, Error> {
+        let failed = |failure: Failure| failure.into_error("acquire");
+        let options = self.options();
+        let ask = async |command| {
+            let mut both = ::redis::pipe();
+            both.add_command(command);
+            both.cmd("WAIT")
+                .arg(options.replicas)
+                .arg(millis_text(options.replica_wait));
+            let answers = link.ask_all(&both).await?;
+            let mut answers = answers.into_iter();
+            let granted = answers
+                .next()
+                .unwrap_or(Ok(Value::Nil))
+                .map_err(Failure::Refused)?;
+            Ok::<_, Failure>((granted, answers.next()))
+        };
+        let answered = match ask(call.by_hash(&ACQUIRE)).await {
+            Err(failure) if failure.is_unknown_script() => ask(call.by_text(&ACQUIRE)).await,
+            answered => answered,
+        };
+        let (granted, confirmed) = answered.map_err(failed)?;
+        let is_grant =
+            reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
+        let confirmed = match confirmed {
+            Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
+            _ => 0,
+        };
+        if is_grant && confirmed < options.replicas {
+            let kind = match self.withdraw(claim).await {
+                Ok(()) => ErrorKind::Unavailable,
+                Err(_) => ErrorKind::InDoubt,
+            };
+            return Err(Error::new(
+                kind,
+                format!(
+                    "too few replicas confirmed the grant, and it was taken back: key={} replicas={} confirmed={confirmed} waited={:?}; mend the replicas",
+                    claim.key, options.replicas, options.replica_wait
+                ),
+            ));
+        }
+        Ok(granted)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        let names = &self.options().names;
+        let call = Call::new([
+            names.lock(&claim.key),
+            names.tombstone(&claim.key, &claim.owner),
+        ])
+        .arg(claim.owner.expose())
+        .number(self.options().max_ttl.as_millis())
+        .arg(names.channel(&claim.key));
+        let link = self.links.link(Purpose::Ask)?;
+        match call.run(&WITHDRAW, &link).await {
+            Ok(Value::Int(1)) => Ok(()),
+            Ok(_) => Err(strange("withdraw")),
+            Err(failure) => Err(failure.into_error("withdraw")),
+        }
+    }
+
+    async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
+        let names = &self.options().names;
+        let mut call = Call::new(grants.iter().map(|grant| names.lock(&grant.claim.key)));
+        for grant in grants {
+            call = call.arg(grant.claim.owner.expose());
+        }
+        for grant in grants {
+            call = call.number(grant.claim.ttl.as_millis());
+        }
+        match call.run(&RENEW, link).await {
+            Ok(answer) => reply::renewed(grants, &answer),
+            Err(failure) => all_unknown(grants, &failure.into_error("renew")),
+        }
+    }
+
+    async fn inspect(
+        &self,
+        link: &Link,
+        keys: &[Key],
+    ) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
+        let names = &self.options().names;
+        let both = keys
+            .iter()
+            .flat_map(|key| [names.lock(key), names.counter(key)]);
+        let answer = Call::new(both).run(&INSPECT, link).await;
+        match answer.map_err(|failure| cannot_say(failure.into_error("inspect")))? {
+            Value::Array(answers) if answers.len() == keys.len() => Ok(keys
+                .iter()
+                .zip(&answers)
+                .map(|(key, answer)| reply::inspected(key, answer))
+                .collect()),
+            _ => Err(strange("inspect")),
+        }
+    }
+}
+
+fn all_unknown(grants: &[Grant], error: &Error) -> Vec<Renewed> {
+    grants
+        .iter()
+        .map(|_| Renewed::Unknown(error.clone()))
+        .collect()
+}
+
+/// A question changes nothing: without an answer it is not in doubt.
+fn cannot_say(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::InDoubt => {
+            Error::unavailable("redis did not answer a question; try later").because(error)
+        }
+        _ => error,
+    }
+}
+
+fn millis_text(span: Duration) -> String {
+    span.as_millis().to_string()
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for RedisStore {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn capability(&self) -> Capability {
+        Capability {
+            fencing: self.shared.fencing,
+            wakes: true,
+            ttl_per_lock: true,
+            queues: false,
+            heartbeat: None,
+            tells_holder: true,
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        let answer = self.shared.attempt(claim, Want::default()).await?;
+        Ok(self.shared.judge(answer.outcome))
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        let shared = &*self.shared;
+        match shared.links.link(Purpose::Heartbeat) {
+            Ok(link) => {
+                let batches = grants
+                    .chunks(RENEW_BATCH)
+                    .map(|batch| shared.renew(&link, batch));
+                join_all(batches).await.concat()
+            }
+            Err(error) => all_unknown(grants, &error),
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        let shared = &*self.shared;
+        let names = &shared.options().names;
+        let link = match shared.links.link(Purpose::Ask) {
+            Ok(link) => link,
+            Err(error) => return Released::Unknown(error),
+        };
+        let call = Call::new([names.lock(&grant.claim.key)])
+            .arg(grant.claim.owner.expose())
+            .arg(names.channel(&grant.claim.key));
+        match call.run(&RELEASE, &link).await {
+            Ok(Value::Int(1)) => Released::Released,
+            Ok(Value::Int(0)) => Released::AlreadyGone,
+            Ok(_) => Released::Unknown(strange("release")),
+            Err(failure) => match failure.into_error("release") {
+                // What is no lock any more is not ours any more.
+                error if error.kind() == ErrorKind::Corrupt => Released::AlreadyGone,
+                error => Released::Unknown(error),
+            },
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.shared.withdraw(claim).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        let channel = self.shared.options().names.channel(&claim.key);
+        let woken = self.shared.links.waker()?.subscribe(channel).await?;
+        Ok(Hint::new(async {
+            // An error says that no wake-up can come any more: look again.
+            let _ = woken.await;
+        }))
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let link = self.shared.links.link(Purpose::Ask)?;
+        let mut records = self
+            .shared
+            .inspect(&link, std::slice::from_ref(key))
+            .await?;
+        records.pop().unwrap_or_else(|| Err(strange("inspect")))
+    }
+
+    /// Looks at every name in the database: for operators. What is under the prefix but no lock is left out; without a
+    /// prefix, locks of other clients are left out too, since nothing tells them from other data.
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        let shared = &*self.shared;
+        let names = &shared.options().names;
+        let link = shared.links.link(Purpose::Ask)?;
+        let mut records = Vec::new();
+        let mut cursor = String::from("0");
+        loop {
+            let mut scan = ::redis::cmd("SCAN");
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(format!("{}*", names.prefix()))
+                .arg("COUNT")
+                .arg(LIST_BATCH);
+            let page = link
+                .ask(&scan)
+                .await
+                .map_err(|failure| cannot_say(failure.into_error("list")))?;
+            let (next, found): (String, Vec<String>) =
+                ::redis::from_redis_value(page).map_err(|_| strange("list"))?;
+            let keys: Vec<Key> = found
+                .iter()
+                .filter_map(|name| names.key_of(name))
+                .filter(|key| key.as_str().starts_with(prefix))
+                .collect();
+            let found = shared.inspect(&link, &keys).await?;
+            let is_ours = |record: &Record| record.token.is_some() || !names.prefix().is_empty();
+            records.extend(found.into_iter().flatten().flatten().filter(is_ours));
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        records.sort_by(|a, b| a.key.cmp(&b.key));
+        // A scan may show a name twice.
+        records.dedup_by(|a, b| a.key == b.key);
+        Ok(records)
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.shared.links.close();
+        Ok(())
+    }
+}
+
+impl Member for RedisStore {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let wary = MAX_SKEW;
+        let answer = self.shared.attempt(claim, Want { floor, wary }).await?;
+        Ok(Vote {
+            acquired: self.shared.judge(answer.outcome),
+            micros: answer.micros,
+        })
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        let shared = &*self.shared;
+        let names = &shared.options().names;
+        let call = Call::new([names.lock(&claim.key), names.counter(&claim.key)])
+            .arg(claim.owner.expose())
+            .number(token.number().into())
+            .arg(claim.label.as_str())
+            .number(COUNTER_TTL.as_millis())
+            .number(MAX_SKEW.as_micros());
+        let link = shared.links.link(Purpose::Ask)?;
+        let answer = call.run(&RAISE, &link).await;
+        reply::raised(
+            claim,
+            &answer.map_err(|failure| failure.into_error("raise"))?,
+        )
+    }
+}

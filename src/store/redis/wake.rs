@@ -1,0 +1,203 @@
+//! [`Waker`]: the subscriber connection, which turns the server's wake-ups into hints.
+//!
+//! A hint that is lost costs its waiter one poll, so nothing here is repaired: when the connection ends, every hint
+//! resolves at once, their holders look again, and whoever subscribes next makes a new connection.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{PushInfo, PushKind, Value};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::link::{Failure, Health, Target};
+use crate::error::{Error, ErrorKind};
+
+/// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
+const IDLE_CHANNELS: usize = 64;
+/// How many new channels are subscribed to in one round trip.
+const BATCH: usize = 256;
+
+/// The subscriber connection of one runtime. Made on first use.
+pub(super) struct Waker {
+    target: Arc<Target>,
+    live: tokio::sync::Mutex<Option<Subscriber>>,
+}
+
+struct Subscriber {
+    orders: mpsc::UnboundedSender<Order>,
+    health: Health,
+}
+
+impl Subscriber {
+    fn is_live(&self) -> bool {
+        !self.health.is_dead() && !self.orders.is_closed()
+    }
+}
+
+/// Subscribe to a channel; say when it is done; say when there is a wake-up.
+struct Order {
+    channel: String,
+    subscribed: oneshot::Sender<Result<(), Error>>,
+    wake: oneshot::Sender<()>,
+}
+
+impl Waker {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self {
+            target,
+            live: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        // Who is connecting is live.
+        (self.live.try_lock()).map_or(true, |live| live.as_ref().is_some_and(Subscriber::is_live))
+    }
+
+    /// Returns once subscribed; what it returns resolves with the next wake-up, or when none can come any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a subscription that nobody waits for is given up later.
+    pub(super) async fn subscribe(&self, channel: String) -> Result<oneshot::Receiver<()>, Error> {
+        let (subscribed, when_subscribed) = oneshot::channel();
+        let (wake, woken) = oneshot::channel();
+        let orders = self.orders().await?;
+        // If the subscriber is gone, its ends of both channels are gone with the order.
+        let _ = orders.send(Order {
+            channel,
+            subscribed,
+            wake,
+        });
+        when_subscribed.await.map_err(|_| {
+            Error::unavailable(
+                "the subscriber connection to redis ended; no wake-up will come, look again",
+            )
+        })??;
+        Ok(woken)
+    }
+
+    async fn orders(&self) -> Result<mpsc::UnboundedSender<Order>, Error> {
+        let mut live = self.live.lock().await;
+        if let Some(subscriber) = live.as_ref().filter(|one| one.is_live()) {
+            return Ok(subscriber.orders.clone());
+        }
+        let waiting = Waiting::default();
+        let told = waiting.clone();
+        let (connection, health) = self.target.connect(move |push| told.push(push)).await?;
+        let (orders, received) = mpsc::unbounded_channel();
+        tokio::spawn(serve(connection, received, waiting));
+        *live = Some(Subscriber {
+            orders: orders.clone(),
+            health,
+        });
+        Ok(orders)
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker")
+            .field("is_live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who waits, by channel. A channel that is here is subscribed to, or about to be.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>);
+
+impl Waiting {
+    /// Called by the connection's driver: must return at once.
+    fn push(&self, push: PushInfo) {
+        match push.kind {
+            PushKind::Message => {
+                if let Some(Value::BulkString(channel)) = push.data.first()
+                    && let Ok(channel) = std::str::from_utf8(channel)
+                    && let Some(waiters) = self.0.lock().get_mut(channel)
+                {
+                    wake(waiters.drain(..));
+                }
+            }
+            PushKind::Disconnection => wake(self.0.lock().drain().flat_map(|(_, waiters)| waiters)),
+            _ => {}
+        }
+    }
+
+    /// Adds a waiter; whether the channel is new.
+    fn add(&self, channel: String, waiter: oneshot::Sender<()>) -> bool {
+        let mut channels = self.0.lock();
+        let is_new = !channels.contains_key(&channel);
+        let waiters = channels.entry(channel).or_default();
+        waiters.retain(|waiter| !waiter.is_closed());
+        waiters.push(waiter);
+        is_new
+    }
+
+    /// Takes out channels that nobody waits for, when there are many.
+    fn take_idle(&self) -> Vec<String> {
+        let mut channels = self.0.lock();
+        let is_idle =
+            |waiters: &Vec<oneshot::Sender<()>>| waiters.iter().all(oneshot::Sender::is_closed);
+        let idle: Vec<_> = (channels.iter())
+            .filter(|(_, waiters)| is_idle(waiters))
+            .map(|(channel, _)| channel.clone())
+            .collect();
+        if idle.len() <= IDLE_CHANNELS {
+            return Vec::new();
+        }
+        channels.retain(|_, waiters| !is_idle(waiters));
+        idle
+    }
+}
+
+fn wake(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
+    for waiter in waiters {
+        // Who stopped waiting needs no wake-up.
+        let _ = waiter.send(());
+    }
+}
+
+/// Subscribes in the order of the orders, until the connection is dead or the store is closed.
+async fn serve(
+    mut connection: MultiplexedConnection,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    waiting: Waiting,
+) {
+    let mut batch = Vec::new();
+    while orders.recv_many(&mut batch, BATCH).await > 0 {
+        let mut new = Vec::new();
+        let mut subscribed = Vec::new();
+        for order in batch.drain(..) {
+            if waiting.add(order.channel.clone(), order.wake) {
+                new.push(order.channel);
+            }
+            subscribed.push(order.subscribed);
+        }
+        let done = if new.is_empty() {
+            Ok(())
+        } else {
+            connection.subscribe(new).await
+        };
+        let failed = (done.err()).map(|error| match Failure::of(error).into_error("subscribe") {
+            error if error.kind() == ErrorKind::InDoubt => {
+                Error::unavailable("no wake-ups from redis now; look again instead").because(error)
+            }
+            error => error,
+        });
+        for answer in subscribed {
+            let _ = answer.send(failed.clone().map_or(Ok(()), Err));
+        }
+        // After a refusal it is not known which channels are subscribed to: start anew with the next order.
+        if failed.is_some() {
+            return;
+        }
+        let idle = waiting.take_idle();
+        if !idle.is_empty() && connection.unsubscribe(idle).await.is_err() {
+            return;
+        }
+    }
+}

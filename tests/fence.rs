@@ -1,0 +1,217 @@
+//! A fence that is tied to a lock is raised before the guard is handed out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold::fence::{Fence, FenceGate, Refusal};
+use leasehold::store::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, MemoryStore, Record, Released, Renewed,
+    Store,
+};
+use leasehold::{
+    CommitError, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock, Proof, RunError,
+};
+
+mod support;
+use support::{World, ms};
+
+fn key() -> Key {
+    "a".parse().expect("a key")
+}
+
+#[tokio::test]
+async fn the_guard_is_handed_out_only_behind_a_raised_fence() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let first = lock.acquire().await.expect("free");
+    assert_eq!(gate.largest(&key()), Some(first.token()));
+    drop(first.release().await);
+    let second = lock.acquire().await.expect("free");
+    // Nothing was written under the second one yet.
+    assert_eq!(gate.largest(&key()), Some(second.token()));
+}
+
+#[tokio::test]
+async fn a_fence_that_has_seen_a_newer_holder_fails_the_acquire_and_frees_the_lock() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let newer = FencingToken::new(1 << 40).expect("a token");
+    gate.raise_to(&key(), newer).expect("the first");
+    let refused = world.ours.lock("a").fence(gate).try_acquire().await;
+    assert!(matches!(
+        refused.expect_err("fenced").kind(),
+        ErrorKind::Lost(_)
+    ));
+    let theirs = world
+        .theirs
+        .lock("a")
+        .try_acquire()
+        .await
+        .expect("an answer");
+    assert!(theirs.is_some(), "the lock is free again");
+}
+
+#[derive(Debug)]
+struct Silent;
+
+impl Fence for Silent {
+    async fn raise(&self, _: &Key, _: FencingToken) -> Result<(), Error> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_fence_that_does_not_answer_is_given_up_after_the_request_time_out() {
+    let world = World::new();
+    let lock = world.ours.lock("a").fence(Silent);
+    let asking = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
+    let clock = world.clock.clone();
+    while !asking.is_finished() {
+        clock.advance(ms(50));
+        tokio::task::yield_now().await;
+    }
+    let error = asking
+        .await
+        .expect("no panic")
+        .expect_err("no guard without its fence");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let theirs = world
+        .theirs
+        .lock("a")
+        .try_acquire()
+        .await
+        .expect("an answer");
+    assert!(theirs.is_some(), "the lock is free again");
+}
+
+/// Notes when it is dropped before its end.
+#[derive(Debug, Default, Clone)]
+struct Slow(Arc<AtomicBool>);
+
+impl Fence for Slow {
+    async fn raise(&self, _: &Key, _: FencingToken) -> Result<(), Error> {
+        self.0.store(true, Ordering::SeqCst);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_dropped_while_the_fence_is_raised_leaves_the_lock_free() {
+    let world = World::new();
+    let slow = Slow::default();
+    let lock = world.ours.lock("a").fence(slow.clone());
+    let asking = tokio::spawn(async move { lock.try_acquire().await });
+    while !slow.0.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    asking.abort();
+    assert!(asking.await.expect_err("aborted").is_cancelled());
+    world.ours.settled().await;
+    let theirs = world
+        .theirs
+        .lock("a")
+        .try_acquire()
+        .await
+        .expect("an answer");
+    assert!(theirs.is_some(), "the lock is free again");
+}
+
+#[tokio::test]
+async fn a_commit_through_a_gate_is_fenced_whatever_the_lease_says() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let guard = lock.acquire().await.expect("free");
+    let executor = guard.executor();
+    let commit = |gate: FenceGate| {
+        executor.guarded(move |tx| {
+            tx.commit_with(move |permit| gate.apply(&permit, || ()));
+            Ok(())
+        })
+    };
+    assert_eq!(commit(gate.clone()).expect("applied").proof, Proof::Fenced);
+    let newer = FencingToken::new(guard.token().number() + 1).expect("a token");
+    gate.raise_to(&key(), newer).expect("newer");
+    let refused = commit(gate).expect_err("fenced");
+    assert!(
+        matches!(refused, RunError::Fenced { seen: Some(seen), .. } if seen == newer),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_refusal_that_is_converted_by_hand_keeps_its_meaning() {
+    let seen = FencingToken::new(2).expect("a token");
+    let error = Error::from(Refusal::Implausible { seen });
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    // A bare `?` on a refusal proves nothing to the executor, which is why the gate has `apply`.
+    assert!(matches!(
+        CommitError::from(Refusal::Fenced { seen }),
+        CommitError::Unknown(_)
+    ));
+}
+
+/// A store whose tokens may go back.
+#[derive(Debug)]
+struct Forgetful(MemoryStore);
+
+impl Store for Forgetful {
+    fn name(&self) -> &'static str {
+        "forgetful"
+    }
+
+    fn capability(&self) -> Capability {
+        let mut capability = self.0.capability();
+        capability.fencing = Fencing::None;
+        capability
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        self.0.acquire(claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        self.0.renew(grants).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        self.0.release(grant).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.0.withdraw(claim).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        self.0.subscribe(claim).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        self.0.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        self.0.list(prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.0.close().await
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_tokens_may_go_back_can_have_no_fence() {
+    let clock = ManualClock::new();
+    let store = Forgetful(MemoryStore::with_clock(clock.clone()));
+    let locks = LockManager::builder(store)
+        .clock(clock)
+        .build()
+        .expect("a manager");
+    let refused = locks.lock("a").fence(FenceGate::new()).try_acquire().await;
+    assert_eq!(
+        refused.expect_err("no fence").kind(),
+        ErrorKind::Unsupported
+    );
+    assert!(locks.held().is_empty());
+}

@@ -1,0 +1,198 @@
+//! Who may enter: passwords, access lists, servers that cannot keep a lock.
+
+use std::time::Duration;
+
+use crate::claims::{claim, grant, is_busy, release};
+use crate::server::RedisServer;
+use leasehold::ErrorKind;
+use leasehold::store::{Fencing, RedisStore, Renewed, Store};
+
+fn url(server: &RedisServer, who: &str, query: &str) -> String {
+    server
+        .url(query)
+        .replace("127.0.0.1", &format!("{who}@127.0.0.1"))
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied_and_not_shown() {
+    let server = RedisServer::start_with(&["--requirepass", "sesame"]);
+    for who in ["me:open-up", ":open-up"] {
+        let error = RedisStore::connect(&url(&server, who, ""))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(
+            !format!("{error} {error:?}").contains("open-up"),
+            "{error:?}"
+        );
+    }
+    let error = RedisStore::connect(&server.url("")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+
+    let query = "restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, ":sesame", query))
+        .await
+        .unwrap();
+    let _held = grant(&store, &claim("a")).await;
+    assert!(!format!("{store:?}").contains("sesame"));
+}
+
+#[tokio::test]
+async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
+    let server = RedisServer::start();
+    let rules = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous"];
+    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    // It may not read INFO: so it is not trusted to have kept its locks when there is no marker.
+    let query = "prefix=app&max_ttl=500ms";
+    let store = RedisStore::connect(&url(&server, "me:secret", query))
+        .await
+        .unwrap();
+    let ours = crate::claims::claim_for("a/7", Duration::from_millis(500));
+    assert!(is_busy(&store, &ours).await);
+    let held = loop {
+        match store.acquire(&ours).await.unwrap() {
+            leasehold::store::Acquired::Granted(held) => break held,
+            _ => crate::server::breathe().await,
+        }
+    };
+    assert!(matches!(
+        store.renew(std::slice::from_ref(&held)).await[..],
+        [Renewed::Extended(_)]
+    ));
+    assert_eq!(store.list("").await.unwrap().len(), 1);
+    let hint = store.subscribe(&ours).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+    store.withdraw(&ours).await.unwrap();
+
+    let elsewhere = url(&server, "me:secret", "prefix=other&restart_quarantine=off");
+    let elsewhere = RedisStore::connect(&elsewhere).await.unwrap();
+    let error = elsewhere.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_publish_releases_all_the_same() {
+    let server = RedisServer::start();
+    let rules = ["~app:*", "resetchannels", "+@all"];
+    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    let query = "prefix=app&restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, "me:secret", query))
+        .await
+        .unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let Err(error) = store.subscribe(&claim("a")).await else {
+        panic!("it may not subscribe");
+    };
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    release(&store, &held).await;
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_locks_is_refused() {
+    let server =
+        RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);
+    let error = RedisStore::connect(&server.url("")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        error.to_string().contains("maxmemory-policy=volatile-lru"),
+        "{error}"
+    );
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    RedisStore::connect(&server.url("")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_memory_grants_nothing_and_says_unavailable() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = store.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_a_master_that_became_one_too() {
+    let master = RedisServer::start();
+    let store = RedisStore::connect(&master.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let other = RedisServer::start();
+    master.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    let error = store.acquire(&claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let renewed = store.renew(std::slice::from_ref(&held)).await;
+    assert!(
+        !matches!(renewed[..], [Renewed::Extended(_)]),
+        "{renewed:?}"
+    );
+    let error = RedisStore::connect(&master.url("")).await.unwrap_err();
+    assert!(error.to_string().contains("replica"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let mut server = RedisServer::start();
+    let store = RedisStore::connect(&server.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    server.kill();
+    let error = RedisStore::connect(&server.url("")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!is_busy(&store, &claim("a")).await);
+    server.restart();
+    let ours = claim("a");
+    // The first request may still find the dead connection.
+    if store.acquire(&ours).await.is_err() {
+        let _held = grant(&store, &ours).await;
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
+    let master = RedisServer::start();
+    let port = master.port().to_string();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    while !master
+        .cli(&["INFO", "replication"])
+        .contains("state=online")
+    {
+        crate::server::breathe().await;
+    }
+    let careless = RedisStore::connect(&master.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    assert_eq!(careless.capability().fencing, Fencing::None);
+
+    let query = "restart_quarantine=off&replicas=1&replica_wait=10s&timeout_millis=20000";
+    let store = RedisStore::connect(&master.url(query)).await.unwrap();
+    assert_eq!(store.capability().fencing, Fencing::Monotonic);
+    master.cli(&["SCRIPT", "FLUSH"]);
+    let held = grant(&store, &claim("a")).await;
+    assert_eq!(replica.cli(&["GET", "a"]), held.claim.owner.expose());
+    assert!(is_busy(&store, &claim("a")).await);
+    release(&store, &held).await;
+
+    replica.pause();
+    let ours = claim("b");
+    let query = "restart_quarantine=off&replicas=1&replica_wait=50ms";
+    let impatient = RedisStore::connect(&master.url(query)).await.unwrap();
+    let error = impatient.acquire(&ours).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.to_string().contains("replicas=1 confirmed=0"),
+        "{error}"
+    );
+    assert_eq!(master.cli(&["EXISTS", "b"]), "0");
+    assert_eq!(
+        store.acquire(&ours).await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    replica.resume();
+    let _held = grant(&store, &claim("b")).await;
+}

@@ -1,0 +1,294 @@
+//! Answers that are lost, late, or cut off: what is in doubt is taken back, and nothing stays locked.
+
+use std::time::Duration;
+
+use crate::claims::{claim, grant, is_busy, key, release};
+use crate::proxy::{Fate, Proxy};
+use crate::server::{RedisServer, breathe};
+use leasehold::ErrorKind;
+use leasehold::store::{Claim, RedisStore, Released, Renewed, Store};
+
+const FRESH: &str = "restart_quarantine=off&timeout_millis=150";
+
+/// Asks again until the store is sure, as the manager does.
+async fn withdraw(store: &RedisStore, claim: &Claim) {
+    while store.withdraw(claim).await.is_err() {
+        breathe().await;
+    }
+}
+
+/// So that a request that is lost or late is the one that does it, and not the one that is told to send the text.
+async fn load_scripts(store: &RedisStore) {
+    let held = grant(store, &claim("warm-up")).await;
+    release(store, &held).await;
+}
+
+#[tokio::test]
+async fn a_stopped_server_keeps_no_lock_of_an_acquire_that_was_withdrawn() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    server.pause();
+    let mut asked = Vec::new();
+    for number in 0..5 {
+        let ours = claim(&format!("k{number}"));
+        let error = store.acquire(&ours).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InDoubt | ErrorKind::Unavailable),
+            "{error}"
+        );
+        asked.push(ours);
+    }
+    // Also attempts whose callers ran out of patience.
+    for number in 5..10 {
+        let ours = claim(&format!("k{number}"));
+        let mut attempt = std::pin::pin!(store.acquire(&ours));
+        assert!(futures_util::poll!(&mut attempt).is_pending());
+        breathe().await;
+        asked.push(ours.clone());
+    }
+    server.resume();
+    for ours in &asked {
+        withdraw(&store, ours).await;
+    }
+    assert_eq!(store.list("").await.unwrap(), []);
+    for ours in &asked {
+        let error = store.acquire(ours).await.unwrap_err();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Invalid,
+            "a withdrawn claim is never granted: {error}"
+        );
+        let held = grant(&store, &claim(ours.key.as_str())).await;
+        release(&store, &held).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_arrives_after_its_withdrawal_is_refused_by_the_tombstone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    load_scripts(&store).await;
+
+    let wire = proxy.wires().pop().unwrap();
+    wire.set(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    let ours = claim("a");
+    assert_eq!(
+        store.acquire(&ours).await.unwrap_err().kind(),
+        ErrorKind::InDoubt
+    );
+    // It goes over a new connection, and so it is first.
+    withdraw(&store, &ours).await;
+    assert_eq!(proxy.wires().len(), 2);
+
+    let (before, _) = wire.carried();
+    let calls = || {
+        server
+            .cli(&["INFO", "commandstats"])
+            .lines()
+            .find(|line| line.starts_with("cmdstat_evalsha"))
+            .map(str::to_owned)
+    };
+    let executed = calls();
+    wire.set(Fate::KIND);
+    while calls() == executed {
+        breathe().await;
+    }
+    assert!(wire.carried().0 > before, "the acquire was delivered");
+    assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+    let _held = grant(&store, &claim("a")).await;
+}
+
+#[tokio::test]
+async fn without_the_tombstone_such_an_acquire_would_be_granted() {
+    // The test above can fail: the same, with the tombstone taken away by hand.
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let ours = claim("a");
+    store.withdraw(&ours).await.unwrap();
+    let tombstone = format!("{{a}}:gone:{}", ours.owner.expose());
+    assert_eq!(server.cli(&["DEL", &tombstone]), "1");
+    let _held = grant(&store, &ours).await;
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_granted_again_or_withdrawn() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    load_scripts(&store).await;
+    for (name, is_kept) in [("a", true), ("b", false)] {
+        let ours = claim(name);
+        store.inspect(&ours.key).await.unwrap();
+        for wire in proxy.wires() {
+            wire.set(Fate {
+                swallow_down: true,
+                ..Fate::KIND
+            });
+        }
+        assert_eq!(
+            store.acquire(&ours).await.unwrap_err().kind(),
+            ErrorKind::InDoubt
+        );
+        assert_eq!(
+            server.cli(&["GET", name]),
+            ours.owner.expose(),
+            "it was granted"
+        );
+        if is_kept {
+            let held = grant(&store, &ours).await;
+            let record = server.cli(&["GET", &format!("{{{name}}}:fence")]);
+            assert!(
+                record.starts_with(&held.token.to_string()),
+                "the first token: {record}"
+            );
+        } else {
+            withdraw(&store, &ours).await;
+            assert_eq!(server.cli(&["EXISTS", name]), "0");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_and_a_release_without_an_answer_are_unknown_and_can_be_asked_again() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    load_scripts(&store).await;
+    let held = grant(&store, &claim("a")).await;
+    let grants = std::slice::from_ref(&held);
+    assert!(matches!(
+        store.renew(grants).await[..],
+        [Renewed::Extended(_)]
+    ));
+    server.pause();
+    assert!(matches!(
+        store.renew(grants).await[..],
+        [Renewed::Unknown(_)]
+    ));
+    assert!(matches!(store.release(&held).await, Released::Unknown(_)));
+    server.resume();
+    // The release was only late.
+    loop {
+        match store.release(&held).await {
+            Released::AlreadyGone => break,
+            Released::Unknown(_) => breathe().await,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(store.renew(grants).await[..], [Renewed::Gone]));
+}
+
+#[tokio::test]
+async fn a_connection_that_timed_out_is_thrown_away() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    assert_eq!(proxy.wires().len(), 1);
+    proxy.wires()[0].set(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    assert!(store.inspect(&key("a")).await.is_err());
+    assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
+    assert_eq!(proxy.wires().len(), 2);
+
+    // So is one whose caller ran out of patience before the store did; but not one whose caller changed its mind.
+    let patient = RedisStore::connect(&proxy.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    let count = proxy.wires().len();
+    {
+        let key = key("a");
+        let mut asked = std::pin::pin!(patient.inspect(&key));
+        assert!(futures_util::poll!(&mut asked).is_pending());
+    }
+    patient.inspect(&key("a")).await.unwrap();
+    assert_eq!(proxy.wires().len(), count);
+    proxy.wires()[count - 1].set(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    let clock = leasehold::Clock::system().unwrap();
+    let asked_for = key("a");
+    let asked = clock.timeout(Duration::from_millis(150), patient.inspect(&asked_for));
+    assert!(asked.await.is_none());
+    patient.inspect(&key("a")).await.unwrap();
+    assert_eq!(proxy.wires().len(), count + 1);
+}
+
+/// One life of a store over a wire that is cut somewhere: connect, acquire, renew, release.
+async fn live(proxy: &Proxy) -> (Claim, bool) {
+    let ours = claim("a");
+    let Ok(store) = RedisStore::connect(&proxy.url(FRESH)).await else {
+        return (ours, false);
+    };
+    let Ok(leasehold::store::Acquired::Granted(held)) = store.acquire(&ours).await else {
+        return (ours, false);
+    };
+    // The heartbeat has a wire of its own, which is not cut.
+    let is_renewed = matches!(
+        store.renew(std::slice::from_ref(&held)).await[..],
+        [Renewed::Extended(_)]
+    );
+    let is_released = matches!(store.release(&held).await, Released::Released);
+    (ours, is_renewed && is_released)
+}
+
+#[tokio::test]
+async fn a_connection_cut_at_any_byte_leaves_no_lock_once_the_claim_is_withdrawn() {
+    let server = RedisServer::start();
+    let operator = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let proxy = Proxy::before(server.port());
+    assert!(live(&proxy).await.1);
+    let (up, down) = proxy.wires()[0].carried();
+    // The steps towards the server are short: every seventh byte; the answers are long only at the start.
+    let cuts_up = (0..=up + 1).step_by(7).map(|cut_up| Fate {
+        cut_up,
+        ..Fate::KIND
+    });
+    let mut cuts_down: Vec<_> = (0..down).step_by(211).collect();
+    cuts_down.extend(down.saturating_sub(80)..=down + 1);
+    let cuts_down = cuts_down.into_iter().map(|cut_down| Fate {
+        cut_down,
+        ..Fate::KIND
+    });
+    let (mut cut, mut whole) = (0, 0);
+    for fate in cuts_up.chain(cuts_down) {
+        proxy.next(fate);
+        // Scripts are unknown in one life and known in the next, so that both ways of calling are cut.
+        if cut % 2 == 0 {
+            server.cli(&["SCRIPT", "FLUSH"]);
+        }
+        let (ours, is_whole) = live(&proxy).await;
+        *(if is_whole { &mut whole } else { &mut cut }) += 1;
+        operator.withdraw(&ours).await.unwrap();
+        assert_eq!(operator.inspect(&ours.key).await.unwrap(), None, "{fate:?}");
+        assert!(operator.acquire(&ours).await.is_err(), "{fate:?}");
+    }
+    assert!(
+        cut > 100 && whole > 0,
+        "{cut} lives were cut, {whole} were not"
+    );
+}
+
+#[tokio::test]
+async fn wake_ups_that_never_come_delay_nobody_who_polls() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let mut hint = store.subscribe(&claim("a")).await.unwrap();
+    let subscriber = proxy.wires().pop().unwrap();
+    subscriber.set(Fate {
+        swallow_down: true,
+        ..Fate::KIND
+    });
+    release(&store, &held).await;
+    assert!(!is_busy(&store, &claim("a")).await);
+    assert!(futures_util::poll!(&mut hint).is_pending());
+    subscriber.cut();
+    hint.await;
+}

@@ -1,0 +1,479 @@
+//! The fence in a real server: a batch is applied under the newest token, all of it and once, or not at all.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::claims::{claim_for, grant, is_busy, key};
+use crate::proxy::{Fate, Proxy};
+use crate::server::{RedisServer, breathe};
+use leasehold::executor::{Executor, Proof, RunError};
+use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
+use leasehold::store::RedisStore;
+use leasehold::test_util::BareHold;
+use leasehold::{Clock, ErrorKind, FencingToken, LostReason, Settings, TxnId};
+
+const QUERY: &str = "prefix=app&timeout_millis=150";
+const HOLD: Duration = Duration::from_secs(20);
+
+async fn fence(server: &RedisServer) -> RedisFence {
+    RedisFence::connect(&server.url(QUERY)).await.unwrap()
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+fn hold(number: u64) -> BareHold {
+    let clock = Clock::system().unwrap();
+    BareHold::new(clock, &Settings::default(), key("a"), token(number), HOLD)
+}
+
+fn name() -> TxnId {
+    let named = hold(1).executor().guarded(|tx| Ok(tx.txn_id()?));
+    named.unwrap().value
+}
+
+async fn write(fence: &RedisFence, number: u64, batch: &RedisBatch) -> Written {
+    fence
+        .write(&key("a"), token(number), name(), "step", batch)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_smaller_token_is_fenced_and_nothing_is_applied() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let batch = |value: &str| {
+        RedisBatch::new()
+            .set("balance", value)
+            .increment_by("writes", 1)
+    };
+    assert_eq!(write(&fence, 5, &batch("5")).await, Written::Applied);
+    assert_eq!(
+        write(&fence, 4, &batch("4")).await,
+        Written::Fenced { seen: token(5) }
+    );
+    assert_eq!(server.cli(&["MGET", "balance", "writes"]), "5\n1");
+    assert_eq!(write(&fence, 5, &batch("5b")).await, Written::Applied);
+    assert_eq!(write(&fence, 6, &batch("6")).await, Written::Applied);
+    assert_eq!(server.cli(&["MGET", "balance", "writes"]), "6\n3");
+}
+
+#[tokio::test]
+async fn a_raised_fence_shuts_out_before_the_first_write() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let batch = RedisBatch::new().set("balance", "1");
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    assert_eq!(
+        write(&fence, 1, &batch).await,
+        Written::Fenced { seen: token(2) }
+    );
+    let error = fence.raise(&key("a"), token(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Gone), "{error}");
+    // Another key has a fence of its own.
+    fence.raise(&key("b"), token(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_is_absurdly_far_ahead_does_not_shut_out_the_honest_ones() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let error = fence.raise(&key("a"), FencingToken::MAX).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let batch = RedisBatch::new().set("balance", "1");
+    let written = fence
+        .write(&key("a"), FencingToken::MAX, name(), "step", &batch)
+        .await;
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(server.cli(&["KEYS", "*"]), "");
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+}
+
+#[tokio::test]
+async fn a_fence_key_that_is_not_ours_is_corrupt_and_untouched() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    for foreign in ["nonsense", "99999999999999999999", "-1"] {
+        server.cli(&["SET", "app:{app:a}:raised", foreign]);
+        let batch = RedisBatch::new().set("balance", "1");
+        let written = fence
+            .write(&key("a"), token(1), name(), "step", &batch)
+            .await;
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(
+            fence.raise(&key("a"), token(1)).await.unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
+        assert_eq!(server.cli(&["GET", "app:{app:a}:raised"]), foreign);
+    }
+    assert_eq!(server.cli(&["EXISTS", "balance"]), "0");
+}
+
+#[tokio::test]
+async fn a_batch_that_the_data_do_not_allow_changes_nothing() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    server.cli(&["RPUSH", "list", "x"]);
+    server.cli(&["SET", "text", "12x"]);
+    server.cli(&["SET", "large", "9007199254740991"]);
+    server.cli(&["HSET", "hash", "text", "x", "number", "1"]);
+    let new = RedisBatch::new;
+    let refused = [
+        new().increment_by("list", 1),
+        new().increment_by("text", 1),
+        new().increment_by("large", 1),
+        new().increment_by("absent", i64::MAX),
+        new().hash_set("list", "f", "v"),
+        new().hash_increment_by("hash", "text", 1),
+        new().command("SADD", &["text", "m"]).unwrap(),
+        new().command("ZADD", &["hash", "1", "m"]).unwrap(),
+        new().command("LPUSH", &["text", "m"]).unwrap(),
+        // What the commands before it have made of the key counts.
+        new().set("absent", "text").increment_by("absent", 1),
+        new()
+            .set("list", "1")
+            .command("LPUSH", &["list", "m"])
+            .unwrap(),
+        new()
+            .hash_set("absent", "f", "x")
+            .hash_increment_by("absent", "f", 1),
+        new()
+            .command("SADD", &["absent", "m"])
+            .unwrap()
+            .increment_by("absent", 1),
+        new()
+            .increment_by("absent", (1 << 53) - 1)
+            .increment_by("absent", 1),
+    ];
+    for batch in refused {
+        let shown = format!("{batch:?}");
+        let whole = new()
+            .set("first", "1")
+            .hash_set("second", "f", "v")
+            .and(batch);
+        let written = fence
+            .write(&key("a"), token(1), name(), "step", &whole)
+            .await;
+        let error = written.expect_err(&shown);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{shown}: {error}");
+        assert_eq!(
+            server.cli(&["EXISTS", "first", "second", "absent", "app:{app:a}:raised"]),
+            "0",
+            "{shown}"
+        );
+    }
+    assert_eq!(server.cli(&["GET", "text"]), "12x");
+    assert_eq!(server.cli(&["TYPE", "list"]), "list");
+}
+
+#[tokio::test]
+async fn a_batch_that_later_commands_make_possible_is_applied() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    server.cli(&["RPUSH", "was-list", "x"]);
+    server.cli(&["HSET", "hash", "gone", "x", "n", "41"]);
+    let batch = RedisBatch::new()
+        .delete("was-list")
+        .increment_by("was-list", 7)
+        .set("n", "-3")
+        .increment_by("n", -4)
+        .command("HDEL", &["hash", "gone"])
+        .unwrap()
+        .hash_increment_by("hash", "gone", 5)
+        .hash_increment_by("hash", "n", 1)
+        .command("ZADD", &["scores", "1.5", "m"])
+        .unwrap()
+        .command("RPUSH", &["queue", "a", "b"])
+        .unwrap()
+        .command("PEXPIRE", &["queue", "100000"])
+        .unwrap();
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+    assert_eq!(server.cli(&["MGET", "was-list", "n"]), "7\n-7");
+    assert_eq!(server.cli(&["HMGET", "hash", "gone", "n"]), "5\n42");
+    assert_eq!(server.cli(&["LLEN", "queue"]), "2");
+    assert_ne!(server.cli(&["PTTL", "queue"]), "-1");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
+    let server = RedisServer::start();
+    let rules = ["~app:*", "~mine*", "%R~theirs*", "+@all", "-sadd"];
+    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    let url = server
+        .url(QUERY)
+        .replace("127.0.0.1", "me:secret@127.0.0.1");
+    let fence = RedisFence::connect(&url).await.unwrap();
+    let first = || RedisBatch::new().set("mine", "1");
+    let another_key = (first().set("theirs", "1"), ErrorKind::Denied);
+    let another_command = (
+        first().command("SADD", &["mine-too", "m"]).unwrap(),
+        ErrorKind::Invalid,
+    );
+    for (batch, kind) in [another_key, another_command] {
+        let written = fence
+            .write(&key("a"), token(1), name(), "step", &batch)
+            .await;
+        assert_eq!(written.unwrap_err().kind(), kind, "{batch:?}");
+        assert_eq!(server.cli(&["KEYS", "*"]), "");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_memory_applies_nothing() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let batch = RedisBatch::new().set("first", "1");
+    let error = fence
+        .write(&key("a"), token(1), name(), "step", &batch)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(server.cli(&["KEYS", "*"]), "");
+}
+
+#[tokio::test]
+async fn a_batch_whose_answer_was_lost_is_applied_once_and_answered_truthfully() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let fence = RedisFence::connect(&proxy.url(QUERY)).await.unwrap();
+    let batch = RedisBatch::new().increment_by("count", 1);
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+    // The server applies it; its answer never arrives; the resend goes over a new connection.
+    for wire in proxy.wires() {
+        wire.set(Fate {
+            swallow_down: true,
+            ..Fate::KIND
+        });
+    }
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+    assert_eq!(proxy.wires().len(), 2);
+    assert_eq!(server.cli(&["GET", "count"]), "2");
+
+    // It was applied although the fence has been raised since.
+    let name = name();
+    let ours = fence
+        .write(&key("a"), token(1), name, "step", &batch)
+        .await
+        .unwrap();
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    let again = fence
+        .write(&key("a"), token(1), name, "step", &batch)
+        .await
+        .unwrap();
+    assert_eq!((ours, again), (Written::Applied, Written::Applied));
+    assert_eq!(server.cli(&["GET", "count"]), "3");
+
+    // Another batch under the same name is a mistake, and not taken for the first.
+    let other = RedisBatch::new().increment_by("count", 2);
+    let error = fence
+        .write(&key("a"), token(2), name, "step", &other)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_batch_that_was_never_applied_is_fenced_although_it_was_sent_twice() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let ours = RedisFence::connect(&proxy.url(QUERY)).await.unwrap();
+    let batch = RedisBatch::new().increment_by("count", 1);
+    assert_eq!(write(&ours, 1, &batch).await, Written::Applied);
+    let held_back = proxy.wires().pop().unwrap();
+    held_back.set(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    fence(&server)
+        .await
+        .raise(&key("a"), token(2))
+        .await
+        .unwrap();
+    assert_eq!(
+        write(&ours, 1, &batch).await,
+        Written::Fenced { seen: token(2) }
+    );
+    // The copy that was held back arrives now, and meets the same fence.
+    let calls = || {
+        server
+            .cli(&["INFO", "commandstats"])
+            .lines()
+            .find(|line| line.starts_with("cmdstat_evalsha"))
+            .map(str::to_owned)
+    };
+    let before = calls();
+    held_back.set(Fate::KIND);
+    while calls() == before {
+        breathe().await;
+    }
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_leaves_it_in_doubt() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let batch = RedisBatch::new().increment_by("count", 1);
+    assert_eq!(write(&fence, 1, &batch).await, Written::Applied);
+    server.pause();
+    let name = name();
+    let error = fence
+        .write(&key("a"), token(1), name, "step", &batch)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+    server.resume();
+    let again = fence
+        .write(&key("a"), token(1), name, "step", &batch)
+        .await
+        .unwrap();
+    assert_eq!(again, Written::Applied);
+    assert_eq!(
+        server.cli(&["GET", "count"]),
+        "2",
+        "applied once, however often it was sent"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_proves_that_nothing_was_applied() {
+    let mut server = RedisServer::start();
+    let fence = fence(&server).await;
+    server.kill();
+    while fence.raise(&key("a"), token(1)).await.unwrap_err().kind() == ErrorKind::InDoubt {}
+    let batch = RedisBatch::new().increment_by("count", 1);
+    let error = fence
+        .write(&key("a"), token(1), name(), "step", &batch)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+async fn commit(
+    executor: &Executor,
+    fence: &RedisFence,
+    value: &str,
+) -> Result<Proof, RunError<()>> {
+    let fence = fence.clone();
+    let batch = RedisBatch::new().set("balance", value);
+    let done = executor.guarded_async(async |tx| {
+        tx.commit_with(move |permit| fence.apply(permit, batch));
+        Ok(())
+    });
+    done.await.map(|done| done.proof)
+}
+
+#[tokio::test]
+async fn a_commit_that_the_fence_accepted_is_committed_and_fenced() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let (older, newer) = (hold(1), hold(2));
+    assert_eq!(
+        commit(&older.executor(), &fence, "older").await.unwrap(),
+        Proof::Fenced
+    );
+    assert_eq!(
+        commit(&newer.executor(), &fence, "newer").await.unwrap(),
+        Proof::Fenced
+    );
+    let refused = commit(&older.executor(), &fence, "too late")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, RunError::Fenced { seen: Some(seen), .. } if seen == token(2)),
+        "{refused:?}"
+    );
+    assert_eq!(server.cli(&["GET", "balance"]), "newer");
+}
+
+/// Of the process below: where its server is.
+const CHILD: &str = "LEASEHOLD_TEST_ZOMBIE";
+
+/// Not a test: the process that the next test stops. It takes the lock, begins to commit, and says so.
+#[test]
+#[ignore = "it is the other process of a_zombie_is_refused_by_the_fence_and_its_run_says_so"]
+fn zombie() {
+    let url = std::env::var(CHILD).expect("the test starts it");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let store = RedisStore::connect(&url).await.unwrap();
+        let fence = RedisFence::connect(&url).await.unwrap();
+        let ttl = Duration::from_secs(1);
+        let clock = Clock::system().unwrap();
+        let held = grant(&store, &claim_for("a", ttl)).await;
+        let hold = BareHold::new(clock, &Settings::default(), key("a"), held.token, ttl);
+        let batch = RedisBatch::new().set("balance", "zombie");
+        let executor = hold.executor();
+        let done = executor.guarded_async(async |tx| {
+            tx.commit_with(move |permit| {
+                // The lease was found live, and the commit begins. Here the process is stopped.
+                println!("committing");
+                let mut line = String::new();
+                std::io::stdin().read_line(&mut line).unwrap();
+                fence.apply(permit, batch)
+            });
+            Ok(())
+        });
+        match done.await {
+            Ok(done) => println!("committed {:?}", done.proof),
+            Err(RunError::Fenced { seen, .. }) => println!("fenced {}", seen.unwrap()),
+            Err(other) => println!("{other:?}"),
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_zombie_is_refused_by_the_fence_and_its_run_says_so() {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "fence::zombie", "--ignored", "--nocapture"])
+        .env(CHILD, &url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = |start: &str| loop {
+        let line = told.next().expect("it tells").unwrap();
+        if line.starts_with(start) {
+            break line;
+        }
+    };
+    next("committing");
+    let signal = |signal: &str| {
+        let id = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    signal("-STOP");
+
+    let store = RedisStore::connect(&url).await.unwrap();
+    let fence = RedisFence::connect(&url).await.unwrap();
+    let ours = claim_for("a", HOLD);
+    while is_busy(&store, &ours).await {
+        breathe().await;
+    }
+    let held = grant(&store, &ours).await;
+    fence.raise(&key("a"), held.token).await.unwrap();
+    // Raised, and nothing written under it yet: the zombie comes between the first read and the first write.
+    signal("-CONT");
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(next("fenced"), format!("fenced {}", held.token));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(server.cli(&["EXISTS", "balance"]), "0");
+}

@@ -1,0 +1,30 @@
+//! The Redis store and its fence against real servers, which the tests start, stop and kill themselves.
+
+#![cfg(feature = "redis")]
+
+#[cfg(test)]
+#[path = "../support/claims.rs"]
+mod claims;
+#[cfg(test)]
+#[path = "../support/proxy.rs"]
+mod proxy;
+#[cfg(test)]
+#[path = "../support/redis.rs"]
+mod server;
+
+#[cfg(test)]
+mod access;
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod fence;
+#[cfg(test)]
+mod manager;
+#[cfg(test)]
+mod quorum;
+#[cfg(test)]
+mod restart;
+#[cfg(test)]
+mod store;

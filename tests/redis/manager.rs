@@ -1,0 +1,216 @@
+//! A lock manager on a real server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::proxy::{Fate, Proxy};
+use crate::server::{RedisServer, breathe};
+use leasehold::fence::{RedisBatch, RedisFence};
+use leasehold::store::RedisStore;
+use leasehold::{Clock, LockManager, LostReason, Proof, Settings};
+
+const FRESH: &str = "restart_quarantine=off";
+
+async fn manager(url: &str, change: impl FnOnce(&mut Settings)) -> LockManager {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    let store = RedisStore::connect(url).await.unwrap();
+    LockManager::builder(store)
+        .settings(settings)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_two_managers_take_turns_one_at_a_time() {
+    let server = RedisServer::start();
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut callers = Vec::new();
+    for _ in 0..2 {
+        let locks = manager(&server.url(FRESH), |_| {}).await;
+        for _ in 0..4 {
+            let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+            callers.push(tokio::spawn(async move {
+                let mut last = 0;
+                for _ in 0..20 {
+                    let guard = locks.lock("turns").acquire().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    tokio::task::yield_now().await;
+                    assert!(guard.token().number() >= last);
+                    last = guard.token().number();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard.release().await);
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(server.cli(&["EXISTS", "turns"]), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_cancelled_acquires_leak_nothing() {
+    let server = RedisServer::start();
+    let locks = manager(&server.url(FRESH), |_| {}).await;
+    let mut cut = 0;
+    // Dropped at every stage: before the first byte leaves, while the server works, with the answer unread.
+    for round in 0.. {
+        if cut == 200 {
+            break;
+        }
+        assert!(
+            round < 10_000,
+            "only {cut} of {round} were cancelled on their way"
+        );
+        let lock = locks.lock(format!("k{}", round % 7));
+        let mut acquire = std::pin::pin!(lock.acquire());
+        let mut is_over = false;
+        for _ in 0..=round % 60 {
+            is_over = futures_util::poll!(&mut acquire).is_ready();
+            if is_over {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        cut += u32::from(!is_over);
+    }
+    locks.settled().await;
+    // A wait for other threads and a server: no clock of ours moves them.
+    for _ in 0..200 {
+        if server.cli(&["KEYS", "k*"]).is_empty() {
+            break;
+        }
+        breathe().await;
+    }
+    assert_eq!(server.cli(&["KEYS", "k*"]), "");
+    assert!(locks.held().is_empty());
+    for number in 0..7 {
+        let guard = locks
+            .lock(format!("k{number}"))
+            .try_acquire()
+            .await
+            .unwrap();
+        assert!(guard.is_some(), "k{number}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_for_a_moment_loses_no_lease_and_one_that_stays_stopped_loses_all() {
+    let server = RedisServer::start();
+    let ttl = Duration::from_secs(3);
+    let locks = manager(&server.url(FRESH), |settings| {
+        settings.ttl = ttl;
+        settings.request_timeout = Duration::from_millis(200);
+    })
+    .await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    server.pause();
+    while !guard.lease().is_at_risk() {
+        breathe().await;
+    }
+    server.resume();
+    while guard.lease().is_at_risk() {
+        breathe().await;
+    }
+    assert!(guard.lease().is_live());
+    server.pause();
+    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert!(!guard.lease().is_live());
+    server.resume();
+}
+
+#[tokio::test]
+async fn a_key_that_an_operator_deleted_is_lost_and_the_next_holder_is_not_disturbed() {
+    let server = RedisServer::start();
+    let locks = manager(&server.url(FRESH), |settings| {
+        settings.ttl = Duration::from_secs(1)
+    })
+    .await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    server.cli(&["DEL", "a"]);
+    server.cli(&["SET", "a", "theirs", "PX", "60000"]);
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    drop(guard);
+    locks.settled().await;
+    locks.shutdown().await;
+    assert_eq!(server.cli(&["GET", "a"]), "theirs");
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_lock_although_wake_ups_never_come() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let ours = manager(&server.url(FRESH), |_| {}).await;
+    let theirs = manager(&proxy.url(FRESH), |settings| {
+        settings.poll_cap = Duration::from_millis(100)
+    })
+    .await;
+    let guard = ours.lock("a").acquire().await.unwrap();
+    let waiting =
+        tokio::spawn(async move { theirs.lock("a").acquire().await.map(|guard| guard.token()) });
+    // Its last connection is the subscriber's.
+    while server.cli(&["PUBSUB", "NUMSUB", "{a}:free"]) != "{a}:free\n1" {
+        breathe().await;
+    }
+    let subscriber = proxy.wires().pop().unwrap();
+    subscriber.set(Fate {
+        swallow_down: true,
+        ..Fate::KIND
+    });
+    let token = guard.token();
+    drop(guard.release().await);
+    assert!(waiting.await.unwrap().unwrap() > token);
+}
+
+#[tokio::test]
+async fn a_run_under_a_fenced_lock_commits_through_the_fence() {
+    let server = RedisServer::start();
+    let locks = manager(&server.url(FRESH), |_| {}).await;
+    let fence = RedisFence::connect(&server.url("")).await.unwrap();
+    let lock = locks.lock("a").fence(fence.clone());
+    let committing = fence.clone();
+    let done = lock.guarded_async(async |tx| {
+        let raised = server.cli(&["GET", "{a}:raised"]);
+        assert_eq!(
+            raised,
+            tx.token().to_string(),
+            "raised before the work begins"
+        );
+        tx.commit_with(move |permit| {
+            committing.apply(permit, RedisBatch::new().set("balance", "1"))
+        });
+        Ok(())
+    });
+    assert_eq!(done.await.unwrap().proof, Proof::Fenced);
+    assert_eq!(server.cli(&["GET", "balance"]), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_locks_are_held_for_a_minute_without_a_false_loss() {
+    let server = RedisServer::start();
+    let locks = manager(&server.url(FRESH), |_| {}).await;
+    let mut guards = Vec::new();
+    for number in 0..10_000 {
+        guards.push(
+            locks
+                .lock(format!("held/{number:06}"))
+                .acquire()
+                .await
+                .unwrap(),
+        );
+    }
+    let clock = Clock::system().unwrap();
+    // Real time, since the server counts by its own: six TTLs.
+    clock.sleep(Duration::from_secs(60)).await;
+    let lost = guards
+        .iter()
+        .filter(|guard| !guard.lease().is_live())
+        .count();
+    assert_eq!(lost, 0, "of 10,000 holds; {:?}", locks.health());
+    assert_eq!(locks.health().held, 10_000);
+    locks.shutdown().await;
+    assert_eq!(server.cli(&["KEYS", "held/*"]), "");
+}

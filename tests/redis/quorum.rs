@@ -1,0 +1,168 @@
+//! Redis servers as members of a quorum.
+
+use std::time::Duration;
+
+use crate::claims::{claim, claim_for, grant, is_busy, release};
+use crate::server::{RedisServer, breathe};
+use leasehold::conformance::{self, Harness};
+use leasehold::store::{
+    Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Store, Vote,
+};
+use leasehold::{Clock, Error, ErrorKind, FencingToken};
+
+const FRESH: &str = "restart_quarantine=off&timeout_millis=300";
+
+fn member(server: &RedisServer, query: &str) -> RedisStore {
+    let options = RedisOptions::parse(&server.url(query)).unwrap();
+    RedisStore::member(options).unwrap()
+}
+
+fn quorum(servers: &[RedisServer]) -> Quorum<RedisStore> {
+    Quorum::new(servers.iter().map(|server| member(server, FRESH))).unwrap()
+}
+
+fn start(count: usize) -> Vec<RedisServer> {
+    (0..count).map(|_| RedisServer::start()).collect()
+}
+
+async fn vote(
+    member: &RedisStore,
+    claim: &leasehold::store::Claim,
+    floor: Option<u64>,
+) -> (u64, u64) {
+    let floor = floor.map(|floor| FencingToken::new(floor).unwrap());
+    match member.vote(claim, floor).await.unwrap() {
+        Vote {
+            acquired: Acquired::Granted(held),
+            micros,
+            ..
+        } => (held.token.number(), micros),
+        other => panic!("{other:?}"),
+    }
+}
+
+struct OnServers(Vec<RedisServer>);
+
+impl Harness for OnServers {
+    type Store = Quorum<RedisStore>;
+
+    async fn client(&self) -> Result<Quorum<RedisStore>, Error> {
+        Ok(quorum(&self.0))
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(800)
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::system().expect("the machine's clocks")
+    }
+}
+
+#[tokio::test]
+async fn a_quorum_of_three_redis_servers_keeps_the_contract() {
+    conformance::run(&OnServers(start(3))).await.assert_passed();
+}
+
+#[tokio::test]
+async fn a_quorum_of_five_redis_servers_keeps_the_contract() {
+    conformance::run(&OnServers(start(5))).await.assert_passed();
+}
+
+#[tokio::test]
+async fn a_minority_that_is_stopped_or_gone_is_not_needed() {
+    let mut servers = start(5);
+    let locks = quorum(&servers);
+    let held = grant(&locks, &claim("before")).await;
+    servers[1].pause();
+    servers[3].kill();
+    assert!(matches!(
+        locks.renew(std::slice::from_ref(&held)).await[..],
+        [Renewed::Extended(_)]
+    ));
+    release(&locks, &held).await;
+    let held = grant(&locks, &claim("a")).await;
+    // Built when they are down already.
+    let other = quorum(&servers);
+    let answer = other.acquire(&claim("a")).await;
+    assert!(matches!(answer, Ok(Acquired::Busy { .. })), "{answer:?}");
+    release(&locks, &held).await;
+    let next = grant(&other, &claim("a")).await;
+    assert!(next.token > held.token);
+    servers[1].resume();
+    release(&other, &next).await;
+}
+
+#[tokio::test]
+async fn a_member_gives_a_token_of_at_least_what_it_is_asked_for() {
+    let server = RedisServer::start();
+    let one = member(&server, FRESH);
+    let ours = claim("a");
+    let (_, micros) = vote(&one, &ours, None).await;
+    one.withdraw(&ours).await.unwrap();
+    let asked = micros + 500_000;
+    assert_eq!(vote(&one, &claim("b"), Some(asked)).await.0, asked);
+    // A floor too far ahead of the member's time is taken for none.
+    let (token, micros) = vote(&one, &claim("c"), Some(micros + 60_000_000)).await;
+    assert_eq!(token, micros);
+}
+
+#[tokio::test]
+async fn a_member_is_raised_while_the_claim_holds_and_not_after() {
+    let server = RedisServer::start();
+    let one = member(&server, FRESH);
+    let ours = claim("a");
+    let (token, micros) = vote(&one, &ours, None).await;
+    let larger = FencingToken::new(token + 400_000).unwrap();
+    assert_eq!(one.raise(&ours, larger).await.unwrap(), Raised::Raised);
+    assert_eq!(
+        one.raise(&ours, FencingToken::new(token).unwrap())
+            .await
+            .unwrap(),
+        Raised::Raised
+    );
+    assert_eq!(
+        vote(&one, &ours, None).await.0,
+        larger.number(),
+        "never lowered"
+    );
+    assert_eq!(
+        one.inspect(&ours.key).await.unwrap().unwrap().token,
+        Some(larger)
+    );
+
+    let ahead = FencingToken::new(micros + 60_000_000).unwrap();
+    assert_eq!(
+        one.raise(&ours, ahead).await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+    one.withdraw(&ours).await.unwrap();
+    assert_eq!(one.raise(&ours, larger).await.unwrap(), Raised::Gone);
+    assert!(vote(&one, &claim("a"), None).await.0 > larger.number());
+}
+
+#[tokio::test]
+async fn a_member_that_forgot_is_quarantined_for_the_skew_beyond_the_longest_ttl() {
+    let server = RedisServer::start();
+    let query = "max_ttl=200ms";
+    let ours = claim_for("a", Duration::from_millis(200));
+    // As a store of its own it waits for 200 ms at most, as a member for a second more.
+    let Acquired::Busy {
+        remaining: Some(left),
+    } = member(&server, query)
+        .vote(&ours, None)
+        .await
+        .unwrap()
+        .acquired
+    else {
+        panic!("a young server without persistence is not trusted");
+    };
+    assert!(left > Duration::from_millis(200), "{left:?}");
+    let one = member(&server, query);
+    loop {
+        match one.vote(&ours, None).await.unwrap().acquired {
+            Acquired::Granted(_) => break,
+            _ => breathe().await,
+        }
+    }
+}

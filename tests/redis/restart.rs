@@ -1,0 +1,212 @@
+//! Servers that forget: nothing is granted until the last lease that may have been forgotten has ended.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::claims::{claim_for, grant, is_busy};
+use crate::server::{RedisServer, breathe};
+use leasehold::store::{Acquired, Claim, Grant, RedisStore, Renewed, Store};
+use leasehold::{Clock, Stamp};
+
+const LONG: Duration = Duration::from_millis(2_900);
+const SHORT: Duration = Duration::from_millis(200);
+
+/// A holder of another process, as this one sees it: nothing but the end of its lease, by its own clock.
+struct OtherHolder {
+    clock: Clock,
+    ends: Stamp,
+    held: Grant,
+}
+
+impl OtherHolder {
+    async fn holding(store: &RedisStore, name: &str) -> Self {
+        let clock = Clock::system().unwrap();
+        let ours = claim_for(name, LONG);
+        let ends = clock.stamp().plus(LONG);
+        let held = wait_for(store, &ours).await;
+        Self { clock, ends, held }
+    }
+
+    fn is_live(&self) -> bool {
+        !self.ends.since(&self.clock.stamp()).is_zero()
+    }
+}
+
+/// Asks until it is granted.
+async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
+    loop {
+        match store.acquire(ours).await {
+            Ok(Acquired::Granted(held)) => return held,
+            Ok(_) | Err(_) => breathe().await,
+        }
+    }
+}
+
+const QUERY: &str = "prefix=app&max_ttl=3s";
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(QUERY)).await.unwrap()
+}
+
+/// A holder, then `forget`, then another process that asks with a short TTL: it is not granted while the holder is live.
+async fn nobody_is_let_in_too_early(
+    server: &mut RedisServer,
+    forget: impl Fn(&mut RedisServer),
+    again: bool,
+) {
+    let holder = OtherHolder::holding(&store(server).await, "a").await;
+    let seen_before = store(server).await;
+    assert!(is_busy(&seen_before, &claim_for("a", SHORT)).await);
+    forget(server);
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0", "the server forgot");
+    let asking = if again {
+        seen_before
+    } else {
+        store(server).await
+    };
+    let next = wait_for(&asking, &claim_for("a", SHORT)).await;
+    assert!(
+        !holder.is_live(),
+        "granted to a second one while the first held"
+    );
+    assert!(next.token > holder.held.token);
+}
+
+#[tokio::test]
+async fn a_killed_server_without_persistence_grants_nothing_before_that_lease_ended() {
+    let mut server = RedisServer::start();
+    nobody_is_let_in_too_early(&mut server, RedisServer::restart, false).await;
+}
+
+#[tokio::test]
+async fn a_client_that_was_connected_before_the_restart_waits_too() {
+    let mut server = RedisServer::start();
+    nobody_is_let_in_too_early(&mut server, RedisServer::restart, true).await;
+}
+
+#[tokio::test]
+async fn a_flushed_server_grants_nothing_before_that_lease_ended() {
+    let mut server = RedisServer::start();
+    let flush = |server: &mut RedisServer| assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    nobody_is_let_in_too_early(&mut server, flush, true).await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_saw_the_server_before_the_flush_waits_too() {
+    let mut server = RedisServer::start();
+    let flush = |server: &mut RedisServer| assert_eq!(server.cli(&["FLUSHDB"]), "OK");
+    nobody_is_let_in_too_early(&mut server, flush, false).await;
+}
+
+#[tokio::test]
+async fn a_restart_from_an_old_snapshot_is_a_restart() {
+    let mut server = RedisServer::start();
+    let setting_up = store(&server).await;
+    let _other = wait_for(&setting_up, &claim_for("before", SHORT)).await;
+    // The marker is in the snapshot, the lock is not.
+    assert_eq!(server.cli(&["SAVE"]), "OK");
+    nobody_is_let_in_too_early(&mut server, RedisServer::restart, false).await;
+    let kept = server.cli(&["GET", "app:{app:before}:fence"]);
+    assert!(!kept.is_empty(), "it was a restart with a snapshot");
+}
+
+#[tokio::test]
+async fn switched_off_it_lets_two_in() {
+    // The tests above can fail: the same without the quarantine.
+    let mut server = RedisServer::start();
+    let off = format!("{QUERY}&restart_quarantine=off");
+    let first = RedisStore::connect(&server.url(&off)).await.unwrap();
+    let holder = OtherHolder::holding(&first, "a").await;
+    server.restart();
+    let second = RedisStore::connect(&server.url(&off)).await.unwrap();
+    let _next = grant(&second, &claim_for("a", SHORT)).await;
+    assert!(holder.is_live());
+}
+
+#[tokio::test]
+async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothing() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let first = store(&server).await;
+    let held = grant(&first, &claim_for("a", LONG)).await;
+    server.restart();
+    let second = store(&server).await;
+    assert!(is_busy(&second, &claim_for("a", SHORT)).await);
+    let _other = grant(&second, &claim_for("b", SHORT)).await;
+    // The holder's connection is dead, and the next try makes a new one.
+    let renewed = loop {
+        match store(&server)
+            .await
+            .renew(std::slice::from_ref(&held))
+            .await
+            .pop()
+        {
+            Some(Renewed::Unknown(_)) => breathe().await,
+            renewed => break renewed,
+        }
+    };
+    assert!(matches!(renewed, Some(Renewed::Extended(_))), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_log_that_is_not_written_at_once_does_not_count_as_persistent() {
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    assert!(is_busy(&store(&server).await, &claim_for("a", SHORT)).await);
+}
+
+#[tokio::test]
+async fn a_quarantine_is_told_once_with_how_long_why_and_how_to_switch_it_off() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let guard = tracing::subscriber::set_default(Lines(Arc::clone(&told)));
+    for _ in 0..5 {
+        assert!(is_busy(&store, &claim_for("a", SHORT)).await);
+    }
+    drop(guard);
+    let told = told.lock().unwrap().clone();
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [
+        "grants nothing for another",
+        "may have forgotten locks",
+        "max_ttl=3s",
+        "restart_quarantine=off",
+    ] {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    assert!(!told[0].contains('\n'));
+}
+
+/// Collects the lines of the log.
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("leasehold") && *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Message<'a>(&'a mut String);
+        impl tracing::field::Visit for Message<'_> {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    *self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut line = String::new();
+        event.record(&mut Message(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}

@@ -1,0 +1,437 @@
+//! The Redis store against a real server: turns with other clients, tokens, foreign values, wake-ups.
+
+use std::time::Duration;
+
+use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, release};
+use crate::server::RedisServer;
+use leasehold::ErrorKind;
+use leasehold::store::{Acquired, RedisStore, Released, Renewed, Store};
+
+/// A throw-away server: nothing was granted on it before.
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(FRESH)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_plain_client_waits_while_we_hold() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a/7")).await;
+    assert_eq!(
+        server.cli(&["SET", "app:a/7", "other", "NX", "PX", "5000"]),
+        ""
+    );
+    assert_eq!(server.cli(&["GET", "app:a/7"]), held.claim.owner.expose());
+
+    assert!(matches!(store.release(&held).await, Released::Released));
+    assert_eq!(
+        server.cli(&["SET", "app:a/7", "other", "NX", "PX", "5000"]),
+        "OK"
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_waited_for_and_never_deleted_or_extended() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let ours = claim("a");
+    let held = grant(&store, &ours).await;
+    server.cli(&["DEL", "app:a"]);
+    server.cli(&["SET", "app:a", "theirs", "NX", "PX", "60000"]);
+
+    match store.acquire(&claim("a")).await.unwrap() {
+        Acquired::Busy { remaining } => assert!(remaining.unwrap() > Duration::from_secs(50)),
+        other => panic!("{other:?}"),
+    }
+    assert!(is_busy(&store, &ours).await);
+    assert!(matches!(
+        store.renew(std::slice::from_ref(&held)).await[..],
+        [Renewed::Gone]
+    ));
+    assert!(matches!(store.release(&held).await, Released::AlreadyGone));
+    store.withdraw(&ours).await.unwrap();
+
+    assert_eq!(server.cli(&["GET", "app:a"]), "theirs");
+    let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!(left > 50_000, "{left}");
+}
+
+#[tokio::test]
+async fn a_key_of_a_wrong_type_is_corrupt_and_untouched() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    server.cli(&["RPUSH", "app:a", "1", "2"]);
+    let ours = claim("a");
+    assert_eq!(
+        store.acquire(&ours).await.unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
+    assert_eq!(
+        store.inspect(&ours.key).await.unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
+    store.withdraw(&ours).await.unwrap();
+    assert_eq!(server.cli(&["LRANGE", "app:a", "0", "-1"]), "1\n2");
+
+    // In a batch it does not stop the others.
+    let first = grant(&store, &claim("b")).await;
+    let second = grant(&store, &claim("c")).await;
+    server.cli(&["DEL", "app:b"]);
+    server.cli(&["RPUSH", "app:b", "1"]);
+    let renewed = store.renew(&[first.clone(), second]).await;
+    assert!(
+        matches!(renewed[..], [Renewed::Gone, Renewed::Extended(_)]),
+        "{renewed:?}"
+    );
+    assert!(matches!(store.release(&first).await, Released::AlreadyGone));
+    assert_eq!(server.cli(&["LRANGE", "app:b", "0", "-1"]), "1");
+}
+
+#[tokio::test]
+async fn a_counter_that_is_not_ours_is_corrupt_and_nothing_is_granted() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for (name, foreign) in [("a", "SET"), ("b", "RPUSH")] {
+        let counter = format!("app:{{app:{name}}}:fence");
+        server.cli(&[foreign, &counter, "nonsense"]);
+        let error = store.acquire(&claim(name)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(server.cli(&["EXISTS", &format!("app:{name}")]), "0");
+        assert_ne!(server.cli(&["TYPE", &counter]), "none");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_ahead_of_the_servers_clock_is_refused_with_the_reason() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let ahead = held.token.number() + 60_000_000;
+    release(&store, &held).await;
+    let record = format!("{ahead} {} x", held.claim.owner.expose());
+    server.cli(&["SET", "app:{app:a}:fence", &record]);
+    let error = store.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.to_string().contains(&format!("token={ahead}")),
+        "{error}"
+    );
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn tokens_grow_over_release_counter_expiry_and_loss_of_all_data() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut last = 0;
+    for loss in [
+        &["PING"][..],
+        &["DEL", "app:{app:a}:fence"],
+        &["FLUSHALL"],
+        &["PING"],
+    ] {
+        server.cli(loss);
+        let held = grant(&store, &claim("a")).await;
+        assert!(
+            held.token.number() > last,
+            "{} after {last}, {loss:?}",
+            held.token
+        );
+        assert!(held.token.number() < 1 << 53);
+        last = held.token.number();
+        // The record is gone after a loss; the token of the grant stands.
+        server.cli(&["DEL", "app:a"]);
+    }
+    let kept: u64 = server.cli(&["PTTL", "app:{app:a}:fence"]).parse().unwrap();
+    assert!(
+        kept > 24 * 3_600_000,
+        "a counter must outlive its lock by long: {kept} ms"
+    );
+}
+
+#[tokio::test]
+async fn tokens_grow_faster_than_the_clock_if_grants_do() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+    // Half a second ahead, as after a small step of the clock: within the skew that is allowed.
+    let ahead = held.token.number() + 500_000;
+    let record = format!("{ahead} {} x", held.claim.owner.expose());
+    server.cli(&["SET", "app:{app:a}:fence", &record]);
+    assert_eq!(grant(&store, &claim("a")).await.token.number(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_holds_is_granted_again_with_the_same_token() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let ours = claim("a");
+    let first = grant(&store, &ours).await;
+    let again = grant(&store, &ours).await;
+    assert_eq!(again.token, first.token);
+    assert!(again.proof.ttl <= first.proof.ttl);
+    assert!(is_busy(&store, &claim("a")).await);
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_again_after_a_flush_in_batches_too() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    server.cli(&["SCRIPT", "FLUSH"]);
+    let mut grants = Vec::new();
+    for number in 0..1_200 {
+        grants.push(grant(&store, &claim(&format!("k{number}"))).await);
+    }
+    server.cli(&["SCRIPT", "FLUSH"]);
+    let renewed = store.renew(&grants).await;
+    assert_eq!(renewed.len(), 1_200);
+    assert!(
+        renewed
+            .iter()
+            .all(|one| matches!(one, Renewed::Extended(_)))
+    );
+    server.cli(&["SCRIPT", "FLUSH"]);
+    assert!(matches!(
+        store.release(&grants[0]).await,
+        Released::Released
+    ));
+    server.cli(&["SCRIPT", "FLUSH"]);
+    store.withdraw(&grants[1].claim).await.unwrap();
+    server.cli(&["SCRIPT", "FLUSH"]);
+    assert!(store.inspect(&key("k2")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_its_order() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut grants = Vec::new();
+    for number in 0..1_003 {
+        grants.push(grant(&store, &claim(&format!("k{number}"))).await);
+    }
+    // One in each of three batches.
+    for gone in [3, 777, 1_002] {
+        server.cli(&["DEL", &format!("app:k{gone}")]);
+    }
+    let renewed = store.renew(&grants).await;
+    for (number, one) in renewed.iter().enumerate() {
+        let is_gone = [3, 777, 1_002].contains(&number);
+        assert_eq!(matches!(one, Renewed::Gone), is_gone, "{number}: {one:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_an_operator_deleted_is_not_created_by_a_renewal() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    server.cli(&["DEL", "app:a"]);
+    assert!(matches!(
+        store.renew(std::slice::from_ref(&held)).await[..],
+        [Renewed::Gone]
+    ));
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+    assert!(matches!(store.release(&held).await, Released::AlreadyGone));
+    let next = grant(&store, &claim("a")).await;
+    assert!(next.token > held.token);
+}
+
+#[tokio::test]
+async fn a_renewal_sets_the_full_ttl() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    server.cli(&["PEXPIRE", "app:a", "900"]);
+    assert!(
+        matches!(store.renew(std::slice::from_ref(&held)).await[..], [Renewed::Extended(proof)] if proof.ttl == TTL)
+    );
+    let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!(left > 900, "{left}");
+}
+
+#[tokio::test]
+async fn a_ttl_above_max_ttl_is_refused() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for ttl in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        Duration::from_secs(31),
+    ] {
+        let error = store.acquire(&claim_for("a", ttl)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{ttl:?}");
+    }
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn clients_of_a_prefix_that_disagree_on_max_ttl_are_refused() {
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let first = RedisStore::connect(&server.url("prefix=app&max_ttl=20s"))
+        .await
+        .unwrap();
+    let second = RedisStore::connect(&server.url("prefix=app&max_ttl=40s"))
+        .await
+        .unwrap();
+    let _held = grant(&first, &claim("a")).await;
+    let error = second.acquire(&claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("theirs=20000ms"), "{error}");
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_subscribed() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let hint = store.subscribe(&claim("a")).await.unwrap();
+    let twice = store.subscribe(&claim("a")).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+    twice.await;
+
+    let held = grant(&store, &claim("a")).await;
+    let hint = store.subscribe(&claim("a")).await.unwrap();
+    store.withdraw(&held.claim).await.unwrap();
+    hint.await;
+}
+
+#[tokio::test]
+async fn many_channels_come_and_go_and_still_wake() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for number in 0..300 {
+        drop(
+            store
+                .subscribe(&claim(&format!("k{number}")))
+                .await
+                .unwrap(),
+        );
+    }
+    let channels = server.cli(&["PUBSUB", "CHANNELS"]).lines().count();
+    assert!(channels <= 70, "{channels} idle channels are kept");
+    let held = grant(&store, &claim("k7")).await;
+    let hint = store.subscribe(&claim("k7")).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+}
+
+#[tokio::test]
+async fn a_dead_subscriber_connection_resolves_its_hints_and_is_made_again() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    for _ in 0..3 {
+        let hint = store.subscribe(&claim("a")).await.unwrap();
+        server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        hint.await;
+        assert!(is_busy(&store, &claim("a")).await);
+    }
+    // Right after the kill a subscription may fail, and the caller polls; then it is there again.
+    let hint = store.subscribe(&claim("a")).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+}
+
+#[tokio::test]
+async fn inspection_tells_label_token_and_time_left() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
+    let held = grant(&store, &claim("a")).await;
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.label, Some(held.claim.label.clone()));
+    assert_eq!(record.token, Some(held.token));
+    assert!(record.remaining.unwrap() <= TTL);
+
+    // Of another client's lock we know that it is held, and no more: not the label of the holder before.
+    release(&store, &held).await;
+    server.cli(&["SET", "app:a", "other", "PX", "5000"]);
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!((record.label, record.token), (None, None));
+}
+
+#[tokio::test]
+async fn a_listing_shows_the_locks_under_our_prefix_in_order_and_nothing_else() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let names: Vec<_> = (0..700).map(|number| format!("jobs/{number:03}")).collect();
+    for name in names.iter().rev() {
+        let _held = grant(&store, &claim(name)).await;
+    }
+    let _held = grant(&store, &claim("other")).await;
+    server.cli(&["SET", "app:jobs/theirs", "x", "PX", "60000"]);
+    server.cli(&["SET", "elsewhere:jobs/1", "x"]);
+    server.cli(&["RPUSH", "app:jobs/list", "x"]);
+    let listed = store.list("jobs/").await.unwrap();
+    let keys: Vec<_> = listed.iter().map(|record| record.key.to_string()).collect();
+    let expected: Vec<_> = names.into_iter().chain(["jobs/theirs".into()]).collect();
+    assert_eq!(keys, expected);
+
+    let bare = RedisStore::connect(&server.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    let _held = grant(&bare, &claim("jobs/1")).await;
+    server.cli(&["SET", "jobs/data", "not a lock"]);
+    let listed = bare.list("jobs/").await.unwrap();
+    assert_eq!(
+        listed
+            .iter()
+            .map(|one| one.key.as_str())
+            .collect::<Vec<_>>(),
+        ["jobs/1"]
+    );
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    store.close().await.unwrap();
+    assert_eq!(
+        store.acquire(&claim("b")).await.unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+    assert!(
+        matches!(store.release(&held).await, Released::Unknown(error) if error.kind() == ErrorKind::Closed)
+    );
+}
+
+#[test]
+fn a_runtime_that_ends_takes_only_its_own_connections_along() {
+    let server = RedisServer::start();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let second = runtime();
+    let store = first.block_on(store(&server));
+    let held = second.block_on(grant(&store, &claim("a")));
+    drop(first);
+    assert!(second.block_on(is_busy(&store, &claim("a"))));
+    drop(second);
+    for _ in 0..3 {
+        let third = runtime();
+        let renewed = third.block_on(store.renew(std::slice::from_ref(&held)));
+        assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+        let hint = third.block_on(store.subscribe(&claim("a")));
+        assert!(hint.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_will_do() {
+    let socket = std::env::temp_dir().join(format!("leasehold-{}.sock", std::process::id()));
+    let server = RedisServer::start_with(&["--unixsocket", socket.to_str().unwrap()]);
+    let url = format!("unix://{}?db=3&{FRESH}", socket.display());
+    let store = RedisStore::connect(&url).await.unwrap();
+    let _held = grant(&store, &claim("a")).await;
+    assert_eq!(server.cli(&["-n", "3", "EXISTS", "app:a"]), "1");
+}

@@ -1,0 +1,172 @@
+//! A TCP proxy of our own, that fails as networks do: it cuts after so many bytes, swallows answers, and holds back what
+//! was sent, to deliver it when nobody waits for it any more.
+
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// What one connection suffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fate {
+    /// Cut both ways after so many bytes towards the server.
+    pub(crate) cut_up: usize,
+    /// Cut both ways after so many bytes towards the client.
+    pub(crate) cut_down: usize,
+    /// Keep back what goes towards the server, also after the client has gone.
+    pub(crate) hold_up: bool,
+    /// Throw away what goes towards the client.
+    pub(crate) swallow_down: bool,
+}
+
+impl Fate {
+    pub(crate) const KIND: Self = Self {
+        cut_up: usize::MAX,
+        cut_down: usize::MAX,
+        hold_up: false,
+        swallow_down: false,
+    };
+}
+
+/// One connection through the proxy.
+pub(crate) struct Wire {
+    fate: Mutex<Fate>,
+    changed: Condvar,
+    up: Mutex<usize>,
+    down: Mutex<usize>,
+    ends: [TcpStream; 2],
+}
+
+impl Wire {
+    pub(crate) fn set(&self, fate: Fate) {
+        *self.fate.lock().unwrap() = fate;
+        self.changed.notify_all();
+    }
+
+    /// Bytes that went to the server and to the client.
+    pub(crate) fn carried(&self) -> (usize, usize) {
+        (*self.up.lock().unwrap(), *self.down.lock().unwrap())
+    }
+
+    pub(crate) fn cut(&self) {
+        for end in &self.ends {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+pub(crate) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// For connections to come.
+    next: Mutex<Fate>,
+    wires: Mutex<Vec<Arc<Wire>>>,
+}
+
+impl Proxy {
+    /// A proxy in front of a loopback port. Its threads end with the test's process.
+    pub(crate) fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            next: Mutex::new(Fate::KIND),
+            wires: Mutex::default(),
+        });
+        let proxy = Self {
+            port,
+            shared: Arc::clone(&shared),
+        };
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                // A server that is down refuses: so does the proxy, by closing.
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", server)) {
+                    shared.carry(client, server);
+                }
+            }
+        });
+        proxy
+    }
+
+    pub(crate) fn url(&self, query: &str) -> String {
+        format!("redis://127.0.0.1:{}/0?{query}", self.port)
+    }
+
+    /// What connections to come will suffer.
+    pub(crate) fn next(&self, fate: Fate) {
+        *self.shared.next.lock().unwrap() = fate;
+    }
+
+    pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
+        self.shared.wires.lock().unwrap().clone()
+    }
+
+    /// What connections that stand, and those to come, suffer from now.
+    pub(crate) fn all(&self, fate: Fate) {
+        self.next(fate);
+        for wire in self.wires() {
+            wire.set(fate);
+        }
+    }
+}
+
+impl Shared {
+    fn carry(&self, client: TcpStream, server: TcpStream) {
+        for end in [&client, &server] {
+            end.set_nodelay(true).unwrap();
+        }
+        let wire = Arc::new(Wire {
+            fate: Mutex::new(*self.next.lock().unwrap()),
+            changed: Condvar::new(),
+            up: Mutex::new(0),
+            down: Mutex::new(0),
+            ends: [client.try_clone().unwrap(), server.try_clone().unwrap()],
+        });
+        self.wires.lock().unwrap().push(Arc::clone(&wire));
+        let (from, to, up) = (
+            client.try_clone().unwrap(),
+            server.try_clone().unwrap(),
+            Arc::clone(&wire),
+        );
+        thread::spawn(move || pump(&up, from, to, true));
+        thread::spawn(move || pump(&wire, server, client, false));
+    }
+}
+
+fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let length = from.read(&mut buffer).unwrap_or(0);
+        let fate = {
+            let fate = wire.fate.lock().unwrap();
+            let is_held = |fate: &mut Fate| is_up && fate.hold_up;
+            *wire.changed.wait_while(fate, is_held).unwrap()
+        };
+        if length == 0 {
+            break;
+        }
+        let mut carried = if is_up {
+            wire.up.lock().unwrap()
+        } else {
+            wire.down.lock().unwrap()
+        };
+        let limit = if is_up { fate.cut_up } else { fate.cut_down };
+        let passes = length.min(limit.saturating_sub(*carried));
+        *carried += passes;
+        drop(carried);
+        let is_swallowed = !is_up && fate.swallow_down;
+        if !is_swallowed && to.write_all(&buffer[..passes]).is_err() {
+            break;
+        }
+        if passes < length {
+            wire.cut();
+            return;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,192 @@
+//! Real Redis servers: ordinary processes on free loopback ports in a temporary folder, ended by their id.
+
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A server without persistence, unless its arguments say otherwise.
+pub(crate) struct RedisServer {
+    port: u16,
+    folder: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// `arguments` come last, and win.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "leasehold-redis-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        let mut server = Self {
+            port: 0,
+            folder,
+            arguments,
+            child: None,
+        };
+        // Another process may take a free port before the server does.
+        for _ in 0..10 {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!(
+            "redis-server does not start; see {}",
+            server.folder.display()
+        );
+    }
+
+    fn launch(&mut self) -> bool {
+        let log = std::fs::File::create(self.folder.join("log")).expect("a log file");
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args([
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--daemonize",
+                "no",
+                "--dir",
+            ])
+            .arg(&self.folder)
+            .args(&self.arguments)
+            .stdout(Stdio::from(log))
+            .stderr(Stdio::null());
+        let child = command
+            .spawn()
+            .expect("redis-server is installed (apt-get install redis-server)");
+        let child = self.child.insert(child);
+        for _ in 0..1_000 {
+            if child.try_wait().expect("its state").is_some() {
+                return false;
+            }
+            if answers(self.port) {
+                return true;
+            }
+            pause();
+        }
+        false
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// `query` may be empty.
+    pub(crate) fn url(&self, query: &str) -> String {
+        format!("redis://127.0.0.1:{}/0?{query}", self.port)
+    }
+
+    /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.
+    pub(crate) fn cli(&self, arguments: &[&str]) -> String {
+        let output = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .args(arguments)
+            .output()
+            .expect("redis-cli is installed");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// SIGSTOP: it keeps its connections and answers nothing.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill")
+            .args([signal, &id])
+            .status()
+            .expect("kill");
+        assert!(status.success(), "kill {signal}");
+    }
+
+    /// kill -9: no farewell, nothing saved.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("SIGKILL");
+            child.wait().expect("its end");
+        }
+    }
+
+    /// Starts again on the same port and in the same folder.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        // The old sockets may need a moment to be gone.
+        for _ in 0..100 {
+            if self.launch() {
+                return;
+            }
+        }
+        panic!(
+            "redis-server does not start again; see {}",
+            self.folder.display()
+        );
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+        // What is left of a test's folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Whether it answers, and has loaded its data. A server with a password answers too.
+fn answers(port: u16) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 64];
+        let length = stream.read(&mut answer)?;
+        let answer = &answer[..length];
+        Ok::<_, std::io::Error>(answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH"))
+    };
+    ask().unwrap_or(false)
+}
+
+/// Another program is waited for: no clock of ours moves it.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// As [`pause`], for a task.
+#[allow(clippy::disallowed_methods)]
+pub(crate) async fn breathe() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
