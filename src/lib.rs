@@ -11,6 +11,7 @@ mod connect;
 mod error;
 pub mod executor;
 pub mod fence;
+pub mod handler;
 mod holder;
 mod key;
 mod lease;
@@ -18,6 +19,7 @@ mod lock;
 mod manager;
 mod one_shot;
 mod outbox;
+mod run_event;
 mod settings;
 pub mod store;
 mod token;
@@ -35,12 +37,14 @@ pub use executor::{
     Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
     UndoReport, read_together,
 };
+pub use handler::{Event, Handler, Observer};
 pub use holder::{Label, OwnerToken};
 pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
 pub use lock::Lock;
 pub use manager::{Builder, Health, Held, LockGuard, LockManager};
 pub use outbox::{Debt, DebtState, Intent};
+pub use run_event::RunEvent;
 pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;

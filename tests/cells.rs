@@ -347,6 +347,39 @@ fn cells_of_one_run_appear_together() {
 }
 
 #[test]
+fn who_saw_one_cell_of_a_run_finds_the_others_no_older() {
+    let stage = Stage::new();
+    let cells: Vec<_> = (0..200).map(|_| Guarded::new(0_u64)).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for is_reversed in [false, true] {
+            let (cells, done) = (&cells, &done);
+            threads.spawn(move || {
+                let mut order: Vec<_> = cells.iter().collect();
+                if is_reversed {
+                    order.reverse();
+                }
+                while !done.load(Ordering::Relaxed) {
+                    let seen: Vec<_> = order.iter().map(|cell| *cell.read()).collect();
+                    assert!(
+                        seen.is_sorted(),
+                        "an older value after a newer one: {seen:?}"
+                    );
+                }
+            });
+        }
+        for _ in 0..2_000 {
+            let outcome = stage.executor.guarded(|tx| {
+                cells.iter().for_each(|cell| *tx.write(cell) += 1);
+                Ok(())
+            });
+            outcome.unwrap().into_value();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn workers_that_run_again_on_conflict_lose_nothing() {
     const EACH: u64 = 500;
     let (stage, cell) = (Stage::new(), Guarded::new(0_u64));

@@ -38,8 +38,8 @@ pub struct Guarded<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
 
-/// The value has a lock of its own, so that a reader of one cell takes one lock, for as long as it takes to clone an
-/// `Arc`. Who changes it holds `terms` as well.
+/// Who reads the value holds `terms` to read, who changes it holds them to write. Its own lock is for the type alone: the
+/// terms of cells of any type are locked together.
 pub(super) struct Shared<T> {
     pub(super) terms: RwLock<Terms>,
     pub(super) value: RwLock<Arc<T>>,
@@ -121,9 +121,17 @@ impl<T> Guarded<T> {
 
     /// The committed value. It stays as it is while the caller keeps it; later commits put another in its place.
     ///
-    /// For several cells that belong together see [`read_together`](super::read_together).
+    /// Who saw one cell of a run finds the others of it no older. For several cells at one moment see
+    /// [`read_together`](super::read_together).
     #[must_use]
     pub fn read(&self) -> Arc<T> {
+        // A commit holds the terms of all its cells until each shows its copy.
+        let _terms = self.shared.terms.read();
+        self.current()
+    }
+
+    /// The value, for who holds the terms.
+    pub(super) fn current(&self) -> Arc<T> {
         Arc::clone(&self.shared.value.read())
     }
 

@@ -50,7 +50,7 @@ macro_rules! tuples {
 
             fn values(self) -> Self::Values {
                 let _locked = lock(vec![$(&self.$at.shared.terms),+]);
-                ($(self.$at.read(),)+)
+                ($(self.$at.current(),)+)
             }
         }
     )*};
@@ -69,6 +69,6 @@ impl<T> Together for &[Guarded<T>] {
 
     fn values(self) -> Self::Values {
         let _locked = lock(self.iter().map(|cell| &cell.shared.terms).collect());
-        self.iter().map(Guarded::read).collect()
+        self.iter().map(Guarded::current).collect()
     }
 }

@@ -8,6 +8,7 @@ use super::hold::Hold;
 use super::queue::{Entered, Next, Turn};
 use super::shared::{Shared, closed};
 use super::task::Msg;
+use super::waits::Waits;
 use crate::clock::Stamp;
 use crate::error::{Error, ErrorKind};
 use crate::holder::OwnerToken;
@@ -35,13 +36,14 @@ pub(crate) enum Patience {
 ///
 /// Cancel safe: what was asked of the store and not answered is withdrawn in the background, and a place in the local
 /// queue is given up.
-pub(crate) async fn acquire(
+pub(super) async fn acquire(
     shared: &Arc<Shared>,
     want: Want,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
     shared.ensure_at_work()?;
     let budget = Budget::begin(shared, patience);
+    let mut waits = None;
     let turn = match shared
         .queues
         .enter(&want.key, want.ttl, patience != Patience::Once)?
@@ -49,6 +51,7 @@ pub(crate) async fn acquire(
         None => return Ok(None),
         Some(Entered::Turn(turn)) => turn,
         Some(Entered::Place(mut place)) => {
+            waits = Waits::begin(shared, &want.key);
             match shared.clock.timeout(budget.left(), place.called()).await {
                 None => return Ok(None),
                 Some(None) => return Err(closed()),
@@ -62,6 +65,7 @@ pub(crate) async fn acquire(
         want,
         budget,
         turn: Some(turn),
+        waits,
     }
     .run()
     .await
@@ -108,6 +112,7 @@ struct Asking<'a> {
     want: Want,
     budget: Budget<'a>,
     turn: Option<Turn>,
+    waits: Option<Waits<'a>>,
 }
 
 /// How one claim ended.
@@ -156,6 +161,10 @@ impl Asking<'_> {
             if left.is_zero() {
                 return Ok(Ended::Busy);
             }
+            self.waits = self
+                .waits
+                .take()
+                .or_else(|| Waits::begin(self.shared, &self.want.key));
             // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
             match hint.take() {
                 None if self.shared.capability.wakes => {

@@ -10,6 +10,7 @@ use super::shared::Handle;
 use super::task::Msg;
 use crate::error::LostReason;
 use crate::executor::Executor;
+use crate::handler::Attachments;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::outbox::Outbox;
@@ -50,6 +51,10 @@ impl LockGuard {
             outbox,
             self.hold.shared.settings.commit_budget,
         )
+    }
+
+    pub(super) fn attachments(&self) -> Arc<Attachments> {
+        Arc::clone(&self.hold.attachments)
     }
 
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {

@@ -1,7 +1,9 @@
 //! [`Hold`]: the span from a grant to its one end, and that end (I5).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -13,8 +15,10 @@ use super::shared::Shared;
 use super::task::Msg;
 use crate::clock::Stamp;
 use crate::error::LostReason;
+use crate::handler::{Around, Attachments, Event, ReleaseRequest, Road};
 use crate::lease::Lease;
 use crate::outbox::{Debt, Intent, Outbox};
+use crate::run_event::RunEvent;
 use crate::store::{Grant, Released};
 
 /// One grant, from the moment it is ours to its one end.
@@ -29,6 +33,12 @@ pub(crate) struct Hold {
     pub(super) handed_on: u32,
     turn: Mutex<Option<Turn>>,
     aside: Aside,
+    pub(super) attachments: Arc<Attachments>,
+    /// When this holder came to it.
+    began: Stamp,
+    /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
+    is_passed: AtomicBool,
+    is_lost_told: AtomicBool,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
     /// next, since every step of the end may be done again.
     ended: tokio::sync::Mutex<Option<Released>>,
@@ -57,6 +67,7 @@ impl Hold {
         turn: Turn,
     ) -> Arc<Self> {
         Arc::new(Self {
+            began: shared.clock.stamp(),
             shared,
             lease,
             grant,
@@ -65,6 +76,9 @@ impl Hold {
             handed_on,
             turn: Mutex::new(Some(turn)),
             aside: Aside::default(),
+            attachments: Arc::default(),
+            is_passed: AtomicBool::new(false),
+            is_lost_told: AtomicBool::new(false),
             ended: tokio::sync::Mutex::default(),
         })
     }
@@ -87,6 +101,12 @@ impl Hold {
         let released = self.run_end(how).await;
         self.shared.forget(self);
         self.pass_turn();
+        match how {
+            End::Clean => self.attachments.end(),
+            End::Dropped | End::Lost | End::Closed => {
+                self.attachments.end_aside(&self.shared.handle);
+            }
+        }
         *ended = Some(released.clone());
         released
     }
@@ -94,6 +114,69 @@ impl Hold {
     async fn run_end(self: &Arc<Self>, how: End) -> Released {
         self.lease.close();
         let is_drained = self.drained().await && self.compensated().await;
+        let shared = &self.shared;
+        if shared.chain.is_empty() && shared.observers.is_empty() {
+            return self.let_go(how, is_drained).await;
+        }
+        let request = self.release_request(how);
+        if let Road::Lost(reason) = request.road {
+            self.tell_lost(reason);
+        }
+        let released = if shared.chain.is_empty() || self.is_passed.swap(true, Ordering::SeqCst) {
+            self.let_go(how, is_drained).await
+        } else {
+            let around = Around {
+                clock: &shared.clock,
+                limit: shared.settings.request_timeout,
+                aside: (how != End::Clean).then_some(&shared.handle),
+            };
+            let step = self.let_go(how, is_drained);
+            shared.chain.release(request.clone(), around, step).await
+        };
+        shared.observers.tell(&Event::Release {
+            key: &request.key,
+            label: &request.label,
+            token: request.token,
+            road: request.road,
+            released: &released,
+            held_for: request.held_for,
+        });
+        released
+    }
+
+    fn release_request(&self, how: End) -> ReleaseRequest {
+        let claim = &self.grant.claim;
+        ReleaseRequest {
+            key: claim.key.clone(),
+            label: claim.label.clone(),
+            token: self.lease.token(),
+            road: match (self.lease.lost_reason(), how) {
+                (Some(LostReason::Released) | None, End::Clean) => Road::Released,
+                (Some(LostReason::Released) | None, End::Dropped) => Road::Dropped,
+                (Some(LostReason::Closed), _) | (_, End::Closed) => Road::Closed,
+                (Some(reason), _) => Road::Lost(reason),
+                (None, End::Lost) => Road::Lost(LostReason::Lapsed),
+            },
+            held_for: self.shared.clock.stamp().since(&self.began),
+        }
+    }
+
+    /// Told once, by whoever learns of it first.
+    pub(super) fn tell_lost(&self, reason: LostReason) {
+        let observers = &self.shared.observers;
+        if observers.is_empty() || self.is_lost_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        observers.tell(&Event::Lost {
+            key: &self.grant.claim.key,
+            label: &self.grant.claim.label,
+            token: self.lease.token(),
+            reason,
+        });
+    }
+
+    /// The step that the handlers stand around: released, handed on, or left to its TTL.
+    async fn let_go(self: &Arc<Self>, how: End, is_drained: bool) -> Released {
         if !is_drained || self.lease.is_in_doubt() {
             // A run that is still under way, or an effect that may land late, has one TTL for it.
             self.lease.revoke(reason(how));
@@ -209,9 +292,28 @@ impl Outbox for Hold {
 
     fn debt(&self, debt: Debt) {
         self.aside.debt(&debt);
+        self.shared.observers.tell(&Event::Debt { debt: &debt });
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
-        self.aside.run(&self.shared.handle, work);
+        let observers = self.shared.observers.clone();
+        let work = work.inspect(move |debts| {
+            for debt in debts {
+                observers.tell(&Event::Debt { debt });
+            }
+        });
+        self.aside.run(&self.shared.handle, Box::pin(work));
+    }
+
+    fn is_watched(&self) -> bool {
+        !self.shared.observers.is_empty()
+    }
+
+    fn ran(&self, event: RunEvent) {
+        self.shared.observers.tell(&Event::Run {
+            key: &self.grant.claim.key,
+            token: self.grant.token,
+            event,
+        });
     }
 }

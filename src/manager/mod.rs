@@ -15,6 +15,7 @@
 
 mod acquire;
 mod aside;
+mod ask;
 mod builder;
 mod engine;
 mod guard;
@@ -26,6 +27,7 @@ mod shared;
 #[cfg(test)]
 mod simulator;
 mod task;
+mod waits;
 mod wheel;
 
 use std::sync::atomic::Ordering;
@@ -34,7 +36,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::context::TokioContext;
 
-pub(crate) use acquire::{Patience, Want, acquire};
+pub(crate) use acquire::{Patience, Want};
+pub(crate) use ask::acquire;
 pub use builder::Builder;
 pub use guard::LockGuard;
 #[cfg(feature = "test-util")]

@@ -14,8 +14,10 @@ use super::engine::{Engine, HoldId, Proven, nanos};
 use super::hold::Hold;
 use super::queue::Queues;
 use super::task::Msg;
+use super::waits::Waiting;
 use crate::clock::{Clock, Lane, Stamp, fork};
 use crate::error::Error;
+use crate::handler::{Chain, Observers};
 use crate::holder::Label;
 use crate::settings::Settings;
 use crate::store::{AnyStore, Capability, Grant, Proof, Released};
@@ -38,6 +40,9 @@ pub(crate) struct Shared {
     pub(super) closing: CancellationToken,
     inbox: mpsc::UnboundedSender<Msg>,
     pub(super) lateness: Lateness,
+    pub(super) chain: Chain,
+    pub(super) observers: Observers,
+    pub(super) waiting: Waiting,
     handles: AtomicUsize,
     spin: AtomicU64,
 }
@@ -103,6 +108,8 @@ pub(super) struct Parts {
     pub(super) handle: runtime::Handle,
     pub(super) inbox: mpsc::UnboundedSender<Msg>,
     pub(super) seed: u64,
+    pub(super) chain: Chain,
+    pub(super) observers: Observers,
 }
 
 impl Shared {
@@ -115,6 +122,8 @@ impl Shared {
             handle,
             inbox,
             seed,
+            chain,
+            observers,
         } = parts;
         let capability = store.capability();
         let pace = super::engine::Pace {
@@ -132,6 +141,9 @@ impl Shared {
             wake: Notify::new(),
             closing: CancellationToken::new(),
             lateness: Lateness::default(),
+            chain,
+            observers,
+            waiting: Waiting::default(),
             handles: AtomicUsize::new(0),
             spin: AtomicU64::new(seed),
             store,

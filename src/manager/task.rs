@@ -14,6 +14,7 @@ use super::hold::{End, Hold};
 use super::shared::Shared;
 use crate::clock::{Audit, Lane, Stamp};
 use crate::error::LostReason;
+use crate::handler::Event;
 use crate::lease::LeaseError;
 use crate::settings::Settings;
 use crate::store::{Claim, Grant, Released, Renewed};
@@ -56,6 +57,8 @@ struct Shutdown {
 struct Batch {
     ids: Vec<HoldId>,
     sent_at: Stamp,
+    round_trip: Duration,
+    lateness: Duration,
     /// Empty if no answer came within the limit.
     answers: Vec<Renewed>,
 }
@@ -208,6 +211,7 @@ impl Task {
             return;
         }
         let shared = Arc::clone(&self.shared);
+        let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
         self.renewals.push(Box::pin(async move {
             // Before the request leaves (I1).
             let sent_at = shared.clock.stamp();
@@ -218,12 +222,15 @@ impl Task {
             Batch {
                 ids,
                 sent_at,
+                round_trip: shared.clock.stamp().since(&sent_at),
+                lateness,
                 answers: answers.unwrap_or_default(),
             }
         }));
     }
 
     fn apply(&mut self, batch: Batch) {
+        self.tell_renewed(&batch);
         let mut answers = batch.answers.into_iter();
         for id in batch.ids {
             // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
@@ -253,6 +260,31 @@ impl Task {
         }
     }
 
+    fn tell_renewed(&self, batch: &Batch) {
+        if self.shared.observers.is_empty() {
+            return;
+        }
+        let holds = batch.ids.len();
+        let count = |is: fn(&Renewed) -> bool| {
+            batch
+                .answers
+                .iter()
+                .take(holds)
+                .filter(|answer| is(answer))
+                .count()
+        };
+        let extended = count(|answer| matches!(answer, Renewed::Extended(_)));
+        let gone = count(|answer| matches!(answer, Renewed::Gone));
+        self.shared.observers.tell(&Event::Renew {
+            holds,
+            extended,
+            gone,
+            unknown: holds - extended - gone,
+            round_trip: batch.round_trip,
+            lateness: batch.lateness,
+        });
+    }
+
     fn answered(&self, hold: &Hold, id: HoldId, answer: Answer) {
         let now = self.shared.clock.stamp().on(Lane::Boot);
         let goes_well = self.shared.book.lock().engine.answered(id, answer, now);
@@ -272,6 +304,7 @@ impl Task {
         let reason = hold.lease.lost_reason().unwrap_or(reason);
         if reason != LostReason::Released {
             tracing::warn!(key = %hold.lease.key(), token = %hold.lease.token(), "the lease is lost: {reason}");
+            hold.tell_lost(reason);
         }
         hold.pass_turn();
         self.end(hold, End::Lost);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, claim_for, grant, is_busy, release};
+use crate::claims::{claim, claim_for, grant, release};
 use crate::server::{RedisServer, breathe};
 use leasehold::conformance::{self, Harness};
 use leasehold::store::{
