@@ -105,3 +105,54 @@ fn one_process_cannot_be_many() {
         64
     );
 }
+
+/// Real waits: processes are stopped for longer than their ttl of a second.
+#[test]
+fn no_update_is_lost_behind_a_fence_while_holders_are_stopped_beyond_their_ttl() {
+    let (server, url) = server();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "3",
+        "--rounds",
+        "30",
+        "--hold",
+        "20ms",
+        "--wait",
+        "10s",
+        "--nemesis",
+        "pause",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!(count("lost"), 0, "{report}");
+    assert!(count("pauses") > 0, "{report}");
+    assert!(count("counter") >= count("counted"), "{report}");
+    assert!(
+        count("counter") <= count("counted") + count("unknown"),
+        "{report}"
+    );
+    // Nothing is left behind but the fence itself.
+    let keys = server.cli(&["KEYS", "leasehold-counter-*"]);
+    assert_eq!(keys, "");
+}
+
+#[test]
+fn a_nemesis_needs_a_fence() {
+    let (server, _) = server();
+    let url = format!(
+        "redlock://127.0.0.1:{}/0?restart_quarantine=off",
+        server.port()
+    );
+    let output = leasehold(&["counter", "--store", &url, "--nemesis", "pause"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert!(
+        told(&output).contains("store=redlock has none"),
+        "{}",
+        told(&output)
+    );
+}

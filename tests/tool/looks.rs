@@ -110,7 +110,7 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
         for subcommand in SUBCOMMANDS {
             assert!(text.contains(subcommand), "{what}: {subcommand}");
         }
-        for hidden in ["__exec", "__count"] {
+        for hidden in ["__exec", "__counting"] {
             assert!(!text.contains(hidden), "{what}: {hidden} shows");
         }
     }

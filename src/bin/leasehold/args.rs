@@ -146,7 +146,8 @@ pub(crate) struct ConformArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
-  leasehold counter --store redis://127.0.0.1:6379 --lock try --processes 3 --rounds 100")]
+  leasehold counter --store redis://127.0.0.1:6379 --lock try --processes 3 --rounds 100
+  leasehold counter --store redis://127.0.0.1:6379 --rounds 1000 --wait 5s --nemesis pause")]
 pub(crate) struct CounterArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -178,6 +179,18 @@ pub(crate) struct CounterArgs {
     /// How long each round holds the lock between its read and its write
     #[arg(long, value_name = "SPAN", default_value = "0ms", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
+
+    /// Stop and continue the processes, each beyond its ttl, while the counter stands behind a fence
+    ///
+    /// The counter is then a key in the Redis server of the lock. A store without a fence is refused. The ttl is 1s unless
+    /// it is given.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) nemesis: Option<NemesisKind>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NemesisKind {
+    Pause,
 }
 
 /// Write shell completions or manual pages

@@ -1,57 +1,84 @@
 //! `leasehold counter`: many processes, one counter that nothing protects but the lock.
 //!
 //! ```text
-//!  leasehold counter ──► leasehold __count (one for each process) ──► lock, read, add one, write, release
+//!  leasehold counter ──► leasehold __counting (one for each process) ──► lock, read, add one, write, release
 //!        ▲                       │
 //!        └── a line a round ─────┘
 //! ```
 //!
-//! The counter is a file, so that it is the same for every store. It is written by the commit of a guarded run.
+//! The counter is a file, so that it is the same for every store, and is written by the commit of a guarded run. With a
+//! nemesis it is a key in Redis behind a fence: a process that is stopped between its check and its write cannot be told to
+//! wait, only be refused.
 
-mod file;
+mod nemesis;
 mod plan;
 mod progress;
 mod report;
+mod resource;
 mod round;
 mod worker;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use leasehold::{Clock, LockManager};
 
 pub(crate) use worker::{WORKER, worker};
 
-use crate::args::CounterArgs;
+use crate::args::{CounterArgs, NemesisKind};
 use crate::exit::{Failure, code};
 use crate::output::Output;
 use crate::store;
-use file::CounterFile;
+use nemesis::Nemesis;
+use nix::unistd::Pid;
 use plan::Plan;
 use progress::Progress;
 use report::Report;
+use resource::Place;
 use round::Round;
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
     let url = args.store.shared()?;
+    let ttl = args.ttl.or(args.nemesis.map(|_| nemesis::TTL));
     // One look, so that a store which cannot be reached is told once and not by every process.
-    let settings = store::settings(args.ttl, Some(args.wait));
-    let locks = LockManager::builder_at(url, settings).await?.build()?;
+    let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
+        .await?
+        .build()?;
     locks.inspect(&args.lock).await?;
+    let fenced_at = match args.nemesis {
+        Some(NemesisKind::Pause) => Some(nemesis::fence(url, &locks.capability())?),
+        None => None,
+    };
+    let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
-    let counter = CounterFile::create()?;
-    let plan = Plan::of(args, url, counter.path());
+    let place = Place::make(fenced_at).await?;
+    let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
     let started = clock.stamp();
-    let rounds = run(args, &plan)?;
-    let report = Report {
-        took: clock.stamp().since(&started),
-        counted: counter.read()?,
-        rounds,
-        processes: args.processes as usize,
+    let report = match run(args, &plan, ttl_in_force) {
+        Ok((rounds, pauses)) => {
+            let took = clock.stamp().since(&started);
+            let counted = match place.open().await {
+                Ok(counter) => counter.read().await,
+                Err(failure) => Err(failure.message.into()),
+            };
+            counted
+                .map(|counted| Report {
+                    took,
+                    counted,
+                    rounds,
+                    processes: args.processes as usize,
+                    pauses,
+                })
+                .map_err(|why| Failure::system("the counter could not be read", &why))
+        }
+        Err(failure) => Err(failure),
     };
+    place.remove().await;
+    let report = report?;
     output.answer(report.people(), &report.scripts());
     Ok(if report.lost() == 0 {
         code::DONE
@@ -60,14 +87,24 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     })
 }
 
-/// Every round of every process, in the order in which they came.
-fn run(args: &CounterArgs, plan: &Plan) -> Result<Vec<Round>, Failure> {
+/// Every round of every process, in the order in which they came, and how often the nemesis struck.
+fn run(
+    args: &CounterArgs,
+    plan: &Plan,
+    ttl: Duration,
+) -> Result<(Vec<Round>, Option<usize>), Failure> {
     let (told, rounds) = mpsc::channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
         processes.push(start(plan, process, told.clone())?);
     }
     drop(told);
+    let nemesis = args.nemesis.map(|NemesisKind::Pause| {
+        let ids = processes
+            .iter()
+            .filter_map(|process| i32::try_from(process.0.id()).ok());
+        Nemesis::pause(ids.map(Pid::from_raw).collect(), ttl)
+    });
     let expected = args.processes as usize * args.tasks as usize * args.rounds as usize;
     let mut progress = Progress::of(expected);
     let mut all = Vec::with_capacity(expected.min(1 << 20));
@@ -77,6 +114,7 @@ fn run(args: &CounterArgs, plan: &Plan) -> Result<Vec<Round>, Failure> {
         all.push(round);
     }
     progress.done();
+    let pauses = nemesis.map(Nemesis::end);
     for mut process in processes {
         let status = process
             .0
@@ -95,7 +133,7 @@ fn run(args: &CounterArgs, plan: &Plan) -> Result<Vec<Round>, Failure> {
             message: format!("of {expected} rounds only {} were told", all.len()),
         });
     }
-    Ok(all)
+    Ok((all, pauses))
 }
 
 /// A process of ours, ended with us.

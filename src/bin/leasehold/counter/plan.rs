@@ -1,10 +1,10 @@
 //! [`Plan`]: what a counting process is told.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::resource::Place;
 use crate::args::CounterArgs;
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -17,21 +17,26 @@ pub(super) struct Plan {
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Duration,
     pub(super) hold: Duration,
-    pub(super) counter: PathBuf,
+    pub(super) counter: Place,
 }
 
 impl Plan {
-    pub(super) fn of(args: &CounterArgs, store: &str, counter: &Path) -> Self {
+    pub(super) fn of(
+        args: &CounterArgs,
+        store: &str,
+        ttl: Option<Duration>,
+        counter: Place,
+    ) -> Self {
         Self {
             store: store.to_owned(),
             lock: args.lock.to_string(),
             label: String::new(),
             tasks: args.tasks,
             rounds: args.rounds,
-            ttl: args.ttl,
+            ttl,
             wait: args.wait,
             hold: args.hold,
-            counter: counter.to_owned(),
+            counter,
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Report {
     pub(super) counted: u64,
     pub(super) rounds: Vec<Round>,
     pub(super) processes: usize,
+    /// How often the nemesis stopped a process, if there was one.
+    pub(super) pauses: Option<usize>,
 }
 
 /// How the turns were shared out, in the order of the counter.
@@ -26,9 +28,18 @@ struct Turns {
 }
 
 impl Report {
-    /// Updates that were written and are not in the counter.
+    /// Updates that were written and are not in the counter. One that is in doubt may hide one that is lost: so two rounds
+    /// that wrote the same number are one lost, too.
     pub(super) fn lost(&self) -> u64 {
-        (self.successes(None) as u64).saturating_sub(self.counted)
+        let missing = (self.successes(None) as u64).saturating_sub(self.counted);
+        let mut written: Vec<u64> = self
+            .rounds
+            .iter()
+            .filter_map(|round| round.counted)
+            .collect();
+        written.sort_unstable();
+        let twice = written.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        missing.max(twice as u64)
     }
 
     fn successes(&self, process: Option<usize>) -> usize {
@@ -112,6 +123,11 @@ impl Report {
                 turns.changed_percent, turns.longest_row
             ),
         ]);
+        if let Some(pauses) = self.pauses {
+            lines.push(format!(
+                "nemesis   stopped a process {pauses} times, beyond its ttl"
+            ));
+        }
         if let Some(why) = self.first_failure() {
             lines.push(format!("first failure: {why}"));
         }
@@ -142,6 +158,7 @@ impl Report {
             "wait_p99_ms": self.wait(99).as_secs_f64() * 1e3,
             "turns_changed_percent": turns.changed_percent,
             "longest_row": turns.longest_row,
+            "pauses": self.pauses,
             "first_failure": self.first_failure(),
         })
     }
@@ -178,6 +195,7 @@ mod tests {
             counted,
             rounds: rounds.collect(),
             processes: 2,
+            pauses: None,
         }
     }
 
@@ -187,7 +205,10 @@ mod tests {
         assert_eq!(report(&[0, 1, 0, 1], 3).lost(), 1);
         let mut in_doubt = report(&[0, 1, 0, 1], 3);
         in_doubt.rounds[0].outcome = Outcome::Unknown("no answer".to_owned());
+        in_doubt.rounds[0].counted = None;
         assert_eq!(in_doubt.lost(), 0);
+        in_doubt.rounds[1].counted = Some(3);
+        assert_eq!(in_doubt.lost(), 1);
     }
 
     #[test]

@@ -4,18 +4,18 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use leasehold::{Clock, CommitError, Label, LockGuard, LockManager};
+use leasehold::{Clock, Label, Lock, LockGuard, LockManager, RunError};
 use tokio::task::JoinSet;
 
-use super::file;
 use super::plan::Plan;
+use super::resource::Resource;
 use super::round::{Outcome, Round};
 use crate::exit::{Failure, code};
 use crate::output;
 use crate::store;
 
 /// The hidden subcommand.
-pub(crate) const WORKER: &str = "__count";
+pub(crate) const WORKER: &str = "__counting";
 
 pub(crate) fn worker() -> ExitCode {
     output::log();
@@ -25,7 +25,7 @@ pub(crate) fn worker() -> ExitCode {
             .read_line(&mut line)
             .map_err(|why| Failure::system("no plan", &why))?;
         let plan: Plan = serde_json::from_str(&line).map_err(|_| {
-            Failure::usage("__count is for leasehold itself; use leasehold counter")
+            Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -49,12 +49,15 @@ async fn count(plan: Plan) -> Result<(), Failure> {
         .label(Label::parse(&plan.label)?)
         .build()?;
     let clock = Clock::system()?;
+    let counter = plan.counter.open().await?;
     let mut tasks = JoinSet::new();
     for _ in 0..plan.tasks {
-        let (plan, locks, clock) = (Arc::clone(&plan), locks.clone(), clock.clone());
+        let (plan, clock) = (Arc::clone(&plan), clock.clone());
+        let counter = counter.clone();
+        let lock = counter.tie(locks.lock(&plan.lock));
         tasks.spawn(async move {
             for _ in 0..plan.rounds {
-                let round = round(&plan, &locks, &clock).await;
+                let round = round(&plan, &lock, &counter, &clock).await;
                 tell(&round)?;
             }
             Ok::<(), std::io::Error>(())
@@ -74,9 +77,9 @@ fn tell(round: &Round) -> std::io::Result<()> {
     out.flush()
 }
 
-async fn round(plan: &Arc<Plan>, locks: &LockManager, clock: &Clock) -> Round {
+async fn round(plan: &Plan, lock: &Lock, counter: &Resource, clock: &Clock) -> Round {
     let asked = clock.stamp();
-    let held = locks.lock(&plan.lock).acquire_within(plan.wait).await;
+    let held = lock.acquire_within(plan.wait).await;
     let mut round = Round {
         process: 0,
         outcome: Outcome::NotCounted("the lock was busy".to_owned()),
@@ -89,7 +92,8 @@ async fn round(plan: &Arc<Plan>, locks: &LockManager, clock: &Clock) -> Round {
         Err(error) => round.outcome = Outcome::NotCounted(error.to_string()),
         Ok(Some(guard)) => {
             round.token = Some(guard.token().number());
-            (round.outcome, round.counted) = add_one(plan, &guard, clock).await;
+            (round.outcome, round.counted) = add_one(plan, &guard, counter, clock).await;
+            // What was counted is counted, whatever becomes of the release.
             let _ = guard.release().await;
         }
     }
@@ -97,29 +101,31 @@ async fn round(plan: &Arc<Plan>, locks: &LockManager, clock: &Clock) -> Round {
 }
 
 /// Reads, waits, and writes what was read and one more, as the commit of a guarded run.
-async fn add_one(plan: &Arc<Plan>, guard: &LockGuard, clock: &Clock) -> (Outcome, Option<u64>) {
+async fn add_one(
+    plan: &Plan,
+    guard: &LockGuard,
+    counter: &Resource,
+    clock: &Clock,
+) -> (Outcome, Option<u64>) {
     let outcome = guard
         .executor()
         .guarded_async(async |tx| {
-            let next = file::read(&plan.counter)? + 1;
+            let next = counter.read().await? + 1;
             if !plan.hold.is_zero() {
                 clock.sleep(plan.hold).await;
             }
-            let plan = Arc::clone(plan);
-            tx.commit_with(move |_permit| async move {
-                file::write(&plan.counter, next).map_err(CommitError::unknown)
-            });
+            counter.write(tx, next);
             Ok(next)
         })
         .await;
     match outcome {
         Ok(done) => (Outcome::Counted, Some(done.value)),
+        Err(RunError::CommittedLate { value, .. }) => (Outcome::Counted, Some(value)),
         Err(error) => {
             let why = error.to_string();
             let outcome = match error.was_applied() {
-                Some(true) => Outcome::Counted,
                 Some(false) => Outcome::NotCounted(why),
-                None => Outcome::Unknown(why),
+                _ => Outcome::Unknown(why),
             };
             (outcome, None)
         }
