@@ -255,3 +255,60 @@ fn a_file_that_is_not_there_is_named() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn handlers_are_switched_on_in_the_file() {
+    let config = Config::parse(
+        "store = 'memory:config/handlers'\n[handlers]\naccess_log = true\nmetrics = true\nat_once = 1\n[managers.free.handlers]\nat_once = 2\n",
+    )
+    .unwrap();
+    let most = async |manager: LockManager| {
+        let mut held = Vec::new();
+        for key in ["a", "b", "c"] {
+            match manager.lock(key).acquire_within(Duration::ZERO).await {
+                Ok(guard) => held.push(guard.unwrap()),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
+            }
+        }
+        held.len()
+    };
+    assert_eq!(
+        most(config.top().unwrap().connect().await.unwrap()).await,
+        1
+    );
+    let free = config.manager("free").unwrap();
+    assert_eq!(most(free.connect().await.unwrap()).await, 2);
+}
+
+#[test]
+fn a_handler_that_cannot_be_is_told_with_its_line() {
+    for (line, told) in [
+        ("rate_per_key = 10", "a rate such as"),
+        ("rate_per_key = '10'", "a rate such as"),
+        ("rate_in_total = '0/s'", "a rate such as"),
+        ("at_once = 0", "a whole number above zero"),
+        ("access_log = 'yes'", "true or false"),
+        ("waits = true", "there is no limit to wait for"),
+        ("accesslog = true", "this name is not known"),
+    ] {
+        let field = line.split(' ').next().unwrap();
+        let message = refused(&format!("store = 'memory:'\n[handlers]\n{line}\n"));
+        let at = format!("config:3:1: handlers.{field}: {told}");
+        assert!(message.contains(&at), "{line}: {message}");
+    }
+    for rate in ["10/s", "1000/5m", "7 / 1s"] {
+        Config::parse(&format!(
+            "store = 'memory:'\nhandlers = {{ rate_per_key = '{rate}' }}"
+        ))
+        .unwrap();
+    }
+    let vars = [
+        ("LEASEHOLD_STORE", "memory:"),
+        ("LEASEHOLD_HANDLERS_AT_ONCE", "none"),
+    ];
+    let error = from_vars(&vars).unwrap_err().to_string();
+    assert!(
+        error.contains("environment:LEASEHOLD_HANDLERS_AT_ONCE: handlers.at_once: "),
+        "{error}"
+    );
+}

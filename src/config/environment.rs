@@ -30,6 +30,11 @@ pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<E
             name if NOT_OURS.contains(&name) => {}
             name => {
                 let name = name.to_ascii_lowercase();
+                // A table of the file is a word of the variable.
+                let name = match name.strip_prefix("handlers_") {
+                    Some(field) => format!("handlers.{field}"),
+                    None => name,
+                };
                 let entry = Entry {
                     written: name.clone(),
                     value: Value::String(value),

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::entry::{Entry, Section};
-use super::located;
+use super::{handlers, located};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Label;
 use crate::settings::Settings;
@@ -49,15 +49,18 @@ pub(super) fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Er
             return Ok((field, in_unit(entry, *unit)?));
         }
     }
-    let known = BESIDE.iter().chain(SETTINGS).find(|known| **known == name);
-    match known {
-        Some(&field) if BESIDE.contains(&field) => Ok((field, entry)),
-        Some(&field) => Ok((field, checked(field, entry)?)),
+    let known = |fields: &[&'static str]| fields.iter().copied().find(|known| *known == name);
+    if let Some(field) = known(SETTINGS) {
+        return Ok((field, checked(field, entry)?));
+    }
+    match known(&BESIDE).or_else(|| known(handlers::FIELDS)) {
+        Some(field) => Ok((field, entry)),
         None => {
             let told = format!(
-                "this name is not known; use {}, {}",
+                "this name is not known; use {}, {}, {}",
                 BESIDE.join(", "),
-                SETTINGS.join(", ")
+                SETTINGS.join(", "),
+                handlers::FIELDS.join(", ")
             );
             Err(refused(&entry, told))
         }
@@ -117,7 +120,7 @@ fn alone(field: &str, value: &Value) -> Result<Settings, toml::de::Error> {
 pub(super) fn settings(section: &Section) -> Result<Settings, Error> {
     let mut table = Table::new();
     for (field, entry) in section.entries() {
-        if !BESIDE.contains(&field) {
+        if SETTINGS.contains(&field) {
             table.insert(field.to_owned(), entry.value.clone());
         }
     }

@@ -45,16 +45,11 @@ pub(super) fn sections(name: &str, text: &str) -> Result<Sections, Error> {
     })?;
     let mut sections = Sections::default();
     for (key, value) in in_order(table.into_inner()) {
-        let origin = file.origin(key.span());
-        let key = key.into_inner();
-        match (&*key, value.into_inner()) {
+        match (&**key.get_ref(), value.into_inner()) {
             ("managers", DeValue::Table(managers)) => {
                 sections.managers = file.managers(managers)?;
             }
-            (field, value) => {
-                let entry = entry(field.to_owned(), value, origin)?;
-                sections.top.add(field, entry)?;
-            }
+            (_, value) => file.add(&mut sections.top, "", &key, value)?,
         }
     }
     Ok(sections)
@@ -77,15 +72,37 @@ impl File<'_> {
                 return Err(located(&origin, &field, ErrorKind::Invalid, told));
             };
             let mut section = Section::default();
-            for (field, value) in in_order(table) {
-                let origin = self.origin(field.span());
-                let written = format!("managers.{name}.{}", field.get_ref());
-                let entry = entry(written, value.into_inner(), origin)?;
-                section.add(field.get_ref(), entry)?;
+            for (key, value) in in_order(table) {
+                let table = format!("managers.{name}.");
+                self.add(&mut section, &table, &key, value.into_inner())?;
             }
             managers.insert(name, section);
         }
         Ok(managers)
+    }
+
+    /// Adds a field, or the fields of `[handlers]`.
+    fn add(
+        &self,
+        section: &mut Section,
+        table: &str,
+        key: &Name<'_>,
+        value: DeValue<'_>,
+    ) -> Result<(), Error> {
+        let name = key.get_ref();
+        let written = format!("{table}{name}");
+        match value {
+            DeValue::Table(handlers) if name == "handlers" => {
+                for (key, value) in in_order(handlers) {
+                    let field = format!("handlers.{}", key.get_ref());
+                    let written = format!("{table}{field}");
+                    let entry = entry(written, value.into_inner(), self.origin(key.span()))?;
+                    section.add(&field, entry)?;
+                }
+                Ok(())
+            }
+            value => section.add(name, entry(written, value, self.origin(key.span()))?),
+        }
     }
 
     fn origin(&self, span: Range<usize>) -> Origin {
@@ -112,6 +129,7 @@ fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, E
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .ok()
             .map(Value::Integer),
+        DeValue::Boolean(on) => Some(Value::Boolean(on)),
         _ => None,
     };
     match value {
@@ -121,7 +139,9 @@ fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, E
             origin,
         }),
         None => {
-            let told = format!("a text or a whole number is needed here; it is of type={kind}");
+            let told = format!(
+                "a text, a whole number, true or false is needed here; it is of type={kind}"
+            );
             Err(located(&origin, &written, ErrorKind::Invalid, told))
         }
     }

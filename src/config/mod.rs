@@ -6,6 +6,9 @@
 //! ttl = "10s"                                      # any field of `Settings`
 //! label = "host-a"                                 # who we are, for people
 //!
+//! [handlers]                                       # see `handlers.rs`
+//! access_log = true
+//!
 //! [managers.orders]                                # takes from the top what it does not say itself
 //! wait = "2s"
 //! ```
@@ -29,6 +32,7 @@ mod entry;
 mod environment;
 mod field;
 mod file;
+mod handlers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +44,7 @@ use crate::holder::Label;
 use crate::manager::{Builder, LockManager};
 use crate::settings::Settings;
 use entry::{Origin, Section};
+use handlers::Handlers;
 
 impl LockManager {
     /// The manager at the top of a TOML file: its store, its settings, its label.
@@ -79,9 +84,19 @@ impl LockManager {
 /// ttl = "10s"                                      # any field of `Settings`
 /// label = "host-a"                                 # who we are, for people
 ///
+/// [handlers]
+/// access_log = true                                # one line for each acquire, release and loss
+/// metrics = true                                   # with the feature `metrics`
+/// rate_per_key = "10/s"                            # this and the next: with the feature `flow-control`
+/// rate_in_total = "1000/s"
+/// at_once = 200
+/// waits = true                                     # delay what is over a limit, in place of refusing it
+///
 /// [managers.orders]                                # takes from the top what it does not say itself
 /// wait = "2s"
 /// ```
+///
+/// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
 ///
 /// `address`, `timeout_millis`, `own_second`, `min_spin_millis` and `random_millis`, which the Redis starters of other lock
 /// frameworks use, stand for `store`, `request_timeout`, `ttl`, `min_spin` and `random_spin`.
@@ -120,6 +135,9 @@ pub struct ManagerConfig {
     store: String,
     settings: Settings,
     label: Option<Label>,
+    handlers: Handlers,
+    /// Its own, or none at the top.
+    name: Option<String>,
 }
 
 impl Config {
@@ -178,14 +196,15 @@ impl Config {
 
     fn of(name: String, sections: file::Sections) -> Result<Self, Error> {
         let top = if sections.top.has("store") {
-            Some(ManagerConfig::of(&sections.top)?)
+            Some(ManagerConfig::of(None, &sections.top)?)
         } else {
             field::settings(&sections.top)?;
+            Handlers::of(&sections.top)?;
             None
         };
         let mut managers = BTreeMap::new();
         for (manager, section) in sections.managers {
-            let config = ManagerConfig::of(&section.over(&sections.top))?;
+            let config = ManagerConfig::of(Some(&manager), &section.over(&sections.top))?;
             managers.insert(manager, config);
         }
         Ok(Self {
@@ -240,7 +259,7 @@ impl Config {
 }
 
 impl ManagerConfig {
-    fn of(section: &Section) -> Result<Self, Error> {
+    fn of(name: Option<&str>, section: &Section) -> Result<Self, Error> {
         let settings = field::settings(section)?;
         let store = field::store(section)?;
         let label = field::label(section)?;
@@ -249,6 +268,8 @@ impl ManagerConfig {
             store,
             settings,
             label,
+            handlers: Handlers::of(section)?,
+            name: name.map(str::to_owned),
         })
     }
 
@@ -288,6 +309,7 @@ impl ManagerConfig {
     /// As [`connect`](Self::connect).
     pub async fn builder(&self) -> Result<Builder, Error> {
         let builder = LockManager::builder_at(&self.store, self.settings.clone()).await?;
+        let builder = self.handlers.add(self.name.as_deref(), builder)?;
         Ok(match &self.label {
             Some(label) => builder.label(label.clone()),
             None => builder,
@@ -300,6 +322,7 @@ impl fmt::Debug for ManagerConfig {
         f.debug_struct("ManagerConfig")
             .field("settings", &self.settings)
             .field("label", &self.label)
+            .field("handlers", &self.handlers)
             .finish_non_exhaustive()
     }
 }
