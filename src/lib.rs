@@ -8,6 +8,7 @@ mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
+pub mod election;
 mod error;
 pub mod executor;
 pub mod fence;
@@ -17,9 +18,13 @@ mod key;
 mod lease;
 mod lock;
 mod manager;
+pub mod multi;
 mod one_shot;
 mod outbox;
+pub mod read_write;
+pub mod reentrant;
 mod run_event;
+pub mod semaphore;
 mod settings;
 pub mod store;
 mod token;
@@ -31,6 +36,7 @@ pub use clock::{Audit, Clock, Lane, Reading, Stamp};
 #[cfg(feature = "config")]
 pub use config::{Config, ManagerConfig};
 pub use connect::UrlStore;
+pub use election::{Election, Leader, Leadership};
 pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use executor::{
     Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
@@ -43,8 +49,12 @@ pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
 pub use lock::Lock;
 pub use manager::{Builder, Health, Held, LockGuard, LockManager};
+pub use multi::{MultiGuard, MultiLock};
 pub use outbox::{Debt, DebtState, Intent};
+pub use read_write::{ReadGuard, ReadWriteLock, WriteGuard};
+pub use reentrant::{Reentrant, ReentrantGuard, Scope, scope};
 pub use run_event::RunEvent;
+pub use semaphore::{Semaphore, SlotGuard};
 pub use settings::Settings;
 pub use token::FencingToken;
 pub use txn::TxnId;

@@ -20,6 +20,7 @@ impl LockManager {
     /// |---|---|---|
     /// | `memory:`, `memory:name` | [`MemoryStore`](crate::store::MemoryStore), one for each name in this process | |
     /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`][redis] | `redis` |
+    /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
     /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
     /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers | `redis` |
     ///

@@ -17,7 +17,7 @@ use crate::store::{Quorum, RedisOptions, RedisStore};
 /// The schemes that some build of leasehold knows, and the feature that each needs.
 const SCHEMES: &[(&str, &str)] = &[
     ("redis", "redis"),
-    ("rediss", "redis"),
+    ("rediss", "redis-tls"),
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
@@ -46,6 +46,8 @@ impl Plan {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
+            #[cfg(not(feature = "redis-tls"))]
+            "rediss" => return Err(refusal(scheme, rest)),
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
             #[cfg(feature = "redis")]

@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::settings::Settings;
 use crate::store::{
-    Acquired, AnyStore, Capability, Claim, Erased, Grant, Hint, Record, Released, Renewed, Store,
+    Acquired, AnyStore, Capability, Claim, Erased, Grant, Hint, Record, Released, Renewed, Revoke,
+    Revoked, Store,
 };
 
 /// A store that was made from a URL, for what works on any store: the conformance suite, [`Prefix`](crate::store::Prefix).
@@ -78,6 +79,14 @@ impl Store for UrlStore {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         Erased::subscribe(&*self.0, claim).await
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        Erased::downgrade(&*self.0, grant).await
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        Erased::revoke(&*self.0, key, how).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {

@@ -48,8 +48,8 @@ async fn through_chain(
     };
     let mut request = AcquireRequest::new(
         want.key.clone(),
-        shared.label.clone(),
-        want.ttl,
+        want.label.clone().unwrap_or_else(|| shared.label.clone()),
+        want.spans.ttl,
         shared.clock.clone(),
         wait,
     );

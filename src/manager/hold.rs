@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::acquire::Spans;
 use super::aside::Aside;
 use super::engine::HoldId;
 use super::guard::LockGuard;
@@ -26,12 +27,9 @@ use crate::store::{Grant, Released};
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
     pub(super) lease: Lease,
-    pub(super) grant: Grant,
+    pub(super) from: Origin,
     pub(super) id: OnceLock<HoldId>,
-    /// When the store was asked, at the first of a row of holds that were handed on.
-    pub(super) granted_at: Stamp,
-    pub(super) handed_on: u32,
-    turn: Mutex<Option<Turn>>,
+    pub(super) turn: Mutex<Option<Turn>>,
     aside: Aside,
     pub(super) attachments: Arc<Attachments>,
     /// When this holder came to it.
@@ -41,7 +39,17 @@ pub(crate) struct Hold {
     is_lost_told: AtomicBool,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
     /// next, since every step of the end may be done again.
-    ended: tokio::sync::Mutex<Option<Released>>,
+    pub(super) ended: tokio::sync::Mutex<Option<Released>>,
+}
+
+/// What a hold came of.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) grant: Grant,
+    /// When the store was asked, at the first of a row of holds that were handed on.
+    pub(super) granted_at: Stamp,
+    pub(super) handed_on: u32,
+    pub(super) spans: Spans,
 }
 
 /// Who ends a hold, and whether the end is clean enough to hand the hold on.
@@ -58,22 +66,13 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        lease: Lease,
-        grant: Grant,
-        granted_at: Stamp,
-        handed_on: u32,
-        turn: Turn,
-    ) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, from: Origin, turn: Turn) -> Arc<Self> {
         Arc::new(Self {
             began: shared.clock.stamp(),
             shared,
             lease,
-            grant,
+            from,
             id: OnceLock::new(),
-            granted_at,
-            handed_on,
             turn: Mutex::new(Some(turn)),
             aside: Aside::default(),
             attachments: Arc::default(),
@@ -145,7 +144,7 @@ impl Hold {
     }
 
     fn release_request(&self, how: End) -> ReleaseRequest {
-        let claim = &self.grant.claim;
+        let claim = &self.from.grant.claim;
         ReleaseRequest {
             key: claim.key.clone(),
             label: claim.label.clone(),
@@ -168,8 +167,8 @@ impl Hold {
             return;
         }
         observers.tell(&Event::Lost {
-            key: &self.grant.claim.key,
-            label: &self.grant.claim.label,
+            key: &self.from.grant.claim.key,
+            label: &self.from.grant.claim.label,
             token: self.lease.token(),
             reason,
         });
@@ -185,6 +184,7 @@ impl Hold {
         if how == End::Clean && self.hand_on() {
             return Released::Released;
         }
+        let is_lapsed = self.lease.remaining().is_zero();
         self.lease.revoke(reason(how));
         if matches!(
             self.lease.lost_reason(),
@@ -193,15 +193,24 @@ impl Hold {
             // In a fork the lock is the parent's: to release it here would take it from the parent.
             return Released::AlreadyGone;
         }
-        let released = self.shared.release_once(&self.grant).await;
+        if is_lapsed && !self.from.spans.lock_delay.is_zero() {
+            // What was sent before the lapse has the lock delay to land.
+            return Released::Withheld;
+        }
+        let released = self.shared.release_once(&self.from.grant).await;
         if let Released::Unknown(_) = &released {
-            self.shared.send(Msg::Release(self.grant.clone()));
+            self.shared.send(Msg::Release(self.from.grant.clone()));
         }
         released
     }
 
+    /// Something under it and other holds was left undone: it is not handed on.
+    pub(super) fn owes(&self) {
+        self.aside.owes();
+    }
+
     /// Waits until no run is in progress, or the lease is over. True if none is.
-    async fn drained(&self) -> bool {
+    pub(super) async fn drained(&self) -> bool {
         loop {
             let left = self.lease.remaining();
             // Polled before the time is looked at, so that a lease which is over drains too if nothing runs.
@@ -221,7 +230,7 @@ impl Hold {
     }
 
     /// Waits until every compensation has ended. True if all have.
-    async fn compensated(&self) -> bool {
+    pub(super) async fn compensated(&self) -> bool {
         let limit = self.shared.settings.max_ttl;
         self.shared
             .clock
@@ -234,33 +243,33 @@ impl Hold {
     /// the holders of one process. False if it is to be released.
     fn hand_on(self: &Arc<Self>) -> bool {
         let settings = &self.shared.settings;
-        let held_for = self.shared.clock.stamp().since(&self.granted_at);
-        let may = self.handed_on < settings.hand_on_count
+        let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
+        let is_queued = self.turn.lock().as_ref().is_some_and(Turn::is_queued);
+        let may = is_queued
+            && self.from.handed_on < settings.hand_on_count
             && held_for < settings.hand_on_time
             && !self.aside.has_debts()
             && self.lease.ensure(settings.min_usable).is_ok();
         if !may {
             return false;
         }
-        let key = &self.grant.claim.key;
+        let key = &self.from.grant.claim.key;
         let Some(waiter) = self.shared.queues.next(key) else {
             return false;
         };
-        let lease = (waiter.ttl == self.grant.claim.ttl)
-            .then(|| self.lease.hand_on())
-            .flatten();
-        let (Some(lease), Some(turn)) = (lease, self.turn.lock().take()) else {
+        // The turn is taken last: were it dropped while the caller is out of the queue, the queue would end without it.
+        let fits = waiter.takes_over && waiter.spans == self.from.spans;
+        let lease = fits.then(|| self.lease.hand_on()).flatten();
+        let turn = lease.and_then(|lease| Some((lease, self.turn.lock().take()?)));
+        let Some((lease, turn)) = turn else {
             self.shared.queues.put_back(key, waiter);
             return false;
         };
-        let next = Self::new(
-            Arc::clone(&self.shared),
-            lease,
-            self.grant.clone(),
-            self.granted_at,
-            self.handed_on + 1,
-            turn,
-        );
+        let from = Origin {
+            handed_on: self.from.handed_on + 1,
+            ..self.from.clone()
+        };
+        let next = Self::new(Arc::clone(&self.shared), lease, from, turn);
         self.shared.forget(self);
         if self.shared.adopt(&next).is_err() {
             // Shut down in between: this lease has ended, and what is left is the release.
@@ -311,8 +320,8 @@ impl Outbox for Hold {
 
     fn ran(&self, event: RunEvent) {
         self.shared.observers.tell(&Event::Run {
-            key: &self.grant.claim.key,
-            token: self.grant.token,
+            key: &self.from.grant.claim.key,
+            token: self.from.grant.token,
             event,
         });
     }

@@ -203,7 +203,7 @@ impl Task {
             let book = self.shared.book.lock();
             ids.retain(|id| {
                 let hold = book.hold(*id);
-                grants.extend(hold.map(|hold| hold.grant.clone()));
+                grants.extend(hold.map(|hold| hold.from.grant.clone()));
                 hold.is_some()
             });
         }
@@ -241,9 +241,10 @@ impl Task {
             match answer {
                 Some(Renewed::Extended(proof)) => {
                     let since = proof.sent_at.unwrap_or(batch.sent_at);
-                    match hold.lease.renew(&since, proof.ttl) {
+                    let spans = &hold.from.spans;
+                    match hold.lease.renew(&since, spans.leased(proof.ttl)) {
                         Ok(()) => {
-                            let proven = self.shared.proven(&batch.sent_at, &since, proof);
+                            let proven = self.shared.proven(&batch.sent_at, &since, proof, spans);
                             self.answered(&hold, id, Answer::Proven(proven));
                         }
                         Err(LeaseError::Lost(reason)) => self.give_up(hold, reason),

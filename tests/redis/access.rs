@@ -196,3 +196,99 @@ async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
     replica.resume();
     let _held = grant(&store, &claim("b")).await;
 }
+
+/// Of the process below: where its server is.
+const CHILD: &str = "LEASEHOLD_TEST_TLS";
+
+/// Not a test: a process whose certificates are those that its environment names.
+#[tokio::test]
+#[ignore = "it is the other process of a_server_over_tls_is_trusted_by_its_certificate_alone"]
+async fn tls_client() {
+    let url = std::env::var(CHILD).expect("the test starts it");
+    match RedisStore::connect(&url).await {
+        Ok(store) => {
+            let held = grant(&store, &claim("a")).await;
+            release(&store, &held).await;
+            println!("\ngranted");
+        }
+        Err(error) => println!("\n{error}"),
+    }
+}
+
+#[test]
+fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
+    let folder = std::env::temp_dir().join(format!("leasehold-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let openssl = |arguments: &str| {
+        let arguments = arguments.split_whitespace();
+        let made = std::process::Command::new("openssl")
+            .args(arguments)
+            .current_dir(&folder)
+            .output();
+        let made = made.expect("openssl is installed");
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+    };
+    std::fs::write(file("san"), "subjectAltName=IP:127.0.0.1,DNS:localhost").unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!(
+        "req -x509 {key} -subj /CN=ca -days 2 -keyout ca.key -out ca.pem"
+    ));
+    openssl(&format!(
+        "req {key} -subj /CN=redis -keyout server.key -out server.csr"
+    ));
+    openssl(
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile san -out server.pem",
+    );
+
+    let port = crate::server::free_port().to_string();
+    let (certificate, private, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
+    let server = RedisServer::start_with(&[
+        "--bind",
+        "127.0.0.1",
+        "127.0.0.2",
+        "--tls-port",
+        &port,
+        "--tls-auth-clients",
+        "no",
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &private,
+        "--tls-ca-cert-file",
+        &ca,
+    ]);
+    assert_ne!(server.port().to_string(), port);
+    let ask = |host: &str, trusted: &str| {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "access::tls_client", "--ignored", "--nocapture"])
+            .env(
+                CHILD,
+                format!("rediss://{host}:{port}/0?restart_quarantine=off"),
+            )
+            .env("SSL_CERT_FILE", trusted)
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for host in ["127.0.0.1", "localhost"] {
+        let told = ask(host, &ca);
+        assert!(told.contains("\ngranted\n"), "{told}");
+    }
+    // Another authority, and a name that the certificate does not have.
+    openssl(&format!(
+        "req -x509 {key} -subj /CN=other -days 2 -keyout other.key -out other.pem"
+    ));
+    for (host, trusted) in [("127.0.0.1", file("other.pem")), ("127.0.0.2", ca.clone())] {
+        let told = ask(host, &trusted);
+        assert!(
+            told.contains("unavailable: no connection to redis"),
+            "{told}"
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

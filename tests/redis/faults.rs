@@ -219,6 +219,30 @@ async fn a_connection_that_timed_out_is_thrown_away() {
     assert_eq!(proxy.wires().len(), count + 1);
 }
 
+#[tokio::test]
+async fn callers_that_are_impatient_add_up() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    let clock = leasehold::Clock::system().unwrap();
+    proxy.wires()[0].set(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    // None of them waits for as long as makes a connection suspect.
+    let asked_for = key("a");
+    let mut asked = 0;
+    while proxy.wires().len() == 1 {
+        let look = store.inspect(&asked_for);
+        let _ = clock.timeout(Duration::from_millis(30), look).await;
+        asked += 1;
+        assert!(asked < 1_000, "the connection is never thrown away");
+    }
+    assert!(store.inspect(&asked_for).await.is_ok());
+}
+
 /// One life of a store over a wire that is cut somewhere: connect, acquire, renew, release.
 async fn live(proxy: &Proxy) -> (Claim, bool) {
     let ours = claim("a");

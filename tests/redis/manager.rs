@@ -214,3 +214,36 @@ async fn ten_thousand_locks_are_held_for_a_minute_without_a_false_loss() {
     locks.shutdown().await;
     assert_eq!(server.cli(&["KEYS", "held/*"]), "");
 }
+
+#[tokio::test]
+async fn a_url_is_all_that_a_manager_needs() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+    let ports: Vec<_> = servers
+        .iter()
+        .map(|server| format!("127.0.0.1:{}", server.port()))
+        .collect();
+    let urls = [
+        servers[0].url("restart_quarantine=off&prefix=single"),
+        format!(
+            "redlock://{}/0?restart_quarantine=off&prefix=many",
+            ports.join(",")
+        ),
+    ];
+    for url in urls {
+        let locks = LockManager::connect(&url).await.unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let other = LockManager::connect(&url).await.unwrap();
+        assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+        drop(guard.release().await);
+        assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+    }
+    assert_eq!(
+        servers[0].cli(&["EXISTS", "single:{single:a}:fence", "many:{many:a}:fence"]),
+        "2"
+    );
+    // The store's longest ttl is also the manager's.
+    let short = LockManager::connect(&servers[0].url("prefix=short&max_ttl=2s"))
+        .await
+        .unwrap_err();
+    assert!(short.to_string().contains("ttl=10s"), "{short}");
+}

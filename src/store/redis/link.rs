@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -22,7 +22,7 @@ use super::preflight::{Server, preflight};
 use crate::clock::{Clock, Reading};
 use crate::error::Error;
 
-/// A request that was dropped after this long without an answer counts as timed out.
+/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why a request has no answer.
@@ -70,6 +70,9 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn new(options: RedisOptions) -> Result<Self, Error> {
+        options.validate()?;
+        #[cfg(feature = "redis-tls")]
+        provide_cryptography();
         let client = Client::open(options.server.clone()).map_err(|error| {
             Error::invalid(format!(
                 "the redis client refused the address: address={} reason={}",
@@ -112,17 +115,55 @@ impl Target {
     }
 }
 
+/// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
+/// program has installed is left in its place.
+#[cfg(feature = "redis-tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread has just installed one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
 /// Whether a connection is dead. Cloning is cheap; all clones are of the same connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Health(Arc<AtomicBool>);
+pub(super) struct Health(Arc<Signs>);
+
+#[derive(Debug, Default)]
+struct Signs {
+    is_dead: AtomicBool,
+    /// When the first request was sent that was dropped since the last answer; 0: none was.
+    silent_since: AtomicU64,
+}
 
 impl Health {
     pub(super) fn is_dead(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.is_dead.load(Ordering::Acquire)
     }
 
     fn give_up(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.is_dead.store(true, Ordering::Release);
+    }
+
+    fn answered(&self) {
+        // Mostly there is nothing to forget, and then the line is not written to.
+        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
+            self.0.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request was dropped. Callers that are less patient than we are add up.
+    fn dropped(&self, sent_at: Reading, now: Reading) {
+        let sent = sent_at.nanos.max(1);
+        let first =
+            self.0
+                .silent_since
+                .compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
+        let since = first.map_or_else(|earlier| earlier, |_| sent);
+        let silent = Duration::from_nanos(now.nanos.saturating_sub(since));
+        if now.lane != sent_at.lane || silent >= PATIENCE {
+            self.give_up();
+        }
     }
 }
 
@@ -286,6 +327,7 @@ impl<'a> InFlight<'a> {
 
     fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
         self.is_answered = true;
+        self.health.answered();
         answer.map_err(|error| {
             let failure = Failure::of(error);
             let is_replica = matches!(&failure, Failure::Refused(e) if e.kind() == Redis::Server(ServerErrorKind::ReadOnly));
@@ -302,10 +344,6 @@ impl Drop for InFlight<'_> {
         if self.is_answered {
             return;
         }
-        let now = self.clock.fast();
-        let waited = now.nanos.saturating_sub(self.sent_at.nanos);
-        if now.lane != self.sent_at.lane || Duration::from_nanos(waited) >= PATIENCE {
-            self.health.give_up();
-        }
+        self.health.dropped(self.sent_at, self.clock.fast());
     }
 }

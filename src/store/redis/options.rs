@@ -65,6 +65,11 @@ impl RedisOptions {
             .map(|(name, value)| (name.into_owned(), value.into_owned()))
             .collect();
         let is_socket = !url.has_host();
+        if url.scheme() == "rediss" && !cfg!(feature = "redis-tls") {
+            return Err(Error::unsupported(
+                "leasehold was built without TLS for Redis; build it with the feature redis-tls",
+            ));
+        }
         // The client's own texts may quote a part of the URL.
         let server = url.into_connection_info().map_err(|error| {
             Error::invalid(format!(
@@ -92,6 +97,17 @@ impl RedisOptions {
             };
         }
         Ok(options)
+    }
+
+    /// What holds between the options.
+    pub(super) fn validate(&self) -> Result<(), Error> {
+        if self.replicas > 0 && self.replica_wait >= self.timeout {
+            return Err(Error::invalid(format!(
+                "option replica_wait={:?} leaves no time for an answer; set it below timeout={:?}",
+                self.replica_wait, self.timeout
+            )));
+        }
+        Ok(())
     }
 
     fn of(server: ConnectionInfo) -> Result<Self, Error> {
@@ -289,6 +305,13 @@ mod tests {
         assert_eq!(
             message("max_ttl=1ms"),
             "invalid: option max_ttl=1ms is out of range; set it from 100ms to 86400s"
+        );
+        let slow = RedisOptions::parse("redis://db?replicas=1&replica_wait=3s").unwrap();
+        assert!(
+            slow.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("replica_wait=3s")
         );
         assert!(message("restart_quarantine=maybe").contains("use on or off"));
         assert!(message("replicas=-1").contains("replicas=\"-1\""));

@@ -12,6 +12,9 @@
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
 //! | is not there, on an older server | nobody used this prefix yet | none |
 //!
+//! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
+//! before it; and a deletion of single keys, which is an operator's to answer for.
+//!
 //! A server that persists every write forgets nothing by a restart: there only a flush counts. A server that does not tell
 //! its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be noticed.
 
