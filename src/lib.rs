@@ -3,6 +3,8 @@
 pub mod blocking;
 mod clock;
 mod commit;
+#[cfg(feature = "config")]
+mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
@@ -31,6 +33,9 @@ mod txn;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 pub use clock::{Audit, Clock, Lane, Reading, Stamp};
+#[cfg(feature = "config")]
+pub use config::{Config, ManagerConfig};
+pub use connect::UrlStore;
 pub use election::{Election, Leader, Leadership};
 pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use executor::{

@@ -12,6 +12,17 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// A field that is out of range, and what is allowed.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    #[cfg_attr(
+        not(feature = "config"),
+        allow(dead_code, reason = "only files have lines to name")
+    )]
+    pub(crate) field: &'static str,
+    pub(crate) message: String,
+}
+
 impl Settings {
     /// Checks every field against its range and against the others.
     ///
@@ -20,6 +31,16 @@ impl Settings {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of range, its value and what
     /// is allowed.
     pub fn validate(&self) -> Result<(), Error> {
+        self.check().map_err(|fault| Error::invalid(fault.message))
+    }
+
+    /// The first field that is out of range.
+    #[cfg(feature = "config")]
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.check().err()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
         within("max_ttl", self.max_ttl, MIN_TTL, DAY)?;
         within("ttl", self.ttl, MIN_TTL, self.max_ttl)?;
         within(
@@ -66,26 +87,32 @@ impl Settings {
 }
 
 fn within<T: PartialOrd + fmt::Debug>(
-    field: &str,
+    field: &'static str,
     value: T,
     least: T,
     most: T,
-) -> Result<(), Error> {
+) -> Result<(), Fault> {
     if value >= least && value <= most {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
-    )))
+    Err(Fault {
+        field,
+        message: format!(
+            "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
+        ),
+    })
 }
 
-fn below(field: &str, value: Duration, limit: Duration) -> Result<(), Error> {
+fn below(field: &'static str, value: Duration, limit: Duration) -> Result<(), Fault> {
     if value < limit {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "setting {field}={value:?} leaves nothing of the ttl to use; set it below {limit:?}, or set a longer ttl"
-    )))
+    Err(Fault {
+        field,
+        message: format!(
+            "setting {field}={value:?} leaves nothing of the ttl to use; set it below {limit:?}, or set a longer ttl"
+        ),
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::fmt::Debug;
 
 pub use capability::{Capability, Fencing};
 pub use claim::{Claim, Grant, Mode, Proof};
-pub(crate) use erased::{AnyStore, erase};
+pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
 pub use member::{MAX_SKEW, Member, Raised, Vote};

@@ -17,6 +17,7 @@ use crate::tree::Tree;
 /// | 0 | words |
 const UNITS: &[(&str, u8)] = &[
     ("", 6),
+    ("config", 6),
     ("connect", 6),
     ("blocking", 6),
     ("docs", 6),

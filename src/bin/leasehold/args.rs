@@ -1,0 +1,219 @@
+//! What the tool is asked for. The help of each subcommand ends with an example.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use leasehold::{Key, Label};
+
+/// Run a command only while you hold a lock, and look at the locks of a store.
+#[derive(Parser, Debug)]
+#[command(name = "leasehold", version, propagate_version = true)]
+#[command(after_help = "\
+Exit codes:
+  0    done; for `run`, the command's own status, or 128 and the signal that ended it
+  1    looked, and the answer is no: the lock is free, a clause is broken, an update was lost
+  64   bad usage                          69  the store cannot be reached
+  75   the lock was not acquired in time  76  the lease was lost, and the command was ended
+  77   the store refuses this caller
+
+Example:
+  leasehold run --store redis://127.0.0.1:6379 --lock nightly -- ./backup.sh")]
+pub(crate) struct Cli {
+    /// Tell scripts: one JSON object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Run(RunArgs),
+    Inspect(InspectArgs),
+    List(ListArgs),
+    Conform(ConformArgs),
+    Counter(CounterArgs),
+    Generate(GenerateArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StoreArgs {
+    /// Where the locks live: redis://host:6379/0?prefix=app, zookeeper://host:2181/chroot
+    ///
+    /// In the environment rather than on the command line, other users of the machine do not see its password.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LEASEHOLD_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: String,
+}
+
+/// Hold a lock while a command runs
+///
+/// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token), a process group of its own, which is in the
+/// foreground if the tool was, and every signal that the tool gets. It cannot be suspended from the terminal: a lease
+/// does not wait. When the lease cannot be renewed, the whole group gets SIGTERM so early that SIGKILL, --kill-grace
+/// later, falls before the deadline. If the tool itself is killed, so is the command (Linux).
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: a nightly job on three hosts, of which one runs it
+  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0s -- ./backup.sh")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The lock
+    #[arg(long, value_name = "KEY")]
+    pub(crate) lock: Key,
+
+    /// How long the store keeps the lock if this machine dies [default: 10s, or what the store says]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// How long to wait for a busy lock [default: 30s]; 0s: one look
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Who holds the lock, for people [default: host:process id]
+    #[arg(long, value_name = "TEXT")]
+    #[arg(value_parser = Label::parse)]
+    pub(crate) label: Option<Label>,
+
+    /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or what the ttl has
+    /// room for]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) kill_grace: Option<Duration>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Tell who holds a lock
+///
+/// Exits with 1 if it is free.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  leasehold inspect --store redis://127.0.0.1:6379 nightly")]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The lock
+    pub(crate) key: Key,
+}
+
+/// List the locks that are held
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: how many orders are being worked on
+  leasehold list --store redis://127.0.0.1:6379 --json orders/ | jq 'length'")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// Only keys that begin with this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+}
+
+/// Show whether a store keeps the contract
+///
+/// Runs the behaviour suite, with keys of its own. Exits with 1 if a clause is broken.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  leasehold conform --store redis://127.0.0.1:6379/0?prefix=conform")]
+pub(crate) struct ConformArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The TTL that the cases ask for [default: 1s, or what the store says]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// Count with many processes under one lock, and show that no update is lost
+///
+/// Starts processes of itself. Each round takes the lock, reads a counter that nothing else protects, adds one and writes
+/// it back. Exits with 1 if a single update was lost.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  leasehold counter --store redis://127.0.0.1:6379 --lock try --processes 3 --rounds 100
+  leasehold counter --store redis://127.0.0.1:6379 --rounds 1000 --wait 5s --nemesis pause")]
+pub(crate) struct CounterArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The lock
+    #[arg(long, value_name = "KEY", default_value = "leasehold/counter")]
+    pub(crate) lock: Key,
+
+    /// How many processes contend
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) processes: u32,
+
+    /// How many tasks contend in each process
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tasks: u32,
+
+    /// How many rounds each task takes
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// How long the store keeps a lock whose holder died [default: 10s, or what the store says]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// How long each round waits for the lock
+    #[arg(long, value_name = "SPAN", default_value = "3s", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Duration,
+
+    /// How long each round holds the lock between its read and its write
+    #[arg(long, value_name = "SPAN", default_value = "0ms", value_parser = humantime::parse_duration)]
+    pub(crate) hold: Duration,
+
+    /// Stop and continue the processes, each beyond its ttl, while the counter stands behind a fence
+    ///
+    /// The counter is then a key in the Redis server of the lock. A store without a fence is refused. The ttl is 1s unless
+    /// it is given.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) nemesis: Option<NemesisKind>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NemesisKind {
+    Pause,
+}
+
+/// Write shell completions or manual pages
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold generate bash > /etc/bash_completion.d/leasehold
+  leasehold generate man --dir /usr/local/share/man/man1")]
+pub(crate) struct GenerateArgs {
+    /// For which shell, or `man`
+    pub(crate) what: What,
+
+    /// Where the manual pages go, one for each subcommand [default: the first page alone, to stdout]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+    Man,
+}

@@ -1,0 +1,94 @@
+//! `leasehold conform`: the behaviour suite, on a store of one's own.
+
+use std::time::Duration;
+
+use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
+use leasehold::{Clock, Error, LockManager, Settings, UrlStore};
+use serde_json::{Value, json};
+
+use crate::args::ConformArgs;
+use crate::exit::{Failure, code};
+use crate::output::Output;
+
+const TTL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Failure> {
+    let url = args.store.store.clone();
+    let harness = AtUrl {
+        settings: settings(&url, args.ttl).await?,
+        url,
+        clock: Clock::system()?,
+    };
+    let report = conformance::run(&harness).await;
+    output.answer(people(&report), &scripts(&report));
+    let is_kept = report.failures().count() == 0 && !passed(&report).is_empty();
+    Ok(if is_kept { code::DONE } else { code::NO })
+}
+
+/// A short TTL, where the store leaves it to us.
+async fn settings(url: &str, ttl: Option<Duration>) -> Result<Settings, Failure> {
+    let locks = LockManager::connect(url).await?;
+    let mut settings = locks.settings().clone();
+    if locks.capability().ttl_per_lock {
+        settings.ttl = ttl.unwrap_or(TTL);
+    } else if ttl.is_some_and(|ttl| ttl != settings.ttl) {
+        return Err(Failure::usage(format!(
+            "this store has one ttl for all locks: ttl={:?}; leave out --ttl, and say it in the URL",
+            settings.ttl
+        )));
+    }
+    locks.shutdown().await;
+    settings.validate()?;
+    Ok(settings)
+}
+
+struct AtUrl {
+    url: String,
+    settings: Settings,
+    clock: Clock,
+}
+
+impl Harness for AtUrl {
+    type Store = UrlStore;
+
+    async fn client(&self) -> Result<UrlStore, Error> {
+        UrlStore::connect_for(&self.url, self.settings.clone()).await
+    }
+
+    fn ttl(&self) -> Duration {
+        self.settings.ttl
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+}
+
+fn passed(report: &Report) -> Vec<&'static str> {
+    let findings = report.findings().iter();
+    let passed = findings.filter(|finding| finding.verdict == Verdict::Passed);
+    passed.map(|finding| finding.case).collect()
+}
+
+fn people(report: &Report) -> String {
+    let sums = Clause::ALL.map(|clause| format!("{clause:?} {}", report.sum(clause)));
+    format!("{report}\n{}", sums.join(", "))
+}
+
+fn scripts(report: &Report) -> Value {
+    let findings = report.findings().iter().map(|finding| {
+        let (verdict, why) = match &finding.verdict {
+            Verdict::Passed => ("passed", None),
+            Verdict::Failed(why) => ("failed", Some(why.as_str())),
+            Verdict::DidNotApply(why) => ("did not apply", Some(*why)),
+        };
+        json!({
+            "clause": format!("{:?}", finding.clause),
+            "case": finding.case,
+            "shows": finding.shows,
+            "verdict": verdict,
+            "why": why,
+        })
+    });
+    Value::Array(findings.collect())
+}

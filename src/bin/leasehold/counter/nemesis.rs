@@ -1,0 +1,79 @@
+//! [`Nemesis`]: stops our own counting processes for longer than their TTL, one after the other, and lets them go on.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use leasehold::store::{Capability, Fencing};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::exit::Failure;
+
+/// Short, so that a process stands still for long enough without much patience.
+pub(super) const TTL: Duration = Duration::from_secs(1);
+
+/// Works until it is dropped.
+#[derive(Debug)]
+pub(super) struct Nemesis {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+/// The URL of the fence that keeps out who was stopped, or why there is none.
+pub(super) fn fence<'a>(url: &'a str, capability: &Capability) -> Result<&'a str, Failure> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let refuse = |why: &str| {
+        Err(Failure::usage(format!(
+            "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server"
+        )))
+    };
+    match scheme {
+        "redis" | "rediss" | "unix" if capability.fencing == Fencing::Monotonic => Ok(url),
+        "redis" | "rediss" | "unix" => {
+            refuse("this server replicates asynchronously, so that its tokens may go back")
+        }
+        _ => refuse(&format!(
+            "store={scheme} has none that this tool can count behind"
+        )),
+    }
+}
+
+impl Nemesis {
+    pub(super) fn pause(processes: Vec<Pid>, ttl: Duration) -> Self {
+        let (stop, is_over) = channel();
+        let thread = std::thread::spawn(move || work(&processes, ttl, &is_over));
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends it. How many times it stopped a process.
+    pub(super) fn end(mut self) -> usize {
+        drop(self.stop.take());
+        let thread = self.thread.take();
+        thread.and_then(|thread| thread.join().ok()).unwrap_or(0)
+    }
+}
+
+fn work(processes: &[Pid], ttl: Duration, is_over: &Receiver<()>) -> usize {
+    let waits = |span| is_over.recv_timeout(span) == Err(RecvTimeoutError::Timeout);
+    let mut pauses = 0;
+    for process in processes.iter().cycle() {
+        if !waits(ttl / 2) {
+            break;
+        }
+        // A process that has ended is not ours to wait for here, and cannot be stopped.
+        if kill(*process, Signal::SIGSTOP).is_err() {
+            continue;
+        }
+        pauses += 1;
+        let goes_on = waits(ttl * 3 / 2);
+        let _ = kill(*process, Signal::SIGCONT);
+        if !goes_on {
+            break;
+        }
+    }
+    pauses
+}

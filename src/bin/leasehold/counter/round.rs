@@ -1,0 +1,40 @@
+//! [`Round`]: what became of one round, as a counting process tells it: one JSON object a line.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(super) struct Round {
+    #[serde(skip)]
+    pub(super) process: usize,
+    pub(super) outcome: Outcome,
+    /// How long it waited for the lock.
+    pub(super) wait: Duration,
+    /// The fencing token that it held, if it held one.
+    pub(super) token: Option<u64>,
+    /// What stood in the counter after it, if it was counted.
+    pub(super) counted: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The counter was written.
+    Counted,
+    /// The counter was surely not written: the lock was busy, or the lease was lost.
+    NotCounted(String),
+    /// The counter may have been written.
+    Unknown(String),
+}
+
+impl Round {
+    pub(super) fn from_line(line: &str, process: usize) -> Option<Self> {
+        let round: Self = serde_json::from_str(line).ok()?;
+        Some(Self { process, ..round })
+    }
+
+    pub(super) fn to_line(&self) -> String {
+        // A round holds nothing that JSON cannot say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,76 @@
+//! `leasehold inspect` and `leasehold list`: what the store tells of its locks.
+
+use leasehold::store::Record;
+use serde_json::{Value, json};
+
+use crate::args::{InspectArgs, ListArgs};
+use crate::exit::{Failure, code};
+use crate::output::{Output, millis, span};
+
+pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Failure> {
+    let locks = args.store.looker().await?;
+    let record = locks.inspect(&args.key).await?;
+    locks.shutdown().await;
+    match record {
+        Some(record) => {
+            let [holder, token, remaining] = columns(&record);
+            let people = format!(
+                "key        {}\nholder     {holder}\ntoken      {token}\nremaining  {remaining}",
+                record.key
+            );
+            output.answer(people, &scripts(&record));
+            Ok(code::DONE)
+        }
+        None => {
+            let scripts = json!({ "key": args.key.as_str(), "is_held": false });
+            output.answer(format!("{} is free", args.key), &scripts);
+            Ok(code::NO)
+        }
+    }
+}
+
+pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure> {
+    let locks = args.store.looker().await?;
+    let records = locks.list(&args.prefix).await?;
+    locks.shutdown().await;
+    let scripts = Value::Array(records.iter().map(scripts).collect());
+    output.answer(table(&records), &scripts);
+    Ok(code::DONE)
+}
+
+fn table(records: &[Record]) -> String {
+    let heading = ["KEY", "HOLDER", "TOKEN", "REMAINING"].map(str::to_owned);
+    let rows: Vec<[String; 4]> = std::iter::once(heading)
+        .chain(records.iter().map(|record| {
+            let [holder, token, remaining] = columns(record);
+            [record.key.to_string(), holder, token, remaining]
+        }))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..3).map(|column| width(column).unwrap_or(0)).collect();
+    let lines = rows.iter().map(|[key, holder, token, remaining]| {
+        let [k, h, t] = [widths[0], widths[1], widths[2]];
+        format!("{key:<k$}  {holder:<h$}  {token:<t$}  {remaining}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What the store does not tell is a dash.
+fn columns(record: &Record) -> [String; 3] {
+    let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        told(record.label.as_ref().map(ToString::to_string)),
+        told(record.token.map(|token| token.to_string())),
+        told(record.remaining.map(span)),
+    ]
+}
+
+fn scripts(record: &Record) -> Value {
+    json!({
+        "key": record.key.as_str(),
+        "is_held": true,
+        "holder": record.label.as_ref().map(|label| label.as_str()),
+        "token": record.token.map(|token| token.number()),
+        "remaining_ms": record.remaining.map(millis),
+    })
+}

@@ -1,0 +1,75 @@
+//! The tool `leasehold`: commands that run only while a lock is held, and looks at the locks of a store.
+//!
+//! It uses the library as every user does. Each subcommand is a file or a folder of its own; [`exit`] says what the exit
+//! codes mean, [`output`] how people and scripts are told.
+
+#![cfg_attr(not(unix), allow(unused))]
+
+#[cfg(not(unix))]
+compile_error!("the tool needs process groups and signals: build it on a Unix system");
+
+mod args;
+mod conform;
+mod counter;
+mod exit;
+mod generate;
+mod look;
+mod output;
+mod run;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use exit::{Failure, code};
+use output::Output;
+
+fn main() -> ExitCode {
+    // What the tool starts of itself. It is not for people, so that it stands in no help and no completion.
+    let mut words = std::env::args_os().skip(1);
+    match words.next().as_deref().and_then(|word| word.to_str()) {
+        Some(run::EXEC) => return run::exec(words),
+        Some(counter::WORKER) => return counter::worker(),
+        _ => {}
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            let is_help = !told.use_stderr();
+            // Nobody can be told that nobody can be told.
+            let _ = told.print();
+            return ExitCode::from(if is_help { code::DONE } else { code::USAGE });
+        }
+    };
+    let output = Output { json: cli.json };
+    match dispatch(&cli.command, output) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            output.failure(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
+    if let Command::Generate(args) = command {
+        return generate::generate(args);
+    }
+    output::log();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Failure::system("no runtime could be built", &why))?;
+    runtime.block_on(async {
+        match command {
+            Command::Run(args) => run::run(args, output).await,
+            Command::Inspect(args) => look::inspect(args, output).await,
+            Command::List(args) => look::list(args, output).await,
+            Command::Conform(args) => conform::conform(args, output).await,
+            Command::Counter(args) => counter::counter(args, output).await,
+            Command::Generate(args) => generate::generate(args),
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! How people and scripts are told: answers on stdout, everything else on stderr; one JSON object a line with `--json`.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// The answer to what was asked.
+    pub(crate) fn answer(self, people: impl Display, scripts: &Value) {
+        let mut out = std::io::stdout().lock();
+        // A reader that has gone away (`| head`) wants no more.
+        let _ = if self.json {
+            writeln!(out, "{scripts}")
+        } else {
+            writeln!(out, "{people}")
+        };
+    }
+
+    /// What happens on the way. It must not mix with what the command writes to stdout.
+    pub(crate) fn event(self, people: impl Display, scripts: &Value) {
+        let mut out = std::io::stderr().lock();
+        let _ = if self.json {
+            writeln!(out, "{scripts}")
+        } else {
+            writeln!(out, "leasehold: {people}")
+        };
+    }
+
+    /// What happens on the way and only scripts want to know.
+    pub(crate) fn quiet_event(self, scripts: &Value) {
+        if self.json {
+            let _ = writeln!(std::io::stderr().lock(), "{scripts}");
+        }
+    }
+
+    pub(crate) fn failure(self, failure: &Failure) {
+        self.event(
+            &failure.message,
+            &json!({ "error": failure.message, "exit": failure.code }),
+        );
+    }
+}
+
+/// What the library warns of, on stderr.
+pub(crate) fn log() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+/// Milliseconds, for scripts.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A span as people write it, to the millisecond.
+pub(crate) fn span(span: Duration) -> String {
+    humantime::format_duration(Duration::from_millis(millis(span))).to_string()
+}

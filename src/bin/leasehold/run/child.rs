@@ -1,0 +1,127 @@
+//! The command: started in a group of its own, told signals, looked after until it has ended.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use leasehold::LockGuard;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp, getpid};
+
+use super::exec::{BACKGROUND, EXEC, FOREGROUND};
+use super::terminal::Terminal;
+use crate::exit::{Failure, code};
+
+#[derive(Debug)]
+pub(super) struct Child {
+    /// The command, and its process group.
+    id: Pid,
+    terminal: Option<Terminal>,
+    stopped_by: Option<Signal>,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Exited(i32),
+    Signalled(Signal),
+}
+
+impl End {
+    /// As shells say it.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            // An exit status is a byte.
+            Self::Exited(status) => u8::try_from(status & 0xff).unwrap_or(u8::MAX),
+            Self::Signalled(signal) => code::of(signal),
+        }
+    }
+}
+
+impl Child {
+    /// Starts the command. The thread that calls must live for as long as the command does: on Linux the parent whose
+    /// death is told is a thread.
+    pub(super) fn spawn(command: &[OsString], guard: &LockGuard) -> Result<Self, Failure> {
+        let failed = |why| Failure::system("the command could not be started", &why);
+        let tool = std::env::current_exe().map_err(failed)?;
+        let terminal = Terminal::of_ours();
+        let place = if terminal.is_some() {
+            FOREGROUND
+        } else {
+            BACKGROUND
+        };
+        // Not waited for through this handle: it cannot tell that a child was stopped.
+        let child = Command::new(tool)
+            .arg(EXEC)
+            .arg(getpid().to_string())
+            .arg(place)
+            .args(command)
+            .env("LEASEHOLD_KEY", guard.key().as_str())
+            .env("LEASEHOLD_TOKEN", guard.token().to_string())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let id = i32::try_from(child.id()).map_err(|why| Failure::system("a process id", &why))?;
+        Ok(Self {
+            id: Pid::from_raw(id),
+            terminal,
+            stopped_by: None,
+        })
+    }
+
+    /// Sends a signal to the whole group.
+    pub(super) fn tell(&self, signal: Signal) {
+        // It fails only when nobody is left to be told.
+        let _ = killpg(self.id, signal);
+    }
+
+    /// A signal that the tool got is the command's business.
+    pub(super) fn pass_on(&self, signal: Signal) {
+        if signal == Signal::SIGTSTP {
+            return;
+        }
+        if signal == Signal::SIGCONT {
+            // `fg` has put us into the foreground, where the command belongs.
+            if let Some(terminal) = Terminal::of_ours() {
+                let _ = terminal.give(self.id);
+            }
+        }
+        self.tell(signal);
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn look(&mut self) -> Result<Option<End>, Failure> {
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
+        let status = waitpid(self.id, Some(flags))
+            .map_err(|why| Failure::system("the command could not be waited for", &why))?;
+        self.stopped_by = None;
+        Ok(match status {
+            WaitStatus::Exited(_, status) => Some(End::Exited(status)),
+            WaitStatus::Signaled(_, signal, _) => Some(End::Signalled(signal)),
+            WaitStatus::Stopped(_, signal) => {
+                self.stopped_by = Some(signal);
+                None
+            }
+            _ => None,
+        })
+    }
+
+    /// A command that was suspended from the terminal goes on: its lease does not wait, and the terminal would be without
+    /// a foreground. Whoever stops it on purpose (SIGSTOP) may.
+    pub(super) fn keep_going(&mut self) {
+        if self.stopped_by.take() == Some(Signal::SIGTSTP) {
+            self.tell(Signal::SIGCONT);
+        }
+    }
+}
+
+impl Drop for Child {
+    /// The shell that started the tool reads from the terminal next.
+    fn drop(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            // Without a terminal any more there is nobody to give it back to.
+            let _ = terminal.give(getpgrp());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! When a command whose lease runs out is told, and when it is ended. Pure: the time is an argument.
+//!
+//! ```text
+//!  lease renewed            no renewal any more
+//!  ────┬───────────────────────┬────────── grace ─────────┬─ reserve ─┐
+//!      remaining is plenty     SIGTERM                    SIGKILL     deadline
+//! ```
+//!
+//! Between two renewals a healthy lease shrinks as well. So grace and reserve must fit into what is then left.
+
+use std::time::Duration;
+
+use crate::exit::Failure;
+use crate::output::span;
+
+/// How long before the deadline SIGKILL is sent, so that the command has ended by then.
+const RESERVE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Countdown {
+    grace: Duration,
+    reserve: Duration,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Nothing, for this long.
+    Wait(Duration),
+    /// SIGTERM.
+    Tell,
+    /// SIGKILL.
+    End,
+}
+
+impl Countdown {
+    /// Fits the grace into a lease of which `usable` is left after a renewal. `heartbeat`: the store's own rhythm.
+    pub(super) fn plan(
+        usable: Duration,
+        heartbeat: Option<Duration>,
+        grace: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        // A renewal every third of the ttl leaves more than half of the lease at any time. Where a proof is older than its
+        // request (a session store), it may be little more than a quarter.
+        let room = if heartbeat.is_some() {
+            usable / 4
+        } else {
+            usable / 2
+        };
+        let reserve = RESERVE.min(usable / 10);
+        let most = room - reserve;
+        match grace {
+            Some(grace) if grace > most => Err(Failure::usage(format!(
+                "--kill-grace {} does not fit into the lease: its usable part is {}; use {} at most, or a longer --ttl",
+                span(grace),
+                span(usable),
+                span(most)
+            ))),
+            grace => Ok(Self {
+                grace: grace.unwrap_or(GRACE.min(most)),
+                reserve,
+            }),
+        }
+    }
+
+    pub(super) fn grace(self) -> Duration {
+        self.grace
+    }
+
+    /// What is to be done when so much is left of the lease, and the command was told so long ago.
+    ///
+    /// A command that was told is ended when its grace is over, even if the lease was renewed after all.
+    pub(super) fn step(self, remaining: Duration, told_for: Option<Duration>) -> Step {
+        let until_end = remaining.saturating_sub(self.reserve);
+        let left = match told_for {
+            None => until_end.saturating_sub(self.grace),
+            Some(told_for) => until_end.min(self.grace.saturating_sub(told_for)),
+        };
+        match told_for {
+            _ if until_end.is_zero() => Step::End,
+            None if left.is_zero() => Step::Tell,
+            Some(_) if left.is_zero() => Step::End,
+            _ => Step::Wait(left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn countdown() -> Countdown {
+        Countdown::plan(ms(9_000), None, Some(ms(2_000))).unwrap()
+    }
+
+    #[test]
+    fn a_command_is_told_so_early_that_its_grace_ends_before_the_deadline() {
+        let countdown = countdown();
+        assert_eq!(countdown.step(ms(9_000), None), Step::Wait(ms(6_900)));
+        assert_eq!(countdown.step(ms(2_101), None), Step::Wait(ms(1)));
+        assert_eq!(countdown.step(ms(2_100), None), Step::Tell);
+        assert_eq!(
+            countdown.step(ms(2_100), Some(ms(0))),
+            Step::Wait(ms(2_000))
+        );
+        assert_eq!(countdown.step(ms(101), Some(ms(1_999))), Step::Wait(ms(1)));
+        assert_eq!(countdown.step(ms(100), Some(ms(2_000))), Step::End);
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_at_once_leaves_no_grace() {
+        assert_eq!(countdown().step(ms(0), None), Step::End);
+        assert_eq!(countdown().step(ms(0), Some(ms(1))), Step::End);
+        assert_eq!(countdown().step(ms(99), None), Step::End);
+    }
+
+    #[test]
+    fn a_command_that_came_late_to_its_signal_has_what_is_left() {
+        assert_eq!(
+            countdown().step(ms(1_100), Some(ms(0))),
+            Step::Wait(ms(1_000))
+        );
+    }
+
+    #[test]
+    fn a_command_that_was_told_is_ended_though_the_lease_was_renewed_after_all() {
+        assert_eq!(
+            countdown().step(ms(9_000), Some(ms(500))),
+            Step::Wait(ms(1_500))
+        );
+        assert_eq!(countdown().step(ms(9_000), Some(ms(2_000))), Step::End);
+    }
+
+    #[test]
+    fn a_healthy_lease_never_tells_a_command() {
+        for ttl in [1_000, 3_000, 10_000, 30_000] {
+            let usable = ms(ttl * 91 / 100);
+            let countdown = Countdown::plan(usable, None, None).unwrap();
+            // A renewal that leaves after a third of the ttl and takes as long as it may.
+            let left = usable - ms(ttl) / 3;
+            assert!(
+                matches!(countdown.step(left, None), Step::Wait(_)),
+                "ttl={ttl}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grace_that_does_not_fit_is_refused_with_what_does() {
+        let refused = Countdown::plan(ms(2_000), None, Some(ms(2_000))).unwrap_err();
+        assert_eq!(refused.code, crate::exit::code::USAGE);
+        assert!(
+            refused.message.contains("use 900ms at most"),
+            "{}",
+            refused.message
+        );
+        assert!(Countdown::plan(ms(8_000), Some(ms(1_000)), Some(ms(2_000))).is_err());
+    }
+}

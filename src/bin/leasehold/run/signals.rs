@@ -1,0 +1,69 @@
+//! The signals that the tool gets.
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use crate::exit::Failure;
+
+/// News of the command, and what is the command's business. SIGTSTP is caught so that it does not stop us: a lease does not
+/// wait.
+const OURS: [Signal; 10] = [
+    Signal::SIGCHLD,
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+    Signal::SIGWINCH,
+];
+
+/// Those that end a tool which only waits for its lock.
+const ENDING: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
+
+#[derive(Debug)]
+pub(super) struct Signals(Vec<(Signal, Stream)>);
+
+impl Signals {
+    pub(super) fn listen() -> Result<Self, Failure> {
+        let streams = OURS
+            .iter()
+            .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
+            .collect::<Result<_, Failure>>()?;
+        Ok(Self(streams))
+    }
+
+    /// The next signal of any kind. Cancel safe.
+    pub(super) async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| {
+            for (which, stream) in &mut self.0 {
+                if stream.poll_recv(cx).is_ready() {
+                    return std::task::Poll::Ready(*which);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that ends whoever only waits. Cancel safe.
+    pub(super) async fn ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+}
+
+fn listen(kind: SignalKind) -> Result<Stream, Failure> {
+    signal(kind).map_err(|why| Failure::system("signals cannot be listened to", &why))
+}

@@ -1,0 +1,48 @@
+//! The variables of the environment.
+
+use toml::Value;
+
+use super::entry::{Entry, Origin, Section};
+use crate::error::Error;
+
+const PREFIX: &str = "LEASEHOLD_";
+
+/// Variables of ours that say nothing of a manager: what the tool tells the command that it runs.
+const NOT_OURS: [&str; 2] = ["KEY", "TOKEN"];
+
+pub(super) struct Environment {
+    /// The file over which the variables win.
+    pub(super) file: Option<String>,
+    pub(super) section: Section,
+}
+
+pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<Environment, Error> {
+    let mut environment = Environment {
+        file: None,
+        section: Section::default(),
+    };
+    for (variable, value) in vars {
+        let Some(name) = variable.strip_prefix(PREFIX) else {
+            continue;
+        };
+        match name {
+            "CONFIG" => environment.file = Some(value),
+            name if NOT_OURS.contains(&name) => {}
+            name => {
+                let name = name.to_ascii_lowercase();
+                // A table of the file is a word of the variable.
+                let name = match name.strip_prefix("handlers_") {
+                    Some(field) => format!("handlers.{field}"),
+                    None => name,
+                };
+                let entry = Entry {
+                    written: name.clone(),
+                    value: Value::String(value),
+                    origin: Origin::Variable(variable),
+                };
+                environment.section.add(&name, entry)?;
+            }
+        }
+    }
+    Ok(environment)
+}

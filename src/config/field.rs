@@ -1,0 +1,190 @@
+//! The fields of a section: their names, their other names, and how their values are read.
+
+use toml::{Table, Value};
+
+use super::entry::{Entry, Section};
+use super::{handlers, located};
+use crate::error::{Error, ErrorKind};
+use crate::holder::Label;
+use crate::settings::Settings;
+
+/// Names that other frameworks use, what each stands for, and the unit in which they count.
+const OTHER_NAMES: &[(&str, &str, Option<&str>)] = &[
+    ("address", "store", None),
+    ("timeout_millis", "request_timeout", Some("ms")),
+    ("own_second", "ttl", Some("s")),
+    ("min_spin_millis", "min_spin", Some("ms")),
+    ("random_millis", "random_spin", Some("ms")),
+];
+
+/// Fields that are not settings.
+const BESIDE: [&str; 2] = ["store", "label"];
+
+/// Every field of [`Settings`]; a test holds the two together.
+const SETTINGS: &[&str] = &[
+    "ttl",
+    "max_ttl",
+    "margin",
+    "server_drift_ppm",
+    "renewals_per_ttl",
+    "wait",
+    "min_spin",
+    "random_spin",
+    "poll_cap",
+    "request_timeout",
+    "max_hold",
+    "commit_budget",
+    "min_usable",
+    "max_waiters",
+    "hand_on_count",
+    "hand_on_time",
+];
+
+/// The field that a name stands for, and the entry with its value in the field's own form.
+pub(super) fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
+    // The properties of Spring are written with a dash.
+    let plain = name.replace('-', "_");
+    for (other, field, unit) in OTHER_NAMES {
+        if *other == plain {
+            return Ok((field, in_unit(entry, *unit)?));
+        }
+    }
+    let known = |fields: &[&'static str]| fields.iter().copied().find(|known| *known == name);
+    if let Some(field) = known(SETTINGS) {
+        return Ok((field, checked(field, entry)?));
+    }
+    match known(&BESIDE).or_else(|| known(handlers::FIELDS)) {
+        Some(field) => Ok((field, entry)),
+        None => {
+            let told = format!(
+                "this name is not known; use {}, {}, {}",
+                BESIDE.join(", "),
+                SETTINGS.join(", "),
+                handlers::FIELDS.join(", ")
+            );
+            Err(refused(&entry, told))
+        }
+    }
+}
+
+/// `10` of the unit seconds is `10s`.
+fn in_unit(mut entry: Entry, unit: Option<&str>) -> Result<Entry, Error> {
+    let Some(unit) = unit else {
+        return Ok(entry);
+    };
+    let number = match &entry.value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    let Some(number) = number else {
+        return Err(refused(&entry, "a whole number is needed here, such as 10"));
+    };
+    entry.value = Value::String(format!("{number}{unit}"));
+    Ok(entry)
+}
+
+/// The entry, if the settings can read its value. In the environment every value is a text, so that a number may be one.
+fn checked(field: &str, mut entry: Entry) -> Result<Entry, Error> {
+    let Err(why) = alone(field, &entry.value) else {
+        return Ok(entry);
+    };
+    if let Some(number) = entry.value.as_str().and_then(|text| text.parse().ok()) {
+        let number = Value::Integer(number);
+        if alone(field, &number).is_ok() {
+            entry.value = number;
+            return Ok(entry);
+        }
+    }
+    let mut why = why.message().replace('\n', " ");
+    // Whoever puts a URL in the wrong place must not find its password in a log.
+    if let Some(text) = entry.value.as_str().filter(|text| !text.is_empty()) {
+        why = why.replace(text, "...");
+    }
+    Err(refused(
+        &entry,
+        format!(
+            "it cannot be read: {}; use a duration such as 10s or 200ms, or a whole number",
+            why.trim()
+        ),
+    ))
+}
+
+fn alone(field: &str, value: &Value) -> Result<Settings, toml::de::Error> {
+    let mut table = Table::new();
+    table.insert(field.to_owned(), value.clone());
+    table.try_into()
+}
+
+/// The settings of a section, judged as a whole.
+pub(super) fn settings(section: &Section) -> Result<Settings, Error> {
+    let mut table = Table::new();
+    for (field, entry) in section.entries() {
+        if SETTINGS.contains(&field) {
+            table.insert(field.to_owned(), entry.value.clone());
+        }
+    }
+    let settings: Settings = table
+        .try_into()
+        .map_err(|why: toml::de::Error| Error::invalid(why.message().to_owned()))?;
+    let Some(fault) = settings.fault() else {
+        return Ok(settings);
+    };
+    // A field that nobody set is at fault when another leaves it no room.
+    let entry = section.get(fault.field).or_else(|| section.get("ttl"));
+    Err(match entry {
+        Some(entry) => located(
+            &entry.origin,
+            &entry.written,
+            ErrorKind::Invalid,
+            &fault.message,
+        ),
+        None => Error::invalid(fault.message),
+    })
+}
+
+pub(super) fn store(section: &Section) -> Result<String, Error> {
+    match section.get("store") {
+        Some(entry) => text(entry).map(str::to_owned),
+        None => Err(Error::invalid(
+            "store: no store is named; say store = \"redis://host:6379\", here or at the top",
+        )),
+    }
+}
+
+pub(super) fn label(section: &Section) -> Result<Option<Label>, Error> {
+    let Some(entry) = section.get("label") else {
+        return Ok(None);
+    };
+    Label::parse(text(entry)?)
+        .map(Some)
+        .map_err(|why| located(&entry.origin, &entry.written, ErrorKind::Invalid, why))
+}
+
+fn text(entry: &Entry) -> Result<&str, Error> {
+    entry
+        .value
+        .as_str()
+        .ok_or_else(|| refused(entry, "a text in quotes is needed here"))
+}
+
+fn refused(entry: &Entry, told: impl std::fmt::Display) -> Error {
+    located(&entry.origin, &entry.written, ErrorKind::Invalid, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_are_those_of_the_settings() {
+        let table = Table::try_from(Settings::default()).unwrap();
+        let mut known: Vec<&str> = SETTINGS.to_vec();
+        known.retain(|field| *field != "max_hold"); // None is not written.
+        known.sort_unstable();
+        let mut fields: Vec<&str> = table.keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(known, fields);
+        assert!(alone("max_hold", &Value::String("1m".to_owned())).is_ok());
+    }
+}

@@ -1,0 +1,148 @@
+//! A TOML file, with the place of every value.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::de::{DeString, DeTable, DeValue};
+use toml::{Spanned, Value};
+
+use super::entry::{Entry, Origin, Section};
+use super::located;
+use crate::error::{Error, ErrorKind};
+
+/// What a file says, by manager.
+#[derive(Default)]
+pub(super) struct Sections {
+    pub(super) top: Section,
+    pub(super) managers: BTreeMap<String, Section>,
+}
+
+pub(super) fn read(path: &Path) -> Result<(String, String), Error> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|why| {
+        Error::unavailable(format!(
+            "a configuration file could not be read: file={name}: {why}; look whether it is there, and readable"
+        ))
+    })?;
+    Ok((name, text))
+}
+
+pub(super) fn sections(name: &str, text: &str) -> Result<Sections, Error> {
+    let file = File {
+        name: Arc::from(name),
+        text,
+    };
+    let table = DeTable::parse(text).map_err(|why| {
+        let origin = file.origin(why.span().unwrap_or_default());
+        located(
+            &origin,
+            "toml",
+            ErrorKind::Invalid,
+            why.message().replace('\n', " "),
+        )
+    })?;
+    let mut sections = Sections::default();
+    for (key, value) in in_order(table.into_inner()) {
+        match (&**key.get_ref(), value.into_inner()) {
+            ("managers", DeValue::Table(managers)) => {
+                sections.managers = file.managers(managers)?;
+            }
+            (_, value) => file.add(&mut sections.top, "", &key, value)?,
+        }
+    }
+    Ok(sections)
+}
+
+struct File<'a> {
+    name: Arc<str>,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn managers(&self, tables: DeTable<'_>) -> Result<BTreeMap<String, Section>, Error> {
+        let mut managers = BTreeMap::new();
+        for (name, table) in in_order(tables) {
+            let origin = self.origin(name.span());
+            let name = name.into_inner().into_owned();
+            let DeValue::Table(table) = table.into_inner() else {
+                let told = format!("a table is needed here; write [managers.{name}]");
+                let field = format!("managers.{name}");
+                return Err(located(&origin, &field, ErrorKind::Invalid, told));
+            };
+            let mut section = Section::default();
+            for (key, value) in in_order(table) {
+                let table = format!("managers.{name}.");
+                self.add(&mut section, &table, &key, value.into_inner())?;
+            }
+            managers.insert(name, section);
+        }
+        Ok(managers)
+    }
+
+    /// Adds a field, or the fields of `[handlers]`.
+    fn add(
+        &self,
+        section: &mut Section,
+        table: &str,
+        key: &Name<'_>,
+        value: DeValue<'_>,
+    ) -> Result<(), Error> {
+        let name = key.get_ref();
+        let written = format!("{table}{name}");
+        match value {
+            DeValue::Table(handlers) if name == "handlers" => {
+                for (key, value) in in_order(handlers) {
+                    let field = format!("handlers.{}", key.get_ref());
+                    let written = format!("{table}{field}");
+                    let entry = entry(written, value.into_inner(), self.origin(key.span()))?;
+                    section.add(&field, entry)?;
+                }
+                Ok(())
+            }
+            value => section.add(name, entry(written, value, self.origin(key.span()))?),
+        }
+    }
+
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        Origin::File(Arc::clone(&self.name), line, column)
+    }
+}
+
+/// As the file has them, so that the first fault of a file is the one that is told.
+fn in_order(table: DeTable<'_>) -> Vec<(Name<'_>, Spanned<DeValue<'_>>)> {
+    let mut pairs: Vec<_> = table.into_iter().collect();
+    pairs.sort_by_key(|(name, _)| name.span().start);
+    pairs
+}
+
+type Name<'a> = Spanned<DeString<'a>>;
+
+fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, Error> {
+    let kind = value.type_str();
+    let value = match value {
+        DeValue::String(text) => Some(Value::String(text.into_owned())),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .map(Value::Integer),
+        DeValue::Boolean(on) => Some(Value::Boolean(on)),
+        _ => None,
+    };
+    match value {
+        Some(value) => Ok(Entry {
+            written,
+            value,
+            origin,
+        }),
+        None => {
+            let told = format!(
+                "a text, a whole number, true or false is needed here; it is of type={kind}"
+            );
+            Err(located(&origin, &written, ErrorKind::Invalid, told))
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The table `[handlers]`: what stands around the locks of a manager, and what watches them.
+//!
+//! ```toml
+//! [handlers]
+//! access_log = true          # one line for each acquire, release and loss
+//! metrics = true             # feature `metrics`
+//! rate_per_key = "10/s"      # the other four: feature `flow-control`
+//! rate_in_total = "1000/1m"
+//! at_once = 200
+//! waits = true               # delay what is over a limit, in place of refusing it
+//! ```
+
+use std::time::Duration;
+
+use toml::Value;
+
+use super::entry::{Entry, Section};
+use super::located;
+use crate::error::{Error, ErrorKind};
+use crate::handler::AccessLog;
+use crate::manager::Builder;
+
+pub(super) const FIELDS: &[&str] = &[
+    "handlers.access_log",
+    "handlers.metrics",
+    "handlers.rate_per_key",
+    "handlers.rate_in_total",
+    "handlers.at_once",
+    "handlers.waits",
+];
+
+/// What is switched on.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Handlers {
+    access_log: bool,
+    metrics: bool,
+    flow: Flow,
+}
+
+/// So many calls in so much time.
+type Rate = (u32, Duration);
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Flow {
+    per_key: Option<Rate>,
+    in_total: Option<Rate>,
+    at_once: Option<usize>,
+    waits: bool,
+}
+
+impl Handlers {
+    pub(super) fn of(section: &Section) -> Result<Self, Error> {
+        let read = Read(section);
+        let handlers = Self {
+            access_log: read.switch("handlers.access_log")?,
+            metrics: read.switch("handlers.metrics")?,
+            flow: Flow {
+                per_key: read.rate("handlers.rate_per_key")?,
+                in_total: read.rate("handlers.rate_in_total")?,
+                at_once: read.count("handlers.at_once")?,
+                waits: read.switch("handlers.waits")?,
+            },
+        };
+        let Flow {
+            per_key,
+            in_total,
+            at_once,
+            waits,
+        } = handlers.flow;
+        if waits && per_key.is_none() && in_total.is_none() && at_once.is_none() {
+            let told = "there is no limit to wait for; set rate_per_key, rate_in_total or at_once";
+            return Err(read.refusal("handlers.waits", ErrorKind::Invalid, told));
+        }
+        if handlers.metrics && cfg!(not(feature = "metrics")) {
+            let told = "this build of leasehold has none; switch on its feature \"metrics\"";
+            return Err(read.refusal("handlers.metrics", ErrorKind::Unsupported, told));
+        }
+        if handlers.flow != Flow::default() && cfg!(not(feature = "flow-control")) {
+            let told = "this build of leasehold has none; switch on its feature \"flow-control\"";
+            let field = FIELDS[2..].iter().find(|field| section.has(field));
+            let field = field.copied().unwrap_or("handlers.waits");
+            return Err(read.refusal(field, ErrorKind::Unsupported, told));
+        }
+        Ok(handlers)
+    }
+
+    /// Flow control stands outermost: what it refuses reaches nothing else.
+    pub(super) fn add(&self, name: Option<&str>, builder: Builder) -> Result<Builder, Error> {
+        let builder = self.flow.add(builder)?;
+        let builder = if self.access_log {
+            builder.observer(AccessLog::new())
+        } else {
+            builder
+        };
+        Ok(self.add_metrics(name, builder))
+    }
+
+    #[cfg(feature = "metrics")]
+    fn add_metrics(&self, name: Option<&str>, builder: Builder) -> Builder {
+        use crate::handler::metrics::Metrics;
+        match name {
+            _ if !self.metrics => builder,
+            Some(name) => builder.observer(Metrics::of(name)),
+            None => builder.observer(Metrics::new()),
+        }
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    #[allow(clippy::unused_self, reason = "the other form of it reads the switch")]
+    fn add_metrics(&self, _name: Option<&str>, builder: Builder) -> Builder {
+        builder
+    }
+}
+
+impl Flow {
+    #[cfg(feature = "flow-control")]
+    fn add(self, builder: Builder) -> Result<Builder, Error> {
+        use crate::handler::{FlowControl, Rate};
+        if self == Self::default() {
+            return Ok(builder);
+        }
+        let mut flow = FlowControl::new();
+        if let Some((count, span)) = self.per_key {
+            flow = flow.per_key(Rate::per(count, span)?);
+        }
+        if let Some((count, span)) = self.in_total {
+            flow = flow.in_total(Rate::per(count, span)?);
+        }
+        if let Some(most) = self.at_once {
+            flow = flow.at_once(most);
+        }
+        Ok(builder.handler(if self.waits { flow.waits() } else { flow }))
+    }
+
+    #[cfg(not(feature = "flow-control"))]
+    #[allow(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "as the other form of it"
+    )]
+    fn add(self, builder: Builder) -> Result<Builder, Error> {
+        Ok(builder)
+    }
+}
+
+/// Reads the values of a section; in the environment every value is a text.
+struct Read<'a>(&'a Section);
+
+impl Read<'_> {
+    fn switch(&self, field: &str) -> Result<bool, Error> {
+        self.value(field, "true or false", |value| match value {
+            Value::Boolean(on) => Some(*on),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn count(&self, field: &str) -> Result<Option<usize>, Error> {
+        self.value(field, "a whole number above zero", |value| {
+            let number = match value {
+                Value::Integer(number) => usize::try_from(*number).ok(),
+                Value::String(text) => text.parse().ok(),
+                _ => None,
+            };
+            number.filter(|number| *number > 0)
+        })
+    }
+
+    fn rate(&self, field: &str) -> Result<Option<Rate>, Error> {
+        self.value(field, "a rate such as \"10/s\" or \"1000/5m\"", |value| {
+            let (count, span) = value.as_str()?.split_once('/')?;
+            let count: u32 = count.trim().parse().ok()?;
+            let span = span.trim();
+            let is_unit = span.starts_with(|first: char| first.is_ascii_alphabetic());
+            let span = if is_unit {
+                format!("1{span}")
+            } else {
+                span.to_owned()
+            };
+            let span = humantime::parse_duration(&span).ok()?;
+            // Calls must come at least a nanosecond apart.
+            let is_rate = count > 0 && span.as_nanos() >= u128::from(count);
+            is_rate.then_some((count, span))
+        })
+    }
+
+    fn value<T>(
+        &self,
+        field: &str,
+        needed: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(Entry { value, .. }) = self.0.get(field) else {
+            return Ok(None);
+        };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => {
+                let told = format!("{needed} is needed here");
+                Err(self.refusal(field, ErrorKind::Invalid, &told))
+            }
+        }
+    }
+
+    fn refusal(&self, field: &str, kind: ErrorKind, told: &str) -> Error {
+        match self.0.get(field) {
+            Some(entry) => located(&entry.origin, &entry.written, kind, told),
+            None => Error::new(kind, format!("{field}: {told}")),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Managers from a file and from the environment (feature `config`).
+//!
+//! ```toml
+//! # leasehold.toml
+//! store = "redis://127.0.0.1:6379/0?prefix=shop"   # any URL that `LockManager::connect` takes
+//! ttl = "10s"                                      # any field of `Settings`
+//! label = "host-a"                                 # who we are, for people
+//!
+//! [handlers]                                       # see `handlers.rs`
+//! access_log = true
+//!
+//! [managers.orders]                                # takes from the top what it does not say itself
+//! wait = "2s"
+//! ```
+//!
+//! In the environment the same names are upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They win over
+//! the top of the file. The names of other lock frameworks' Redis starters are understood as well:
+//!
+//! | name | stands for |
+//! |---|---|
+//! | `address` | `store` |
+//! | `timeout_millis = 200` | `request_timeout = "200ms"` |
+//! | `own_second = 10` | `ttl = "10s"` |
+//! | `min_spin_millis = 10` | `min_spin = "10ms"` |
+//! | `random_millis = 10` | `random_spin = "10ms"` |
+//!
+//! Everything is judged before anything is connected: a name that is not known, a value that cannot be read, a pair of
+//! values that cannot be is an error that names the file, the line and the field. The file is read with spans (`toml`),
+//! because layers that merge first (the crate `config`) have forgotten by then where a value came from.
+
+mod entry;
+mod environment;
+mod field;
+mod file;
+mod handlers;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use crate::connect::Plan;
+use crate::error::{Error, ErrorKind};
+use crate::holder::Label;
+use crate::manager::{Builder, LockManager};
+use crate::settings::Settings;
+use entry::{Origin, Section};
+use handlers::Handlers;
+
+impl LockManager {
+    /// The manager at the top of a TOML file: its store, its settings, its label.
+    ///
+    /// The environment has no part in it. For the file, and for several managers in one, see [`Config`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`] and [`Config::top`]; then as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Config::read(path)?.top()?.connect().await
+    }
+
+    /// The manager that the environment describes: `LEASEHOLD_STORE`, `LEASEHOLD_TTL` and so on, over the top of the file
+    /// that `LEASEHOLD_CONFIG` names, if it names one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_env`] and [`Config::top`]; then as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn from_env() -> Result<Self, Error> {
+        Config::from_env()?.top()?.connect().await
+    }
+}
+
+/// What a file, the environment or both say of one manager or several. All of it has been judged.
+///
+/// ```toml
+/// store = "redis://127.0.0.1:6379/0?prefix=shop"   # any URL that `LockManager::connect` takes
+/// ttl = "10s"                                      # any field of `Settings`
+/// label = "host-a"                                 # who we are, for people
+///
+/// [handlers]
+/// access_log = true                                # one line for each acquire, release and loss
+/// metrics = true                                   # with the feature `metrics`
+/// rate_per_key = "10/s"                            # this and the next: with the feature `flow-control`
+/// rate_in_total = "1000/s"
+/// at_once = 200
+/// waits = true                                     # delay what is over a limit, in place of refusing it
+///
+/// [managers.orders]                                # takes from the top what it does not say itself
+/// wait = "2s"
+/// ```
+///
+/// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
+///
+/// `address`, `timeout_millis`, `own_second`, `min_spin_millis` and `random_millis`, which the Redis starters of other lock
+/// frameworks use, stand for `store`, `request_timeout`, `ttl`, `min_spin` and `random_spin`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// use leasehold::Config;
+///
+/// let config = Config::parse(
+///     r#"
+///     store = "memory:"
+///     ttl = "10s"
+///     [managers.orders]
+///     ttl = "5s"
+///     "#,
+/// )?;
+/// let orders = config.manager("orders")?.connect().await?;
+/// assert_eq!(orders.settings().ttl.as_secs(), 5);
+///
+/// let error = Config::parse("store = 'memory:'\ntll = '10s'").unwrap_err();
+/// assert!(error.to_string().contains("config:2:1: tll: "), "{error}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    name: String,
+    top: Option<ManagerConfig>,
+    managers: BTreeMap<String, ManagerConfig>,
+}
+
+/// What is said of one manager. `Debug` does not show the store's URL.
+#[derive(Clone)]
+pub struct ManagerConfig {
+    store: String,
+    settings: Settings,
+    label: Option<Label>,
+    handlers: Handlers,
+    /// Its own, or none at the top.
+    name: Option<String>,
+}
+
+impl Config {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the file cannot be read; `Invalid`, with file, line and field, for what it may not say;
+    /// `Unsupported` for a store whose feature is switched off.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let (name, text) = file::read(path.as_ref())?;
+        Self::of(name.clone(), file::sections(&name, &text)?)
+    }
+
+    /// Reads a text as a file is read; messages call it `config`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::of("config".to_owned(), file::sections("config", text)?)
+    }
+
+    /// Reads the environment, over the file that `LEASEHOLD_CONFIG` names, if it names one.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); `Invalid` also for a variable that begins with `LEASEHOLD_` and is not known.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_vars(std::env::vars_os().filter_map(|(name, value)| {
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
+        }))
+    }
+
+    /// As [`from_env`](Self::from_env), from these variables. Those that do not begin with `LEASEHOLD_` are passed over.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_env`](Self::from_env).
+    pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
+        let environment = environment::read(vars)?;
+        let (name, mut sections) = match &environment.file {
+            Some(path) => {
+                let (name, text) = file::read(Path::new(path))?;
+                let sections = file::sections(&name, &text)?;
+                (name, sections)
+            }
+            None => ("environment".to_owned(), file::Sections::default()),
+        };
+        sections.top = environment.section.over(&sections.top);
+        Self::of(name, sections)
+    }
+
+    fn of(name: String, sections: file::Sections) -> Result<Self, Error> {
+        let top = if sections.top.has("store") {
+            Some(ManagerConfig::of(None, &sections.top)?)
+        } else {
+            field::settings(&sections.top)?;
+            Handlers::of(&sections.top)?;
+            None
+        };
+        let mut managers = BTreeMap::new();
+        for (manager, section) in sections.managers {
+            let config = ManagerConfig::of(Some(&manager), &section.over(&sections.top))?;
+            managers.insert(manager, config);
+        }
+        Ok(Self {
+            name,
+            top,
+            managers,
+        })
+    }
+
+    /// The manager at the top of the file.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the top names no store.
+    pub fn top(&self) -> Result<&ManagerConfig, Error> {
+        self.top.as_ref().ok_or_else(|| {
+            Error::invalid(format!(
+                "{}: store: no store is named; say store = \"redis://host:6379\" at the top, or set LEASEHOLD_STORE{}",
+                self.name,
+                self.known(", or take a manager by name: ")
+            ))
+        })
+    }
+
+    /// The manager of `[managers.NAME]`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is none.
+    pub fn manager(&self, name: &str) -> Result<&ManagerConfig, Error> {
+        self.managers.get(name).ok_or_else(|| {
+            Error::invalid(format!(
+                "{}: managers.{name}: no such manager{}; add [managers.{name}]",
+                self.name,
+                self.known("; there are ")
+            ))
+        })
+    }
+
+    /// The names of the managers beneath the top, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.managers.keys().map(String::as_str)
+    }
+
+    fn known(&self, before: &str) -> String {
+        if self.managers.is_empty() {
+            return String::new();
+        }
+        let names: Vec<&str> = self.names().collect();
+        format!("{before}{}", names.join(", "))
+    }
+}
+
+impl ManagerConfig {
+    fn of(name: Option<&str>, section: &Section) -> Result<Self, Error> {
+        let settings = field::settings(section)?;
+        let store = field::store(section)?;
+        let label = field::label(section)?;
+        Plan::of(&store, settings.clone()).map_err(|why| at_fault(section, &why))?;
+        Ok(Self {
+            store,
+            settings,
+            label,
+            handlers: Handlers::of(section)?,
+            name: name.map(str::to_owned),
+        })
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The holder's name for people, if it is given.
+    #[must_use]
+    pub fn label(&self) -> Option<&Label> {
+        self.label.as_ref()
+    }
+
+    /// Connects to its store and builds the manager.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect(&self) -> Result<LockManager, Error> {
+        self.builder().await?.build()
+    }
+
+    /// Connects to its store and gives the manager to be set up further.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn builder(&self) -> Result<Builder, Error> {
+        let builder = LockManager::builder_at(&self.store, self.settings.clone()).await?;
+        let builder = self.handlers.add(self.name.as_deref(), builder)?;
+        Ok(match &self.label {
+            Some(label) => builder.label(label.clone()),
+            None => builder,
+        })
+    }
+}
+
+impl fmt::Debug for ManagerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerConfig")
+            .field("settings", &self.settings)
+            .field("label", &self.label)
+            .field("handlers", &self.handlers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error of a whole section, told at its store.
+fn at_fault(section: &Section, why: &Error) -> Error {
+    match section.get("store") {
+        Some(entry) if matches!(why.kind(), ErrorKind::Invalid | ErrorKind::Unsupported) => {
+            located(&entry.origin, &entry.written, why.kind(), why)
+        }
+        _ => why.clone(),
+    }
+}
+
+fn located(origin: &Origin, field: &str, kind: ErrorKind, what: impl fmt::Display) -> Error {
+    let what = what.to_string();
+    let what = what.strip_prefix(&format!("{kind}: ")).unwrap_or(&what);
+    Error::new(kind, format!("{origin}: {field}: {what}"))
+}

@@ -1,0 +1,69 @@
+//! From a URL to a store, and to a manager over it. What knows every store is in `plan.rs`, and nowhere else.
+//!
+//! A URL and the settings are first read into a [`Plan`], which connects to nothing: so that a configuration can be judged
+//! as a whole, and what it says twice can be told.
+
+mod plan;
+mod url_store;
+
+pub(crate) use plan::Plan;
+pub use url_store::UrlStore;
+
+use crate::error::Error;
+use crate::manager::{Builder, LockManager};
+use crate::settings::Settings;
+
+impl LockManager {
+    /// A manager over the store of a URL, with the default settings.
+    ///
+    /// | URL | store | feature |
+    /// |---|---|---|
+    /// | `memory:`, `memory:name` | [`MemoryStore`](crate::store::MemoryStore), one for each name in this process | |
+    /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`][redis] | `redis` |
+    /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
+    /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
+    /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers | `redis` |
+    ///
+    /// [redis]: https://docs.rs/leasehold/latest/leasehold/store/struct.RedisOptions.html
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::LockManager;
+    ///
+    /// let locks = LockManager::connect("memory:").await?;
+    /// let guard = locks.lock("accounts/7").acquire().await?;
+    /// guard.release().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the URL is malformed or no store has its scheme; `Unsupported` if its store is in a feature that is
+    /// switched off; otherwise as the store fails to connect. No message holds the URL, which may have a password.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped connect leaves nothing.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder_at(url, Settings::default()).await?.build()
+    }
+
+    /// A manager over the store of a URL, to be set up further.
+    ///
+    /// Where the store itself has a say in a setting (the `max_ttl` of Redis, the session time-out of ZooKeeper, which is its
+    /// `ttl`), the URL and `settings` must agree: one that is left at its default is taken from the URL, and the URL's is
+    /// taken from `settings` if it does not say.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and `Invalid` if the URL and the settings say two things.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn builder_at(url: &str, settings: Settings) -> Result<Builder, Error> {
+        Plan::of(url, settings)?.builder().await
+    }
+}

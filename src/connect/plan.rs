@@ -1,0 +1,319 @@
+//! [`Plan`]: what a URL and the settings come to, before anything is connected. The only file that knows every store.
+
+use std::collections::HashMap;
+#[cfg(feature = "redis")]
+use std::fmt::Debug;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, ErrorKind};
+use crate::key::Key;
+use crate::manager::{Builder, LockManager};
+use crate::settings::Settings;
+use crate::store::{AnyStore, MemoryStore, erase};
+#[cfg(feature = "redis")]
+use crate::store::{Quorum, RedisOptions, RedisStore};
+
+/// The schemes that some build of leasehold knows, and the feature that each needs.
+const SCHEMES: &[(&str, &str)] = &[
+    ("redis", "redis"),
+    ("rediss", "redis-tls"),
+    ("unix", "redis"),
+    ("redlock", "redis"),
+    ("zookeeper", "zookeeper"),
+];
+const EXAMPLES: &str =
+    "memory:, redis://host:6379, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    source: Source,
+    settings: Settings,
+}
+
+#[derive(Debug)]
+enum Source {
+    Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisOptions>),
+    #[cfg(feature = "redis")]
+    Redlock(Vec<RedisOptions>),
+}
+
+impl Plan {
+    /// Reads a URL and makes it agree with the settings. Connects to nothing.
+    pub(crate) fn of(url: &str, mut settings: Settings) -> Result<Self, Error> {
+        let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
+        let source = match scheme {
+            "memory" => Source::Memory(memory(rest)?),
+            #[cfg(not(feature = "redis-tls"))]
+            "rediss" => return Err(refusal(scheme, rest)),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
+            #[cfg(feature = "redis")]
+            "redlock" => {
+                let members = members(rest)?;
+                let members = members.iter().map(|url| redis(url, &mut settings));
+                Source::Redlock(members.collect::<Result<_, _>>()?)
+            }
+            _ => return Err(refusal(scheme, rest)),
+        };
+        settings.validate()?;
+        Ok(Self { source, settings })
+    }
+
+    pub(super) async fn builder(self) -> Result<Builder, Error> {
+        let builder = match self.source {
+            Source::Memory(store) => LockManager::builder(store),
+            #[cfg(feature = "redis")]
+            Source::Redis(options) => {
+                LockManager::builder(RedisStore::connect_with(*options).await?)
+            }
+            #[cfg(feature = "redis")]
+            Source::Redlock(members) => LockManager::builder(quorum(members)?),
+        };
+        Ok(builder.settings(self.settings))
+    }
+
+    pub(super) async fn store(self) -> Result<AnyStore, Error> {
+        Ok(match self.source {
+            Source::Memory(store) => erase(store),
+            #[cfg(feature = "redis")]
+            Source::Redis(options) => erase(RedisStore::connect_with(*options).await?),
+            #[cfg(feature = "redis")]
+            Source::Redlock(members) => erase(quorum(members)?),
+        })
+    }
+}
+
+/// Why a scheme is not served. Only a scheme that stands before `//` is shown: anything else may be part of a password.
+fn refusal(scheme: &str, rest: &str) -> Error {
+    if let Some((scheme, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
+        return Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "this build of leasehold cannot reach such a store: scheme={scheme}; switch on its feature {feature:?}"
+            ),
+        );
+    }
+    if !rest.starts_with("//") || scheme.len() > 20 {
+        return no_scheme();
+    }
+    Error::invalid(format!(
+        "no store has this scheme: scheme={scheme:?}; use {EXAMPLES}"
+    ))
+}
+
+fn no_scheme() -> Error {
+    Error::invalid(format!(
+        "the store's URL does not begin with a scheme; use {EXAMPLES}"
+    ))
+}
+
+/// One store for each name in this process: whoever names the same one contends for the same locks.
+fn memory(name: &str) -> Result<MemoryStore, Error> {
+    static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
+
+    if !name.is_empty() {
+        Key::parse(name)
+            .map_err(|why| Error::invalid(format!("a memory store has no such name: {why}")))?;
+    }
+    let mut stores = STORES.lock();
+    let stores = stores.get_or_insert_default();
+    if let Some(store) = stores.get(name) {
+        return Ok(store.clone());
+    }
+    let store = MemoryStore::new()?;
+    stores.insert(name.to_owned(), store.clone());
+    Ok(store)
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str, settings: &mut Settings) -> Result<RedisOptions, Error> {
+    let options = RedisOptions::parse(url)?;
+    if !says(url, "max_ttl") {
+        return options.max_ttl(settings.max_ttl);
+    }
+    let default = Settings::default().max_ttl;
+    agree(
+        "max_ttl",
+        options.longest_ttl(),
+        &mut settings.max_ttl,
+        default,
+    )?;
+    Ok(options)
+}
+
+#[cfg(feature = "redis")]
+fn quorum(members: Vec<RedisOptions>) -> Result<Quorum<RedisStore>, Error> {
+    let members = members.into_iter().map(RedisStore::member);
+    Quorum::new(members.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// One URL for each host of `//user:password@h1,h2,h3/db?options`; everything but the host is that of all.
+#[cfg(feature = "redis")]
+fn members(rest: &str) -> Result<Vec<String>, Error> {
+    let rest = rest.strip_prefix("//").unwrap_or_default();
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let hosts: Vec<_> = hosts.split(',').collect();
+    if hosts.iter().any(|host| host.is_empty()) {
+        return Err(Error::invalid(
+            "a redlock URL names its servers; write redlock://h1:6379,h2:6379,h3:6379/0",
+        ));
+    }
+    let mut distinct = hosts.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() < hosts.len() {
+        return Err(Error::invalid(
+            "a redlock URL names a server twice, which would have two votes; name each once",
+        ));
+    }
+    Ok(hosts
+        .iter()
+        .map(|host| format!("redis://{user}{host}{tail}"))
+        .collect())
+}
+
+/// Whether a URL gives this option.
+#[cfg(feature = "redis")]
+fn says(url: &str, option: &str) -> bool {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let mut options = query.split('&').filter_map(|pair| pair.split('=').next());
+    options.any(|name| name == option)
+}
+
+/// The setting takes what the URL says, unless it was set to something else.
+#[cfg(feature = "redis")]
+fn agree<T: PartialEq + Debug>(
+    option: &str,
+    said: T,
+    setting: &mut T,
+    default: T,
+) -> Result<(), Error> {
+    if *setting != default && *setting != said {
+        return Err(Error::invalid(format!(
+            "the URL says {option}={said:?} and the settings say {setting:?}; say it in one place"
+        )));
+    }
+    *setting = said;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "redis")]
+    use std::time::Duration;
+
+    fn refused(url: &str) -> Error {
+        Plan::of(url, Settings::default()).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_refused_by_name() {
+        let error = refused("mysql://db");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("\"mysql\""), "{error}");
+        assert!(error.to_string().contains("use memory:"), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_never_shows_a_password() {
+        for url in [
+            "sesame",
+            "sesame:sesame@db:6379",
+            "x://me:sesame@db",
+            "redis://me:sesame@db?colour=blue",
+            "redlock://me:sesame@db,db",
+            "zookeeper://me:sesame@",
+        ] {
+            let error = refused(url);
+            assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_whose_feature_is_off_says_which_to_switch_on() {
+        for (scheme, feature) in SCHEMES {
+            let error = refusal(scheme, "//host");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(
+                error.to_string().contains(&format!("{feature:?}")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_are_checked_before_anything_is_connected() {
+        let mut settings = Settings::default();
+        settings.max_waiters = 0;
+        let error = Plan::of("memory:", settings).unwrap_err();
+        assert!(error.to_string().contains("max_waiters=0"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn one_name_is_one_store_in_this_process() {
+        let ours = LockManager::connect("memory:connect/one").await.unwrap();
+        let theirs = LockManager::connect("memory:connect/one").await.unwrap();
+        let others = LockManager::connect("memory:connect/two").await.unwrap();
+        let guard = ours.lock("k").acquire().await.unwrap();
+        assert!(theirs.lock("k").try_acquire().await.unwrap().is_none());
+        assert!(others.lock("k").try_acquire().await.unwrap().is_some());
+        drop(guard);
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn the_longest_ttl_is_said_once_by_the_url_or_by_the_settings() {
+        let longest = |url: &str, max_ttl: Option<u64>| {
+            let mut settings = Settings::default();
+            if let Some(max_ttl) = max_ttl {
+                settings.max_ttl = Duration::from_secs(max_ttl);
+            }
+            let plan = Plan::of(url, settings)?;
+            let Source::Redis(options) = &plan.source else {
+                panic!("{:?}", plan.source);
+            };
+            assert_eq!(options.longest_ttl(), plan.settings.max_ttl);
+            Ok::<u64, Error>(plan.settings.max_ttl.as_secs())
+        };
+        assert_eq!(longest("redis://db", None).unwrap(), 30);
+        assert_eq!(longest("redis://db", Some(60)).unwrap(), 60);
+        assert_eq!(longest("redis://db?max_ttl=1m", None).unwrap(), 60);
+        assert_eq!(longest("redis://db?max_ttl=1m", Some(60)).unwrap(), 60);
+        let error = longest("redis://db?max_ttl=1m", Some(90)).unwrap_err();
+        assert!(error.to_string().contains("say it in one place"), "{error}");
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_redlock_url_is_one_url_for_each_server() {
+        assert_eq!(
+            members("//me:secret@a:1,b:2,[::1]:3/0?prefix=app").unwrap(),
+            [
+                "redis://me:secret@a:1/0?prefix=app",
+                "redis://me:secret@b:2/0?prefix=app",
+                "redis://me:secret@[::1]:3/0?prefix=app",
+            ]
+        );
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_server_has_one_vote() {
+        for url in [
+            "redlock://a:1,b:2,a:1",
+            "redlock://",
+            "redlock://a,,b",
+            "redlock:a",
+        ] {
+            assert_eq!(refused(url).kind(), ErrorKind::Invalid, "{url}");
+        }
+    }
+}

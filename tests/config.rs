@@ -1,0 +1,314 @@
+//! Managers from a file and from the environment.
+
+use std::time::Duration;
+
+use leasehold::{Config, Error, ErrorKind, LockManager};
+
+fn refused(text: &str) -> String {
+    let error = Config::parse(text).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    error.to_string()
+}
+
+fn from_vars(vars: &[(&str, &str)]) -> Result<Config, Error> {
+    Config::from_vars(
+        vars.iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    )
+}
+
+/// A file of its own for one test, gone with it.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("leasehold-{}-{name}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // A file that is left in the temporary folder harms nobody.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_manager_is_one_line_in_code_and_everything_else_in_the_file() {
+    let file = File::new(
+        "one-line",
+        "store = 'memory:config/one'\nttl = '5s'\nmax_waiters = 7\nlabel = 'host-a'\n",
+    );
+    let locks = LockManager::from_config(file.path()).await.unwrap();
+    assert_eq!(locks.settings().ttl, Duration::from_secs(5));
+    assert_eq!(locks.settings().max_waiters, 7);
+    let guard = locks.lock("k").acquire().await.unwrap();
+    let record = locks.inspect("k").await.unwrap().unwrap();
+    assert_eq!(record.label.unwrap().as_str(), "host-a");
+    drop(guard);
+}
+
+#[test]
+fn a_named_manager_takes_from_the_top_what_it_does_not_say() {
+    let config = Config::parse(
+        "store = 'memory:'\nttl = '5s'\nwait = '1s'\n[managers.orders]\nwait = '2s'\n[managers.stock]\nown_second = 3\n",
+    )
+    .unwrap();
+    assert_eq!(config.names().collect::<Vec<_>>(), ["orders", "stock"]);
+    let settings = |name| config.manager(name).unwrap().settings().clone();
+    assert_eq!(settings("orders").ttl, Duration::from_secs(5));
+    assert_eq!(settings("orders").wait, Duration::from_secs(2));
+    assert_eq!(settings("stock").ttl, Duration::from_secs(3));
+    assert_eq!(
+        config.top().unwrap().settings().wait,
+        Duration::from_secs(1)
+    );
+    let message = config.manager("order").unwrap_err().to_string();
+    assert!(message.contains("there are orders, stock"), "{message}");
+}
+
+#[test]
+fn a_file_of_named_managers_needs_no_top() {
+    let config = Config::parse("[managers.orders]\nstore = 'memory:'\n").unwrap();
+    config.manager("orders").unwrap();
+    let message = config.top().unwrap_err().to_string();
+    assert!(
+        message.contains("config: store: ") && message.contains("orders"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_names_of_other_frameworks_are_understood_in_their_units() {
+    let config = Config::parse(
+        "address = 'memory:'\ntimeout_millis = 200\nown_second = 10\nmin_spin_millis = 11\nrandom_millis = 12\n",
+    )
+    .unwrap();
+    let settings = config.top().unwrap().settings();
+    assert_eq!(settings.request_timeout, Duration::from_millis(200));
+    assert_eq!(settings.ttl, Duration::from_secs(10));
+    assert_eq!(settings.min_spin, Duration::from_millis(11));
+    assert_eq!(settings.random_spin, Duration::from_millis(12));
+    assert!(
+        refused("address = 'memory:'\nown_second = '10s'")
+            .contains("config:2:1: own_second: a whole number")
+    );
+}
+
+#[test]
+fn an_unknown_name_is_told_with_file_line_and_field() {
+    let file = File::new(
+        "unknown",
+        "store = 'memory:'\n\n[managers.orders]\n  tll = '5s'\n",
+    );
+    let message = Config::read(file.path()).unwrap_err().to_string();
+    let at = format!("{}:4:3: managers.orders.tll: ", file.path());
+    assert!(message.contains(&at), "{message}");
+    assert!(message.contains("use store, label, ttl"), "{message}");
+}
+
+#[test]
+fn a_value_that_cannot_be_read_is_told_with_line_and_field() {
+    for (line, field) in [
+        ("ttl = 'soon'", "ttl"),
+        ("ttl = 10", "ttl"),
+        ("ttl = ['10s']", "ttl"),
+        ("max_waiters = 'many'", "max_waiters"),
+        ("max_waiters = -1", "max_waiters"),
+        ("store = 7", "store"),
+        ("label = ''", "label"),
+        ("managers = 3", "managers"),
+    ] {
+        let top = if field == "store" {
+            ""
+        } else {
+            "store = 'memory:'"
+        };
+        let message = refused(&format!("{top}\n{line}\n"));
+        assert!(
+            message.contains(&format!("config:2:1: {field}: ")),
+            "{line}: {message}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_line() {
+    let message = refused("store = 'memory:'\nttl = = 3\n");
+    assert!(message.contains("config:2:"), "{message}");
+}
+
+#[test]
+fn an_impossible_pair_is_told_at_the_field_at_fault() {
+    let message = refused("store = 'memory:'\nttl = '1s'\nmax_hold = '500ms'\n");
+    assert!(
+        message.contains("config:3:1: max_hold: setting max_hold=500ms"),
+        "{message}"
+    );
+    // Nobody set the margin: the short ttl leaves it no room.
+    let message =
+        refused("store = 'memory:'\n[managers.a]\nttl = '100ms'\ncommit_budget = '99ms'\n");
+    assert!(
+        message.contains("config:4:1: managers.a.commit_budget: "),
+        "{message}"
+    );
+    let message = refused("store = 'memory:'\nttl = '40s'\n");
+    assert!(message.contains("config:2:1: ttl: "), "{message}");
+}
+
+#[test]
+fn one_field_under_two_names_is_an_error_that_names_both() {
+    let message = refused("store = 'memory:'\nttl = '10s'\nown_second = 10\n");
+    assert!(
+        message.contains("config:3:1: own_second: it is said twice: other=ttl at config:2:1"),
+        "{message}"
+    );
+    assert!(refused("store = 'memory:'\naddress = 'memory:'\n").contains("said twice"));
+}
+
+#[test]
+fn a_store_that_cannot_be_is_told_with_its_line_and_never_with_its_password() {
+    let message = refused("store = 'x://me:sesame@db'\n");
+    assert!(message.contains("config:1:1: store: "), "{message}");
+    for text in [
+        "store = 'x://me:sesame@db'",
+        "store = 'memory:'\nttl = 'x://me:sesame@db'",
+        "store = 'memory:'\nmax_waiters = 'x://me:sesame@db'",
+        "store = 'memory:'\nlabel = \"x://me:sesame@db\\n\"",
+    ] {
+        let error = Config::parse(text).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
+    }
+    let config = Config::parse("store = 'memory:sesame'").unwrap();
+    assert!(!format!("{config:?}").contains("sesame"));
+}
+
+#[test]
+fn the_environment_says_the_same_in_upper_case() {
+    let config = from_vars(&[
+        ("PATH", "/bin"),
+        ("LEASEHOLD_STORE", "memory:"),
+        ("LEASEHOLD_TTL", "5s"),
+        ("LEASEHOLD_MAX_WAITERS", "7"),
+        ("LEASEHOLD_RANDOM_MILLIS", "12"),
+        ("LEASEHOLD_LABEL", "host-a"),
+        // What the tool tells the command that it runs.
+        ("LEASEHOLD_KEY", "k"),
+        ("LEASEHOLD_TOKEN", "1"),
+    ])
+    .unwrap();
+    let top = config.top().unwrap();
+    assert_eq!(top.settings().ttl, Duration::from_secs(5));
+    assert_eq!(top.settings().max_waiters, 7);
+    assert_eq!(top.settings().random_spin, Duration::from_millis(12));
+    assert_eq!(top.label().unwrap().as_str(), "host-a");
+}
+
+#[test]
+fn an_unknown_variable_is_told_by_its_name() {
+    let error = from_vars(&[("LEASEHOLD_STORE", "memory:"), ("LEASEHOLD_TLL", "5s")]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("environment:LEASEHOLD_TLL: tll: "),
+        "{error}"
+    );
+    let error = from_vars(&[("LEASEHOLD_TTL", "5s")]).unwrap();
+    assert!(
+        error
+            .top()
+            .unwrap_err()
+            .to_string()
+            .contains("LEASEHOLD_STORE")
+    );
+}
+
+#[test]
+fn the_environment_wins_over_the_file_that_it_names() {
+    let file = File::new(
+        "env",
+        "store = 'memory:'\nttl = '5s'\nwait = '1s'\n[managers.a]\nttl = '3s'\n",
+    );
+    let config = from_vars(&[("LEASEHOLD_CONFIG", file.path()), ("LEASEHOLD_TTL", "7s")]).unwrap();
+    let top = config.top().unwrap().settings();
+    assert_eq!(
+        (top.ttl, top.wait),
+        (Duration::from_secs(7), Duration::from_secs(1))
+    );
+    let a = config.manager("a").unwrap().settings();
+    assert_eq!(a.ttl, Duration::from_secs(3));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::read("no/such/leasehold.toml").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.to_string().contains("file=no/such/leasehold.toml"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn handlers_are_switched_on_in_the_file() {
+    let config = Config::parse(
+        "store = 'memory:config/handlers'\n[handlers]\naccess_log = true\nmetrics = true\nat_once = 1\n[managers.free.handlers]\nat_once = 2\n",
+    )
+    .unwrap();
+    let most = async |manager: LockManager| {
+        let mut held = Vec::new();
+        for key in ["a", "b", "c"] {
+            match manager.lock(key).acquire_within(Duration::ZERO).await {
+                Ok(guard) => held.push(guard.unwrap()),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
+            }
+        }
+        held.len()
+    };
+    assert_eq!(
+        most(config.top().unwrap().connect().await.unwrap()).await,
+        1
+    );
+    let free = config.manager("free").unwrap();
+    assert_eq!(most(free.connect().await.unwrap()).await, 2);
+}
+
+#[test]
+fn a_handler_that_cannot_be_is_told_with_its_line() {
+    for (line, told) in [
+        ("rate_per_key = 10", "a rate such as"),
+        ("rate_per_key = '10'", "a rate such as"),
+        ("rate_in_total = '0/s'", "a rate such as"),
+        ("at_once = 0", "a whole number above zero"),
+        ("access_log = 'yes'", "true or false"),
+        ("waits = true", "there is no limit to wait for"),
+        ("accesslog = true", "this name is not known"),
+    ] {
+        let field = line.split(' ').next().unwrap();
+        let message = refused(&format!("store = 'memory:'\n[handlers]\n{line}\n"));
+        let at = format!("config:3:1: handlers.{field}: {told}");
+        assert!(message.contains(&at), "{line}: {message}");
+    }
+    for rate in ["10/s", "1000/5m", "7 / 1s"] {
+        Config::parse(&format!(
+            "store = 'memory:'\nhandlers = {{ rate_per_key = '{rate}' }}"
+        ))
+        .unwrap();
+    }
+    let vars = [
+        ("LEASEHOLD_STORE", "memory:"),
+        ("LEASEHOLD_HANDLERS_AT_ONCE", "none"),
+    ];
+    let error = from_vars(&vars).unwrap_err().to_string();
+    assert!(
+        error.contains("environment:LEASEHOLD_HANDLERS_AT_ONCE: handlers.at_once: "),
+        "{error}"
+    );
+}

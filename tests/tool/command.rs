@@ -1,0 +1,162 @@
+//! The words in which the tool is driven.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::redis::{RedisServer, pause};
+
+/// For as long as a busy machine may need.
+const LOOKS: u32 = 12_000;
+
+pub(crate) const TOOL: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// A server of the test's own, on which nothing was held before.
+pub(crate) fn server() -> (RedisServer, String) {
+    let server = RedisServer::start();
+    let url = server.url("restart_quarantine=off");
+    (server, url)
+}
+
+/// Runs the tool to its end.
+pub(crate) fn leasehold(arguments: &[&str]) -> Output {
+    tool(arguments).output().unwrap()
+}
+
+pub(crate) fn tool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(TOOL);
+    command
+        .args(arguments)
+        .env_remove("LEASEHOLD_STORE")
+        .stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output
+        .status
+        .code()
+        .unwrap_or_else(|| panic!("no status: {output:?}"))
+}
+
+pub(crate) fn told(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// Every line of a stream, read as JSON.
+pub(crate) fn lines(stream: &[u8]) -> Vec<Value> {
+    let text = String::from_utf8_lossy(stream);
+    let lines = text.lines().map(|line| {
+        serde_json::from_str(line).unwrap_or_else(|why| panic!("{why} in {line:?} of {text}"))
+    });
+    lines.collect()
+}
+
+/// A tool that runs meanwhile. Ended with this value.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// `leasehold run` over this store: the options, and a script for the shell.
+    pub(crate) fn run(url: &str, options: &[&str], script: &str) -> Self {
+        let mut arguments = vec!["run", "--store", url];
+        arguments.extend(options);
+        arguments.extend(["--", "sh", "-c", script]);
+        let child = tool(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        send(signal, &self.0.id().to_string());
+    }
+
+    pub(crate) fn output(mut self) -> Output {
+        let mut out = Vec::new();
+        let mut err = Vec::new();
+        std::io::Read::read_to_end(&mut self.0.stdout.take().unwrap(), &mut out).unwrap();
+        std::io::Read::read_to_end(&mut self.0.stderr.take().unwrap(), &mut err).unwrap();
+        Output {
+            status: self.0.wait().unwrap(),
+            stdout: out,
+            stderr: err,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what we want.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn send(signal: &str, id: &str) {
+    let status = Command::new("kill").args([signal, id]).status().unwrap();
+    assert!(status.success(), "kill {signal} {id}");
+}
+
+/// A path of the test's own, at which nothing is yet.
+pub(crate) struct Mark(PathBuf);
+
+impl Mark {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leasehold-tool-{}-{count}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// Waits until a whole line stands there.
+    pub(crate) fn line(&self) -> String {
+        let mut line = String::new();
+        until(&format!("a line in {}", self.path()), || {
+            line = std::fs::read_to_string(&self.0).unwrap_or_default();
+            line.ends_with('\n')
+        });
+        line.trim().to_owned()
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.exists()
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // A file that is left in the temporary folder harms nobody.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Another program is waited for: no clock of ours moves it.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if is_so() {
+            return;
+        }
+        pause();
+    }
+    panic!("never came: {what}");
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+pub(crate) fn runs(id: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{id}/stat")) else {
+        return false;
+    };
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}

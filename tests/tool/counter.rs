@@ -1,0 +1,158 @@
+//! `leasehold counter`: what it counts, and that it finds a lock that does not lock.
+
+use std::process::{Command, Stdio};
+
+use crate::command::{code, leasehold, lines, server, told};
+
+#[test]
+fn no_update_is_lost_under_a_lock() {
+    let (_server, url) = server();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "3",
+        "--tasks",
+        "2",
+        "--rounds",
+        "20",
+        "--wait",
+        "1m",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    assert_eq!(report["counter"], 120);
+    assert_eq!(report["counted"], 120);
+    assert_eq!(report["lost"], 0);
+    assert_eq!(report["processes"].as_array().unwrap().len(), 3);
+    assert_eq!(report["processes"][2]["counted"], 40);
+    assert!(
+        output.stderr.is_empty(),
+        "no progress bar in a pipe: {}",
+        told(&output)
+    );
+}
+
+#[test]
+fn a_lock_that_is_deleted_under_its_holders_loses_updates_and_is_found_out() {
+    let (server, url) = server();
+    let port = server.port().to_string();
+    let mut saboteur = Command::new("redis-cli")
+        .args(["-p", &port, "-r", "-1", "-i", "0.001", "DEL", "k"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--lock",
+        "k",
+        "--processes",
+        "3",
+        "--rounds",
+        "40",
+        "--hold",
+        "10ms",
+        "--json",
+    ]);
+    saboteur.kill().unwrap();
+    saboteur.wait().unwrap();
+    assert_eq!(code(&output), 1, "{}", told(&output));
+    assert!(lines(&output.stdout)[0]["lost"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn who_does_not_get_the_lock_in_time_is_counted_as_failed() {
+    let (_server, url) = server();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "2",
+        "--rounds",
+        "3",
+        "--hold",
+        "300ms",
+        "--wait",
+        "1ms",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!(count("counted") + count("failed"), 6);
+    assert_eq!(count("counter"), count("counted"));
+    assert!(count("failed") > 0, "{report}");
+}
+
+#[test]
+fn one_process_cannot_be_many() {
+    let output = leasehold(&["counter", "--store", "memory:"]);
+    assert_eq!(code(&output), 64);
+    assert!(told(&output).contains("lives in one process"));
+    assert_eq!(
+        code(&leasehold(&[
+            "counter",
+            "--store",
+            "memory:",
+            "--processes",
+            "0"
+        ])),
+        64
+    );
+}
+
+/// Real waits: processes are stopped for longer than their ttl of a second.
+#[test]
+fn no_update_is_lost_behind_a_fence_while_holders_are_stopped_beyond_their_ttl() {
+    let (server, url) = server();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "3",
+        "--rounds",
+        "30",
+        "--hold",
+        "20ms",
+        "--wait",
+        "10s",
+        "--nemesis",
+        "pause",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!(count("lost"), 0, "{report}");
+    assert!(count("pauses") > 0, "{report}");
+    assert!(count("counter") >= count("counted"), "{report}");
+    assert!(
+        count("counter") <= count("counted") + count("unknown"),
+        "{report}"
+    );
+    // Nothing is left behind but the fence itself.
+    let keys = server.cli(&["KEYS", "leasehold-counter-*"]);
+    assert_eq!(keys, "");
+}
+
+#[test]
+fn a_nemesis_needs_a_fence() {
+    let (server, _) = server();
+    let url = format!(
+        "redlock://127.0.0.1:{}/0?restart_quarantine=off",
+        server.port()
+    );
+    let output = leasehold(&["counter", "--store", &url, "--nemesis", "pause"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert!(
+        told(&output).contains("store=redlock has none"),
+        "{}",
+        told(&output)
+    );
+}

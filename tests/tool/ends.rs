@@ -1,0 +1,196 @@
+//! How a command ends that does not end by itself: signals, a lost lease, a tool that is killed.
+
+use crate::command::{Mark, Running, code, lines, runs, send, server, told, until};
+
+/// Tells its process id, then waits without an end, but for what `traps` says.
+fn endless(begun: &Mark, traps: &str) -> String {
+    format!(
+        "{traps}; echo $$ > {}; while :; do sleep 0.01; done",
+        begun.path()
+    )
+}
+
+#[test]
+fn a_signal_to_the_tool_is_the_commands_business() {
+    let (server, url) = server();
+    for (signal, status) in [("-TERM", 41), ("-INT", 42), ("-HUP", 43), ("-USR1", 44)] {
+        let begun = Mark::new();
+        let traps =
+            "trap 'exit 41' TERM; trap 'exit 42' INT; trap 'exit 43' HUP; trap 'exit 44' USR1";
+        let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, traps));
+        begun.line();
+        tool.signal(signal);
+        assert_eq!(code(&tool.output()), status, "{signal}");
+        assert_eq!(server.cli(&["EXISTS", "k"]), "0", "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_a_signal_ends_is_told_as_shells_tell_it() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
+    begun.line();
+    tool.signal("-INT");
+    assert_eq!(code(&tool.output()), 130);
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+#[test]
+fn the_command_has_a_process_group_of_its_own() {
+    let (_server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
+    let id = begun.line();
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(fields[2], id, "its group is {}", fields[2]);
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+}
+
+#[test]
+fn a_signal_while_it_waits_ends_the_tool_and_leaves_no_claim() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let holder = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
+    begun.line();
+    let never = Mark::new();
+    let script = format!("echo > {}", never.path());
+    let waiter = Running::run(&url, &["--lock", "k", "--wait", "1m"], &script);
+    until("a subscription", || {
+        !server.cli(&["PUBSUB", "CHANNELS"]).is_empty() || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
+    });
+    waiter.signal("-TERM");
+    assert_eq!(code(&waiter.output()), 143);
+    holder.signal("-TERM");
+    assert_eq!(code(&holder.output()), 143);
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+    assert!(!never.is_there());
+}
+
+/// A real wait of a few seconds: a lease runs out.
+#[test]
+fn a_command_whose_lease_cannot_be_renewed_is_told_and_has_ended_before_the_store_frees_the_lock() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let told_to_end = Mark::new();
+    // It takes the signal for a hint and goes on.
+    let traps = format!("trap 'echo > {}' TERM", told_to_end.path());
+    let options = ["--json", "--lock", "k", "--ttl", "6s", "--kill-grace", "1s"];
+    let tool = Running::run(&url, &options, &endless(&begun, &traps));
+    let id = begun.line();
+    server.pause();
+    told_to_end.line();
+    assert!(runs(&id), "it has a second after SIGTERM");
+    until("the end of the command", || !runs(&id));
+    // The server counts on while it is stopped, and looks at what has run out before it does what we asked for meanwhile:
+    // if nothing ran out, the lock was there when the command had ended.
+    server.resume();
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+    let stats = server.cli(&["INFO", "stats"]);
+    assert!(stats.contains("expired_keys:0\r\n"), "{stats}");
+    // The shell has its say about its children on the same stream.
+    let ours: Vec<&str> = std::str::from_utf8(&output.stderr)
+        .unwrap()
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .collect();
+    let events: Vec<_> = lines(ours.join("\n").as_bytes())
+        .iter()
+        .filter_map(|line| Some(line["event"].as_str()?.to_owned()))
+        .collect();
+    assert!(
+        events.contains(&"at_risk".to_owned()) && events.contains(&"lost".to_owned()),
+        "{events:?}"
+    );
+}
+
+/// A real wait of a second or two: a lease is renewed.
+#[test]
+fn a_command_whose_lock_was_deleted_is_ended_with_all_its_children() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let script = format!(
+        "trap '' TERM; sleep 1000 & echo $$ $! > {}; wait",
+        begun.path()
+    );
+    let tool = Running::run(&url, &["--lock", "k", "--ttl", "3s"], &script);
+    let ids = begun.line();
+    let (id, child) = ids.split_once(' ').unwrap();
+    assert_eq!(server.cli(&["DEL", "k"]), "1");
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert!(!runs(id));
+    until("the end of the command's child", || !runs(child));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_does_not_outlive_a_tool_that_was_killed() {
+    let (_server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(
+        &url,
+        &["--lock", "k"],
+        &endless(&begun, "trap '' TERM HUP INT"),
+    );
+    let id = begun.line();
+    assert!(runs(&id));
+    tool.signal("-KILL");
+    until("the end of the command", || !runs(&id));
+}
+
+#[test]
+fn a_tool_that_was_stopped_beyond_its_lease_kills_its_command_when_it_goes_on() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(
+        &url,
+        &["--lock", "k", "--ttl", "1s"],
+        &endless(&begun, "trap '' TERM"),
+    );
+    let id = begun.line();
+    tool.signal("-STOP");
+    until("the end of the lock", || {
+        server.cli(&["EXISTS", "k"]) == "0"
+    });
+    tool.signal("-CONT");
+    assert_eq!(code(&tool.output()), 76);
+    assert!(!runs(&id));
+}
+
+#[test]
+fn a_command_that_was_stopped_on_purpose_keeps_its_lock_and_goes_on_when_it_may() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(
+        &url,
+        &["--lock", "k", "--ttl", "1s"],
+        &endless(&begun, "trap 'exit 5' USR1"),
+    );
+    let id = begun.line();
+    send("-STOP", &id);
+    let token = server.cli(&["GET", "k"]);
+    // Renewed at least once since then: a lock that nobody renews is gone by its ttl.
+    let mut fell = false;
+    let mut last = u64::MAX;
+    until("a renewal", || {
+        let left: u64 = server.cli(&["PTTL", "k"]).parse().unwrap();
+        fell |= left < last;
+        let rose = left > last;
+        last = left;
+        fell && rose
+    });
+    assert_eq!(server.cli(&["GET", "k"]), token);
+    tool.signal("-USR1");
+    send("-CONT", &id);
+    assert_eq!(code(&tool.output()), 5);
+}

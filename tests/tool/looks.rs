@@ -1,0 +1,127 @@
+//! `inspect`, `list`, `conform`, `generate`, and the help.
+
+use crate::command::{Mark, Running, code, leasehold, lines, server, told};
+
+const SUBCOMMANDS: [&str; 6] = ["run", "inspect", "list", "conform", "counter", "generate"];
+
+#[test]
+fn who_holds_a_lock_is_told() {
+    let (_server, url) = server();
+    let begun = Mark::new();
+    let script = format!("echo $LEASEHOLD_TOKEN > {}; sleep 1000", begun.path());
+    let tool = Running::run(&url, &["--lock", "orders/7", "--label", "host-a"], &script);
+    let token = begun.line();
+
+    let held = leasehold(&["inspect", "--store", &url, "orders/7"]);
+    assert_eq!(code(&held), 0);
+    let text = told(&held);
+    assert!(text.contains("host-a") && text.contains(&token), "{text}");
+    let held = leasehold(&["inspect", "--json", "--store", &url, "orders/7"]);
+    let held = &lines(&held.stdout)[0];
+    assert_eq!(
+        (&held["is_held"], &held["holder"]),
+        (&true.into(), &"host-a".into())
+    );
+    assert_eq!(held["token"].to_string(), token);
+    assert!((1..=10_000).contains(&held["remaining_ms"].as_u64().unwrap()));
+
+    let free = leasehold(&["inspect", "--store", &url, "--json", "orders/8"]);
+    assert_eq!(code(&free), 1);
+    assert_eq!(lines(&free.stdout)[0]["is_held"], false);
+
+    let list =
+        |prefix: &str| lines(&leasehold(&["list", "--json", "--store", &url, prefix]).stdout);
+    assert_eq!(list("orders/")[0][0]["key"], "orders/7");
+    assert_eq!(list("stock/")[0].as_array().unwrap().len(), 0);
+    let table = told(&leasehold(&["list", "--store", &url]));
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    assert!(
+        rows[0].starts_with("KEY") && rows[1].starts_with("orders/7"),
+        "{table}"
+    );
+    tool.signal("-TERM");
+}
+
+#[test]
+fn a_look_at_memory_is_refused() {
+    for arguments in [
+        &["inspect", "--store", "memory:", "k"][..],
+        &["list", "--store", "memory:"],
+    ] {
+        let output = leasehold(arguments);
+        assert_eq!(code(&output), 64);
+        assert!(told(&output).contains("lives in one process"));
+    }
+}
+
+/// Real waits: leases of a second run out in the store.
+#[test]
+fn a_store_that_keeps_the_contract_conforms() {
+    let (_server, url) = server();
+    let output = leasehold(&["conform", "--store", &url, "--json"]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let findings = lines(&output.stdout);
+    let findings = findings[0].as_array().unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["verdict"] == "passed")
+    );
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding["verdict"] != "failed")
+    );
+}
+
+#[test]
+fn a_store_that_cannot_be_used_does_not_conform() {
+    let (server, url) = server();
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    server.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let output = leasehold(&["conform", "--store", &url]);
+    assert_ne!(code(&output), 0, "{}", told(&output));
+}
+
+#[test]
+fn every_subcommand_has_help_with_an_example() {
+    for subcommand in SUBCOMMANDS {
+        let help = leasehold(&[subcommand, "--help"]);
+        assert_eq!(code(&help), 0);
+        let text = told(&help);
+        assert!(text.contains("Example"), "{subcommand}: {text}");
+        assert!(
+            text.contains(&format!("leasehold {subcommand}")),
+            "{subcommand}: {text}"
+        );
+    }
+    assert_eq!(code(&leasehold(&["--version"])), 0);
+    assert_eq!(code(&leasehold(&[])), 64);
+    assert_eq!(code(&leasehold(&["lock"])), 64);
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
+    for what in ["bash", "zsh", "fish", "elvish", "powershell", "man"] {
+        let output = leasehold(&["generate", what]);
+        assert_eq!(code(&output), 0);
+        let text = told(&output);
+        for subcommand in SUBCOMMANDS {
+            assert!(text.contains(subcommand), "{what}: {subcommand}");
+        }
+        for hidden in ["__exec", "__counting"] {
+            assert!(!text.contains(hidden), "{what}: {hidden} shows");
+        }
+    }
+    let dir = Mark::new();
+    std::fs::create_dir(dir.path()).unwrap();
+    assert_eq!(
+        code(&leasehold(&["generate", "man", "--dir", dir.path()])),
+        0
+    );
+    let pages = std::fs::read_dir(dir.path()).unwrap().count();
+    std::fs::remove_dir_all(dir.path()).unwrap();
+    assert!(pages > SUBCOMMANDS.len(), "{pages} pages");
+    assert_eq!(code(&leasehold(&["generate", "bash", "--dir", "/"])), 64);
+}
