@@ -46,11 +46,24 @@ async fn a_leader_that_lapsed_does_nothing_more_and_hears_that_it_lost() {
     let world = World::new();
     let cell = Guarded::new(0);
     let old = world.ours.election("e").campaign("host-a").await.unwrap();
-    let _ = old.guarded(|tx| Ok(*tx.write(&cell) = 1)).unwrap();
+    let _ = old
+        .guarded(|tx| {
+            *tx.write(&cell) = 1;
+            Ok(())
+        })
+        .unwrap();
     world.clock.advance(secs(11));
     let next = world.theirs.election("e").campaign("host-b").await.unwrap();
-    let _ = next.guarded(|tx| Ok(*tx.write(&cell) = 2)).unwrap();
-    let late = old.guarded(|tx| Ok(*tx.write(&cell) = 3));
+    let _ = next
+        .guarded(|tx| {
+            *tx.write(&cell) = 2;
+            Ok(())
+        })
+        .unwrap();
+    let late = old.guarded(|tx| {
+        *tx.write(&cell) = 3;
+        Ok(())
+    });
     assert!(matches!(late, Err(RunError::NotStarted { .. })), "{late:?}");
     assert_eq!(*cell.read(), 2);
     assert_eq!(old.lost().await, LostReason::Lapsed);

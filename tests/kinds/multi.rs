@@ -126,7 +126,12 @@ async fn a_run_is_under_every_lease() {
     let cell = Guarded::new(0);
     let executor = guard.executor("a").unwrap();
     assert_eq!(executor.lease().remaining(), guard.remaining());
-    let done = executor.guarded(|tx| Ok(*tx.write(&cell) += 1)).unwrap();
+    let done = executor
+        .guarded(|tx| {
+            *tx.write(&cell) += 1;
+            Ok(())
+        })
+        .unwrap();
     assert_eq!((done.token, *cell.read()), (guard.token("a").unwrap(), 1));
     assert_eq!(cell.key().unwrap().as_str(), "a");
 

@@ -76,7 +76,10 @@ async fn a_downgrade_keeps_the_token_and_leaves_no_gap() {
     assert!(poll_once(&mut next).await.is_pending());
     // What was handed out for writing writes no more.
     let cell = Guarded::new(0);
-    let late = executor.guarded(|tx| Ok(*tx.write(&cell) = 1));
+    let late = executor.guarded(|tx| {
+        *tx.write(&cell) = 1;
+        Ok(())
+    });
     assert!(matches!(late, Err(RunError::NotStarted { .. })), "{late:?}");
     world.pass(secs(20)).await;
     assert!(reader.lease().is_live());
