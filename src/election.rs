@@ -149,29 +149,12 @@ impl Election {
     /// for people and for finding the leader, never to act upon. A look that fails is told as an error, and the stream goes
     /// on; it ends with the manager.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + 'static {
-        // `None`: nothing was told yet.
-        let told: Option<Option<Leader>> = None;
-        unfold((self.clone(), told), |(election, mut told)| async move {
-            let shared = election.manager.handle.shared();
-            let mut is_first = told.is_none();
-            loop {
-                if !is_first {
-                    shared.rest(shared.settings().poll_cap).await;
-                }
-                is_first = false;
-                if shared.is_closing() {
-                    return None;
-                }
-                let leader = election.leader().await;
-                match &leader {
-                    Ok(leader) if told.as_ref() == Some(leader) => continue,
-                    Ok(leader) => told = Some(leader.clone()),
-                    // Told once, then looked at again after a pause.
-                    Err(_) => told = Some(told.flatten()),
-                }
-                return Some((leader, (election, told)));
-            }
-        })
+        let begin = Observing {
+            election: self.clone(),
+            told: None,
+            has_looked: false,
+        };
+        unfold(begin, Observing::next)
     }
 
     /// Campaigns, does `work` while it leads, and campaigns again when the leadership is lost, until the work has completed in
@@ -214,6 +197,36 @@ impl Election {
                 Err(error) => return Err(error),
             }
             shared.rest(shared.spin()).await;
+        }
+    }
+}
+
+/// What an observer was told.
+struct Observing {
+    election: Election,
+    /// `None`: nothing yet.
+    told: Option<Option<Leader>>,
+    has_looked: bool,
+}
+
+impl Observing {
+    async fn next(mut self) -> Option<(Result<Option<Leader>, Error>, Self)> {
+        loop {
+            let shared = self.election.manager.handle.shared();
+            if self.has_looked {
+                shared.rest(shared.settings().poll_cap).await;
+            }
+            if shared.is_closing() {
+                return None;
+            }
+            self.has_looked = true;
+            let leader = self.election.leader().await;
+            match &leader {
+                Ok(leader) if self.told.as_ref() == Some(leader) => continue,
+                Ok(leader) => self.told = Some(leader.clone()),
+                Err(_) => {}
+            }
+            return Some((leader, self));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, of which a caller holds any. So it works on
 //! every store, and a slot is a lock like every other: its own lease, its own fencing token that grows with each holder *of
-//! that slot*, its own fence. A resource that checks tokens keeps one fence for each slot ([`SlotGuard::key`]): with one
+//! that slot*, its own fence. A resource that checks tokens keeps one fence for each slot ([`LockGuard::key`]): with one
 //! fence for all, the holder that came last would shut out the others, who are live.
 //!
 //! ```

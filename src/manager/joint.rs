@@ -47,6 +47,8 @@ impl Outbox for Joint {
         // The sender goes with the work, however it ends.
         let (under_way, _) = watch::channel(());
         for hold in &self.others {
+            // What the work may leave undone is not known before it ends.
+            hold.owes();
             let mut work = under_way.subscribe();
             let hold_on = async move {
                 let _ = work.changed().await;

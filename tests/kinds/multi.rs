@@ -1,7 +1,7 @@
 //! All or nothing.
 
 use leasehold::store::{Revoke, Revoked};
-use leasehold::{ErrorKind, Guarded, LeaseError, RunError, Settings};
+use leasehold::{EffectError, ErrorKind, Guarded, LeaseError, RunError, Settings};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -125,6 +125,7 @@ async fn a_run_is_under_every_lease() {
     let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
     let cell = Guarded::new(0);
     let executor = guard.executor("a").unwrap();
+    assert_eq!(executor.lease().remaining(), guard.remaining());
     let done = executor
         .guarded(|tx| {
             *tx.write(&cell) += 1;
@@ -186,6 +187,31 @@ async fn the_end_of_any_hold_waits_for_a_run_under_all() {
     go_on.send(()).unwrap();
     // The hold was ending before the run could commit.
     assert!(!run.await.unwrap());
+    let _ = release.await;
+    assert!(free(&world, &["a", "b"]).await);
+}
+
+#[tokio::test]
+async fn no_hold_is_released_before_a_dropped_run_is_compensated() {
+    let world = World::new();
+    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let executor = guard.executor("b").unwrap();
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let debit = async { Ok::<(), EffectError>(()) };
+        let credit = move |_cx| async move { gone_on.await.unwrap() };
+        tx.step("debit", debit, credit).await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(&mut run).await.is_pending());
+    drop(run);
+    let mut release = Box::pin(guard.release());
+    assert!(poll_once(&mut release).await.is_pending());
+    world.settled().await;
+    assert!(!world.is_free("a").await);
+    assert!(!world.is_free("b").await);
+    go_on.send(()).unwrap();
     let _ = release.await;
     assert!(free(&world, &["a", "b"]).await);
 }
