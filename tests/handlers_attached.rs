@@ -129,6 +129,19 @@ async fn a_release_frees_what_is_attached_before_it_answers() {
 }
 
 #[tokio::test]
+async fn what_is_attached_to_a_write_hold_stays_with_the_read_hold_that_it_becomes() {
+    let mut scene = Scene::new();
+    let lock = scene.world.ours.read_write("a");
+    let writer = lock.write().await.unwrap();
+    assert_eq!(scene.out(), 2);
+    let reader = writer.downgrade().await.unwrap();
+    scene.world.settled().await;
+    assert_eq!(scene.out(), 2);
+    drop(reader);
+    scene.both_freed().await;
+}
+
+#[tokio::test]
 async fn a_dropped_guard_frees_what_is_attached() {
     let mut scene = Scene::new();
     drop(scene.world.ours.lock("a").acquire().await.unwrap());

@@ -44,16 +44,20 @@ impl Attachments {
         }
     }
 
+    /// Takes everything out, for a hold that goes on as another.
+    pub(crate) fn take(&self) -> Attached {
+        self.0.lock().take().unwrap_or_default()
+    }
+
     /// Drops everything on this thread.
     pub(crate) fn end(&self) {
-        let attached = self.0.lock().take();
-        drop(attached);
+        drop(self.take());
     }
 
     /// Drops everything on a thread of its own: what users attach may block as it is dropped, and the manager's thread must
     /// not wait for it.
     pub(crate) fn end_aside(&self, manager: &Handle) {
-        let attached = self.0.lock().take().unwrap_or_default();
+        let attached = self.take();
         if attached.len() > 0 {
             drop(manager.spawn_blocking(move || drop(attached)));
         }

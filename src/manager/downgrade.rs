@@ -63,7 +63,10 @@ impl Hold {
             handed_on: 0,
             ..self.from.clone()
         };
-        Some(Self::new(shared, lease, from, turn))
+        let next = Self::new(shared, lease, from, turn);
+        // What handlers tied to the hold stays tied to it.
+        next.attachments.put(self.attachments.take());
+        Some(next)
     }
 
     fn lost(&self) -> Error {
