@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::fence::{AnyFence, Fence, erase};
+use crate::holder::Label;
 use crate::key::Key;
-use crate::manager::{Handle, LockGuard, LockManager, Patience, Want, acquire, in_runtime};
-use crate::store::Fencing;
+use crate::manager::{Handle, LockGuard, LockManager, Patience, Spans, Want, acquire, in_runtime};
+use crate::store::{Fencing, Mode};
 
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -17,6 +18,12 @@ pub struct Lock {
     key: Result<Key, Error>,
     ttl: Option<Duration>,
     fence: Option<AnyFence>,
+    lock_delay: Option<Duration>,
+    max_hold: Option<Duration>,
+    mode: Mode,
+    is_fair: bool,
+    label: Option<Label>,
+    takes_over: bool,
 }
 
 impl LockManager {
@@ -31,6 +38,12 @@ impl LockManager {
             key: key.try_into().map_err(Into::into),
             ttl: None,
             fence: None,
+            lock_delay: None,
+            max_hold: None,
+            mode: Mode::Exclusive,
+            is_fair: false,
+            label: None,
+            takes_over: true,
         }
     }
 }
@@ -52,23 +65,66 @@ impl Lock {
         self
     }
 
+    /// Lets the next holder wait for this long after an end that was no release, in place of the manager's
+    /// [`lock_delay`](crate::Settings::lock_delay).
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.lock_delay = Some(lock_delay);
+        self
+    }
+
+    /// Renews a hold for this long at most, in place of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed on
+    /// within a process. A caller who died is skipped when its place has ended, which is a matter of seconds.
+    ///
+    /// It costs a request for each caller where the plain lock asks once for a process. On a store without a queue every
+    /// acquire is `Unsupported`.
+    pub fn fair(mut self) -> Self {
+        self.is_fair = true;
+        self
+    }
+
+    /// The same key, to be read or written.
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Held under this name, by a grant of its own each time: never by taking a hold over.
+    pub(crate) fn labelled(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self.takes_over = false;
+        self
+    }
+
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
+        self.key.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. There is no wait without an
     /// end: what is asked over a network may never be answered.
     ///
     /// # Errors
     ///
     /// `Contended` if somebody else held it for all that time, or if as many callers wait as may; otherwise as the store
-    /// failed last.
+    /// failed last, or as a [handler](crate::handler) refused.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a place in the queue is given up, and what was asked of the store is withdrawn in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         let wait = self.handle.shared().settings().wait;
-        self.acquire_within(wait).await?.ok_or_else(|| {
-            let key = self.key.as_ref().map_or("", Key::as_str);
-            Error::contended(format!("somebody else held the lock for all of wait={wait:?}: key={key}; try later, or wait longer"))
-        })
+        self.acquire_within(wait)
+            .await?
+            .ok_or_else(|| self.contended(wait))
     }
 
     /// Holds the lock, or gives `None` if somebody else held it for all of `wait`: one budget for everything that it takes.
@@ -106,6 +162,13 @@ impl Lock {
         self.handle.shared().runtime()
     }
 
+    pub(crate) fn contended(&self, wait: Duration) -> Error {
+        let key = self.key.as_ref().map_or("", Key::as_str);
+        Error::contended(format!(
+            "somebody else held the lock for all of wait={wait:?}: key={key}; try later, or wait longer"
+        ))
+    }
+
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let want = self.want()?;
         let fenced = async {
@@ -139,32 +202,48 @@ impl Lock {
     }
 
     fn want(&self) -> Result<Want, Error> {
-        let shared = self.handle.shared();
-        let settings = shared.settings();
-        if self.fence.is_some() && shared.capability().fencing != Fencing::Monotonic {
+        if self.fence.is_some() && self.handle.shared().capability().fencing != Fencing::Monotonic {
             return Err(Error::unsupported(
                 "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
             ));
         }
-        let ttl = self.ttl.unwrap_or(settings.ttl);
-        if ttl != settings.ttl {
-            if !shared.capability().ttl_per_lock {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "this store has one ttl for all locks: ttl={:?}; leave out the lock's own",
-                        settings.ttl
-                    ),
-                ));
-            }
-            // The lock's own ttl obeys the same rules as the manager's.
-            let mut own = settings.clone();
-            own.ttl = ttl;
-            own.validate()?;
-        }
         Ok(Want {
             key: self.key.clone()?,
-            ttl,
+            spans: self.spans()?,
+            mode: self.mode,
+            is_fair: self.is_fair,
+            label: self.label.clone(),
+            takes_over: self.takes_over,
         })
+    }
+
+    fn spans(&self) -> Result<Spans, Error> {
+        let shared = self.handle.shared();
+        let settings = shared.settings();
+        let own = Spans {
+            ttl: self.ttl.unwrap_or(settings.ttl),
+            lock_delay: self.lock_delay.unwrap_or(settings.lock_delay),
+            max_hold: self.max_hold.or(settings.max_hold),
+        };
+        if (self.ttl, self.lock_delay, self.max_hold) != (None, None, None) {
+            // The lock's own spans obey the same rules as the manager's.
+            let mut ours = settings.clone();
+            (ours.ttl, ours.lock_delay, ours.max_hold) = (own.ttl, own.lock_delay, own.max_hold);
+            ours.validate()?;
+        }
+        if shared.capability().ttl_per_lock {
+            let ttl = own.ttl + own.lock_delay;
+            return Ok(Spans { ttl, ..own });
+        }
+        if own.ttl != settings.ttl || own.lock_delay >= own.ttl {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "this store has one ttl for all locks, of which the lock delay is a part: ttl={:?} lock_delay={:?}; leave out the lock's own ttl, and set a shorter lock_delay",
+                    settings.ttl, own.lock_delay
+                ),
+            ));
+        }
+        Ok(own)
     }
 }

@@ -10,13 +10,14 @@ use futures_util::future::BoxFuture;
 
 use crate::error::BoxError;
 use crate::key::Key;
+use crate::run_event::RunEvent;
 use crate::token::FencingToken;
 use crate::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be taken back.
 ///
-/// It is never dropped silently: the lock's manager is told of it, and it stands in the outcome of its run, or in the log
-/// where no outcome can be returned.
+/// It is never dropped silently: the manager of the hold is told of it, and it stands in the outcome of its run, or in the log where no
+/// outcome can be returned.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Debt {
@@ -93,4 +94,12 @@ pub(crate) trait Outbox: fmt::Debug + Send + Sync {
     /// Compensations of a run whose future was dropped. They are driven to their end before the hold is released, and
     /// the debts that they leave come back through [`debt`](Self::debt).
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>);
+
+    /// Whether [`ran`](Self::ran) leads anywhere. Asked once for each executor.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
+    /// A step in the life of a run; called only if [`is_watched`](Self::is_watched). Must not panic: the run is under way.
+    fn ran(&self, _event: RunEvent) {}
 }

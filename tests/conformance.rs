@@ -93,6 +93,15 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::RaiseDoesNotCompare, Clause::Membership),
         (Fault::ListsEverything, Clause::Inspection),
         (Fault::TellsNothing, Clause::Inspection),
+        (Fault::ServesInAnyOrder, Clause::Order),
+        (Fault::PlacesOutliveTheirWaiters, Clause::Order),
+        (Fault::LosesPlaces, Clause::Order),
+        (Fault::ReadsAlone, Clause::ReadWrite),
+        (Fault::WritesTogether, Clause::ReadWrite),
+        (Fault::ReadersPassWriters, Clause::ReadWrite),
+        (Fault::DowngradeReleases, Clause::ReadWrite),
+        (Fault::RevokesAtOnce, Clause::Revocation),
+        (Fault::RevokesNothing, Clause::Revocation),
     ] {
         let report = suite(|memory, _| Broken::new(memory, fault)).await;
         assert!(

@@ -2,7 +2,7 @@
 
 mod executor_support;
 
-use executor_support::{Gauge, Stage, Trace, pause, poll_then_drop};
+use executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop};
 use leasehold::{Committed, DebtState, Guarded, RunError};
 
 /// A run that has one of everything, with an await point before and after each, and what it leaves behind.
@@ -232,4 +232,60 @@ async fn a_commit_that_is_dropped_frees_its_cells() {
     });
     again.unwrap().into_value();
     assert_eq!(*scene.cell.read(), 5);
+}
+
+fn panics() {
+    panic!("in a hook");
+}
+
+#[tokio::test]
+async fn a_panicking_hook_does_not_stop_the_drop_of_a_run() {
+    let scene = Scene::new();
+    let (first, last) = (scene.gauge.clone(), scene.outside.clone());
+    let run = scene.stage.executor.guarded_async(async |tx| {
+        tx.undo(move || first.set(1));
+        tx.undo(panics);
+        tx.undo(move || last.set(1));
+        std::future::pending::<Result<(), leasehold::Abort>>().await
+    });
+    assert!(poll_then_drop(1, run).is_none());
+    assert_eq!((scene.gauge.value(), scene.outside.value()), (1, 1));
+
+    // The same while the thread is already unwinding.
+    let (stage, gauge) = (Stage::new(), Gauge::default());
+    let (executor, first) = (stage.executor.clone(), gauge.clone());
+    let thread = std::thread::spawn(move || {
+        let mut run = Box::pin(executor.guarded_async(async |tx| {
+            tx.undo(move || first.set(1));
+            tx.undo(panics);
+            std::future::pending::<Result<(), leasehold::Abort>>().await
+        }));
+        assert!(poll_once(run.as_mut()).is_pending());
+        panic!("with a run on the stack");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(gauge.value(), 1);
+    assert!(stage.is_drained());
+}
+
+#[tokio::test]
+async fn a_handed_on_compensation_that_is_dropped_leaves_its_hold_in_doubt() {
+    let scene = Scene::new();
+    assert!(poll_then_drop(7, scene.run(true)).is_none());
+    assert!(!scene.stage.hold.lease().is_in_doubt());
+    assert!(poll_then_drop(1, scene.stage.hold.run_compensations()).is_none());
+    assert!(
+        scene.stage.hold.lease().is_in_doubt(),
+        "it may have been sent"
+    );
+    // The first went on where it was and ended; the second was under way.
+    assert_eq!(scene.outside.value(), -10);
+}
+
+#[tokio::test]
+async fn a_commit_in_doubt_hands_nothing_on() {
+    let scene = Scene::new();
+    assert!(poll_then_drop(8, scene.run(false)).is_none());
+    assert!(scene.trace.contains("commit sent"));
+    assert_eq!(scene.stage.hold.run_compensations().await, 0);
 }

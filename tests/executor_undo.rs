@@ -371,3 +371,19 @@ async fn a_step_future_that_the_work_drops_is_in_doubt() {
     assert!(matches!(error.cause(), Some(Cause::StepInDoubt)));
     assert!(matches!(error.debts()[0].state, DebtState::InDoubt));
 }
+
+#[test]
+fn a_hook_that_panics_while_the_work_panics_does_not_stop_the_next() {
+    let (stage, trace) = (Stage::new(), Trace::default());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        stage.executor.guarded(|tx| -> Result<(), _> {
+            tx.undo(|| trace.add("oldest"));
+            tx.undo(|| panics("in a hook"));
+            panic!("in the work")
+        })
+    }));
+    let payload = panicked.unwrap_err();
+    assert_eq!(*payload.downcast::<&str>().unwrap(), "in the work");
+    assert_eq!(trace.all(), ["oldest"]);
+    assert!(stage.is_drained());
+}

@@ -504,7 +504,6 @@ mod awaited {
             .executor
             .guarded_async(async |tx| {
                 tx.commit_with(async move |permit| {
-                    pause().await;
                     clock.advance(permit.remaining);
                     std::future::pending::<Result<(), CommitError>>().await
                 });

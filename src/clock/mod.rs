@@ -22,6 +22,8 @@ pub(crate) mod fork;
 mod manual;
 mod system;
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 pub use audit::Audit;
@@ -172,21 +174,36 @@ impl Clock {
         }
     }
 
-    /// Runs `future` for at most `span`; `None` if it had not completed by then. It is polled before the time is
-    /// looked at, and dropped when the time is over.
+    /// Runs `future` for at most `span`, counted from the first poll; `None` if it had not completed by then. An answer that
+    /// is there when the time is over counts.
     ///
     /// # Cancel safety
     ///
     /// As cancel safe as `future`.
     pub async fn timeout<F: Future>(&self, span: Duration, future: F) -> Option<F::Output> {
-        let mut future = std::pin::pin!(future);
-        let mut sleep = std::pin::pin!(self.sleep(span));
+        self.until(self.stamp().plus(span), future).await
+    }
+
+    /// Runs `future` until `end`; otherwise as [`timeout`](Self::timeout).
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as `future`.
+    pub async fn until<F: Future>(&self, end: Stamp, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let mut sleep = pin!(None);
         std::future::poll_fn(|cx| {
-            use std::task::Poll;
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            sleep.as_mut().poll(cx).map(|()| None)
+            // Made after the first poll, which may take any time and often needs no timer at all.
+            if sleep.is_none() {
+                sleep.set(Some(self.sleep(end.since(&self.stamp()))));
+            }
+            match sleep.as_mut().as_pin_mut() {
+                Some(sleep) => sleep.poll(cx).map(|()| None),
+                None => Poll::Pending,
+            }
         })
         .await
     }

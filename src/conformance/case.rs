@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::holder::{Label, OwnerToken};
 use crate::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Proof, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, Mode, Proof, Released, Renewed, Store,
 };
 
 /// How often a case is told again when the machine was too slow for it.
@@ -170,6 +170,14 @@ impl<'a, H: Harness> Bench<'a, H> {
         Ok(Claim::new(key.clone(), OwnerToken::generate()?, label, ttl))
     }
 
+    /// A claim that queues, for as long as its TTL.
+    pub(super) fn claim_in(&self, mode: Mode, key: &Key) -> Result<Claim, Error> {
+        let mut claim = self.claim(key)?;
+        claim.mode = mode;
+        claim.is_fair = true;
+        Ok(claim)
+    }
+
     /// The claim of somebody else, made to look like a grant of `key`: what a confused client might send.
     pub(super) fn forged(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = self.claim(&grant.claim.key)?;
@@ -198,17 +206,36 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    /// A new claim of a key that is held now is granted within [`PATIENCE`] TTLs.
-    pub(super) async fn granted_soon(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
-        let claim = self.claim(key)?;
+    /// This claim is told to wait. If it queues, it keeps a place.
+    pub(super) async fn waits(&self, store: &H::Store, claim: &Claim) -> Told {
+        match store.acquire(claim).await? {
+            Acquired::Busy { .. } => Ok(()),
+            Acquired::Granted(_) => Err(broken(format!(
+                "expected a claim to wait, got a grant: mode={}",
+                claim.mode
+            ))),
+        }
+    }
+
+    /// This claim, told to wait until now, is granted within [`PATIENCE`] TTLs.
+    pub(super) async fn served_soon(
+        &self,
+        store: &H::Store,
+        claim: &Claim,
+    ) -> Result<Held, Trouble> {
         for _ in 0..LOOKS {
             let asked_at = self.harness.clock().stamp();
-            if let Acquired::Granted(grant) = store.acquire(&claim).await? {
+            if let Acquired::Granted(grant) = store.acquire(claim).await? {
                 return Ok(Held::new(grant, asked_at));
             }
             self.harness.pass(self.ttl() * PATIENCE / LOOKS).await;
         }
-        Err(broken(format!("still busy after {PATIENCE} ttls")))
+        Err(broken(format!("still waits after {PATIENCE} ttls")))
+    }
+
+    /// A new claim of a key that is held now is granted within [`PATIENCE`] TTLs.
+    pub(super) async fn granted_soon(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
+        self.served_soon(store, &self.claim(key)?).await
     }
 
     /// A hint resolves within [`PATIENCE`] TTLs.

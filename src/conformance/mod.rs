@@ -29,9 +29,12 @@ mod fencing;
 mod harness;
 mod inspection;
 mod membership;
+mod order;
+mod read_write;
 mod release;
 mod renewal;
 mod report;
+mod revocation;
 mod uncertainty;
 mod wake_up;
 
@@ -62,13 +65,19 @@ pub enum Clause {
     Uncertainty,
     /// What is told is what is held.
     Inspection,
+    /// Claims that queue are served in the order in which they came.
+    Order,
+    /// Readers hold together, a writer alone.
+    ReadWrite,
+    /// What an operator took away does not come back.
+    Revocation,
     /// A vote's token is near the member's time, and is raised only by who holds. For a [`Member`] only.
     Membership,
 }
 
 impl Clause {
     /// The clauses of every store, in the order of the report.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Exclusion,
         Self::Expiry,
         Self::Renewal,
@@ -77,6 +86,9 @@ impl Clause {
         Self::WakeUp,
         Self::Uncertainty,
         Self::Inspection,
+        Self::Order,
+        Self::ReadWrite,
+        Self::Revocation,
     ];
 
     fn cases<H: Harness>(self) -> Vec<Case<H>> {
@@ -89,6 +101,9 @@ impl Clause {
             Self::WakeUp => wake_up::cases(),
             Self::Uncertainty => uncertainty::cases(),
             Self::Inspection => inspection::cases(),
+            Self::Order => order::cases(),
+            Self::ReadWrite => read_write::cases(),
+            Self::Revocation => revocation::cases(),
             // Not a clause of every store: see `run_member`.
             Self::Membership => Vec::new(),
         }

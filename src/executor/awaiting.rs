@@ -8,16 +8,28 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
+use super::async_tx::AsyncTx;
 use super::cause::Cause;
 use super::handle::Shared;
-use super::outcome::{Committed, RunError};
+use super::outcome::Committed;
+use super::run_error::RunError;
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
-use super::tx::AsyncTx;
-use super::undo::{Why, commit_debt};
+use super::tally::commit_debt;
+use super::undo::Why;
 use super::unwinding::Unwinding;
 use crate::commit::CommitError;
+use crate::run_event::RunEvent;
 
 pub(super) async fn run<T, E, W>(
+    shared: &Arc<Shared>,
+    work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = shared.watch();
+    watched.end(attend(shared, work, into_cause).await)
+}
+
+async fn attend<T, E, W>(
     shared: &Arc<Shared>,
     work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -30,17 +42,18 @@ pub(super) async fn run<T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
+    shared.tell(RunEvent::Entered);
     let mut tx = AsyncTx::new(Arc::clone(shared));
     let worked = AssertUnwindSafe(async { work(&tx).await })
         .catch_unwind()
         .await;
     let unsettled = match worked {
-        Ok(Ok(value)) if tx.noted().is_empty() => return nothing_noted(shared, value),
+        Ok(Ok(value)) if tx.tx().is_blank() => return nothing_noted(shared, value),
         Ok(Ok(value)) => match commit(shared, &mut tx).await {
             Ok(settled) => {
                 drop(in_progress);
                 // Taken out, so that the drop of `tx` takes nothing back.
-                let notes = std::mem::take(tx.noted());
+                let notes = tx.tx().take_notes();
                 return settled.finish(value, shared, tx.known_txn_id(), notes);
             }
             Err(unsettled) => unsettled,
@@ -67,13 +80,13 @@ pub(super) async fn run<T, E, W>(
 }
 
 fn unwinding(shared: &Shared, tx: &mut AsyncTx) -> Unwinding {
-    let to_undo = std::mem::take(&mut tx.noted().to_undo);
+    let to_undo = std::mem::take(&mut tx.tx().noted().to_undo);
     Unwinding::new(shared, to_undo, Why::NotCommitted)
 }
 
 async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
-    let cells = sound(tx.noted(), shared.lease().token())?;
-    let Some(call) = tx.noted().commit.take() else {
+    let cells = sound(tx.tx().noted(), shared.lease().token())?;
+    let Some(call) = tx.tx().noted().commit.take() else {
         return Ok(without_call(shared, cells)?);
     };
     let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
@@ -83,13 +96,13 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
     let answer = shared
         .lease()
         .clock()
-        .timeout(ready.permit.remaining, call(permit))
+        .until(permit.not_after, call(permit))
         .await
         .unwrap_or_else(|| {
             Err(CommitError::unknown(
                 "no answer came before the lease was over",
             ))
         });
-    tx.noted().to_undo = unwinding.answered();
+    tx.tx().noted().to_undo = unwinding.answered();
     ready.answered(shared, answer)
 }

@@ -4,13 +4,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::cause::Cause;
 use super::handle::Shared;
-use super::outcome::{Committed, RunError};
+use super::outcome::Committed;
+use super::run_error::RunError;
 use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, without_call};
+use super::tally::commit_debt;
 use super::tx::{Home, Tx};
-use super::undo::{Why, all, commit_debt};
+use super::undo::{Why, all};
+use crate::run_event::RunEvent;
 
 #[inline]
 pub(super) fn run<'env, T, E, W>(
+    shared: &'env Shared,
+    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = shared.watch();
+    watched.end(attend(shared, work, into_cause))
+}
+
+#[inline]
+fn attend<'env, T, E, W>(
     shared: &'env Shared,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -23,36 +36,55 @@ pub(super) fn run<'env, T, E, W>(
     if let Err(why) = shared.may_begin() {
         return Err(RunError::NotStarted { why });
     }
-    let mut tx = Tx::new(Home::Borrowed(shared));
-    match catch_unwind(AssertUnwindSafe(|| work(&tx))) {
-        Ok(Ok(value)) if tx.notes.get_mut().is_empty() => nothing_noted(shared, value),
-        Ok(Ok(value)) => match commit(shared, &mut tx) {
+    shared.tell(RunEvent::Entered);
+    let mut armed = Armed {
+        tx: Tx::new(Home::Borrowed(shared)),
+        shared,
+    };
+    let unsettled = match work(&armed.tx) {
+        Ok(value) if armed.tx.is_blank() => return nothing_noted(shared, value),
+        Ok(value) => match commit(shared, &mut armed.tx) {
             Ok(settled) => {
                 drop(in_progress);
-                settled.finish(value, shared, tx.known_txn_id(), tx.into_notes())
+                let notes = armed.tx.take_notes();
+                return settled.finish(value, shared, armed.tx.known_txn_id(), notes);
             }
-            Err(unsettled) => Err(take_back(shared, tx, unsettled)),
+            Err(unsettled) => unsettled,
         },
-        Ok(Err(why)) => Err(take_back(shared, tx, Unsettled::No(into_cause(why)))),
-        Err(payload) => {
-            all(shared, tx.into_notes().to_undo, Why::NotCommitted).log();
-            resume_unwind(payload)
+        Err(why) => Unsettled::No(into_cause(why)),
+    };
+    Err(take_back(shared, &mut armed.tx, unsettled))
+}
+
+/// Takes back what is still noted when it is dropped: the work panicked.
+struct Armed<'env> {
+    tx: Tx<'env>,
+    shared: &'env Shared,
+}
+
+impl Drop for Armed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.tx.is_blank() {
+            let to_undo = self.tx.take_notes().to_undo;
+            all(self.shared, to_undo, Why::NotCommitted).log();
         }
     }
 }
 
 fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
-    let cells = sound(tx.notes.get_mut(), shared.lease().token())?;
-    let Some(call) = tx.notes.get_mut().commit.take() else {
+    let cells = sound(tx.noted(), shared.lease().token())?;
+    let Some(call) = tx.noted().commit.take() else {
         return Ok(without_call(shared, cells)?);
     };
     let ready = ready(shared, cells, tx.txn_id().map_err(Cause::Refused)?)?;
-    let (permit, txn_id) = (ready.permit.clone(), ready.permit.txn_id);
+    let permit = ready.permit.clone();
+    let txn_id = permit.txn_id;
     match catch_unwind(AssertUnwindSafe(|| call(permit))) {
         Ok(answer) => ready.answered(shared, answer),
         Err(payload) => {
             let debt = commit_debt(shared.lease(), txn_id);
-            let to_undo = std::mem::take(&mut tx.notes.get_mut().to_undo);
+            let to_undo = std::mem::take(&mut tx.noted().to_undo);
             let mut tally = all(shared, to_undo, Why::CommitInDoubt);
             shared.outbox().debt(debt.clone());
             tally.debts.push(debt);
@@ -63,8 +95,8 @@ fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> 
 }
 
 #[cold]
-fn take_back<T, E>(shared: &Shared, tx: Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
-    let to_undo = tx.into_notes().to_undo;
+fn take_back<T, E>(shared: &Shared, tx: &mut Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
+    let to_undo = tx.take_notes().to_undo;
     match unsettled {
         Unsettled::No(cause) => {
             let tally = all(shared, to_undo, Why::of(&cause));

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abort::Abort;
+use super::async_tx::AsyncTx;
 use super::awaiting;
 use super::blocking;
 use super::cause::Cause;
-use super::outcome::{Committed, RunError};
-use super::tx::{AsyncTx, Tx};
+use super::outcome::Committed;
+use super::run_error::RunError;
+use super::tx::Tx;
 use crate::lease::{Lease, LeaseError, Running};
 use crate::outbox::Outbox;
 
@@ -19,7 +21,7 @@ use crate::outbox::Outbox;
 /// ends, runs in progress end first; from then on every run is refused, for good, also when the lock is taken again: that is
 /// another lease with another executor.
 ///
-/// Every way out of a run is an [`RunError`](super::RunError) or a [`Committed`].
+/// See the [module](crate::executor) for every way out of a run.
 pub struct Executor {
     shared: Arc<Shared>,
 }
@@ -28,6 +30,7 @@ pub struct Executor {
 pub(super) struct Shared {
     running: Running,
     outbox: Arc<dyn Outbox>,
+    is_watched: bool,
     commit_budget: Duration,
 }
 
@@ -40,6 +43,11 @@ impl Shared {
     #[inline]
     pub(super) fn lease(&self) -> &Lease {
         self.running.lease()
+    }
+
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     pub(super) fn outbox(&self) -> &Arc<dyn Outbox> {
@@ -82,10 +90,16 @@ impl Executor {
         Self {
             shared: Arc::new(Shared {
                 running: lease.register(),
+                is_watched: outbox.is_watched(),
                 outbox,
                 commit_budget,
             }),
         }
+    }
+
+    #[cfg(all(test, feature = "test-util"))]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The lease that all runs are under.

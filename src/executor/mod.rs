@@ -72,6 +72,7 @@
 //! ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
 
 mod abort;
+mod async_tx;
 mod awaiting;
 #[cfg(feature = "test-util")]
 mod bare;
@@ -85,17 +86,21 @@ mod notes;
 mod outcome;
 mod publish;
 mod report;
+mod run_error;
 mod settle;
 mod snapshot;
 mod staged;
 mod step;
+mod tally;
 mod together;
 mod tx;
 mod undo;
 mod unwinding;
+mod watch;
 
 pub use crate::commit::{Applied, CommitError, Permit};
 pub use abort::Abort;
+pub use async_tx::AsyncTx;
 #[cfg(feature = "test-util")]
 pub use bare::BareHold;
 pub use cause::Cause;
@@ -103,9 +108,10 @@ pub use cell::Guarded;
 pub use effect::{Compensation, Effect, EffectError, FENCED_COMPENSATION_LIMIT, StepError};
 pub use handle::Executor;
 pub use mode::{Awaiting, Blocking, Mode};
-pub use outcome::{Committed, Proof, Receipt, RunError};
+pub use outcome::{Committed, Proof, Receipt};
 pub use report::{HookResult, UndoReport, UndoResult, Undone};
+pub use run_error::RunError;
 pub use snapshot::Snapshot;
 pub use staged::Staged;
 pub use together::{Together, read_together};
-pub use tx::{AsyncTx, Tx};
+pub use tx::Tx;

@@ -14,7 +14,6 @@ use crate::txn::TxnId;
 pub(super) type Hook<'env> = Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'env>;
 pub(super) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
 
-/// All of it is empty in a run that only computes: making and dropping it costs no allocation.
 pub(super) struct Notes<'env, M: Mode> {
     /// Oldest first.
     pub(super) to_undo: Vec<ToUndo<'env, M>>,
@@ -75,15 +74,6 @@ impl<M: Mode> Default for Notes<'_, M> {
 }
 
 impl<'env, M: Mode> Notes<'env, M> {
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.to_undo.is_empty()
-            && self.drafts.is_empty()
-            && self.commit.is_none()
-            && self.on_committed.is_empty()
-            && self.refusal.is_none()
-    }
-
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.refusal.get_or_insert(refusal);
     }

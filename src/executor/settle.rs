@@ -7,10 +7,11 @@ use super::cause::Cause;
 use super::handle::Shared;
 use super::mode::Mode;
 use super::notes::Notes;
-use super::outcome::{Committed, Proof, Receipt, RunError};
+use super::outcome::{Committed, Proof, Receipt};
 use super::publish::Cells;
 use super::report::{UndoReport, panic_message};
-use super::undo::Tally;
+use super::run_error::RunError;
+use super::tally::Tally;
 use crate::clock::Stamp;
 use crate::commit::{Applied, CommitError, Permit};
 use crate::error::BoxError;
@@ -226,4 +227,41 @@ pub(super) fn sound<M: Mode, E>(
 ) -> Result<Cells, Cause<E>> {
     notes.ensure_sound()?;
     Cells::new(std::mem::take(&mut notes.drafts), token)
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::executor::BareHold;
+    use crate::settings::Settings;
+
+    /// No work can come between the swap of the cells and the look after it, so that this asks for the judgement itself.
+    #[test]
+    fn a_publishing_that_ended_after_the_lease_is_late_where_tokens_prove_nothing() {
+        let clock = ManualClock::new();
+        let key = "accounts/7".parse().unwrap();
+        let token = FencingToken::new(5).unwrap();
+        let ttl = Duration::from_secs(10);
+        let settings = Settings::default();
+        let hold = BareHold::without_fencing(clock.clone(), &settings, key, token, ttl);
+        let executor = hold.executor();
+        let before = hold.lease().clock().stamp();
+        let slack = executor.shared().may_commit().unwrap();
+
+        let live = judge_after(executor.shared(), slack, before.plus(slack), true);
+        assert!(matches!(
+            live,
+            Settled::Committed {
+                proof: Proof::WithinLease,
+                ..
+            }
+        ));
+        clock.advance(slack + Duration::from_millis(3));
+        let late = judge_after(executor.shared(), slack, before.plus(slack), true);
+        let Settled::Late { late_by, .. } = late else {
+            panic!("not late");
+        };
+        assert_eq!(late_by, Duration::from_millis(3));
+    }
 }

@@ -24,7 +24,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     fn send(&self, effect: &Effect) -> Result<Sent<'_, 'env, M>, StepError> {
         let shared: &Shared = &self.home;
         let lease = shared.lease();
-        let early = self.notes.lock().ensure_before_commit("step");
+        let early = self.notes().ensure_before_commit("step");
         early.map_err(StepError::Refused)?;
         let txn_id = self.txn_id().map_err(StepError::Refused)?;
         if lease.is_closed() {
@@ -37,7 +37,7 @@ impl<'env, M: Mode> Tx<'env, M> {
             txn_id,
             intent: Arc::clone(&effect.intent),
         });
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         notes.to_undo.push(ToUndo::Step(Step {
             intent: Arc::clone(&effect.intent),
             is_fenced: effect.is_fenced,
@@ -66,7 +66,7 @@ impl<'env, M: Mode> Sent<'_, 'env, M> {
             // It stays as sent, and the drop says so to the hold.
             Err(EffectError::Unknown(error)) => return Err(StepError::InDoubt(error)),
         };
-        if let Some(ToUndo::Step(step)) = self.tx.notes.lock().to_undo.get_mut(self.at) {
+        if let Some(ToUndo::Step(step)) = self.tx.notes().to_undo.get_mut(self.at) {
             step.state = state;
         }
         self.is_answered = true;
@@ -150,8 +150,9 @@ impl Tx<'static, Awaiting> {
         let lease = self.home.lease();
         let mut call = std::pin::pin!(call);
         loop {
-            let remaining = lease.look_strict().unwrap_or_default();
-            if let Some(answer) = lease.clock().timeout(remaining, call.as_mut()).await {
+            let before = lease.clock().stamp();
+            let not_after = before.plus(lease.look_strict().unwrap_or_default());
+            if let Some(answer) = lease.clock().until(not_after, call.as_mut()).await {
                 return answer;
             }
             lease.look_strict().map_err(|over: LeaseError| {

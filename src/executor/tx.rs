@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::cell::Guarded;
 use super::handle::Shared;
@@ -16,12 +16,11 @@ use super::outcome::Receipt;
 use super::report::HookResult;
 use super::snapshot::Snapshot;
 use super::staged::{Draft, Staged};
-use super::undo::Why;
-use super::unwinding::Unwinding;
 use crate::commit::{Applied, CommitError, Permit};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::LeaseError;
+use crate::run_event::RunEvent;
 use crate::token::FencingToken;
 use crate::txn::TxnId;
 
@@ -36,13 +35,14 @@ use crate::txn::TxnId;
 /// ```
 ///
 /// What hooks borrow must outlive the call of [`guarded`](super::Executor::guarded) (`'env`), as with [`std::thread::scope`].
-/// The hooks of an awaited run ([`AsyncTx`]) own what they need.
+/// The hooks of an awaited run ([`AsyncTx`](super::AsyncTx)) own what they need.
 ///
 /// Nothing here panics when it is used against the rules (a write after the commit was named, a cell of another key): the
 /// run is not committed, everything is taken back, and the outcome says which rule it was.
 pub struct Tx<'env, M: Mode = Blocking> {
     pub(super) home: Home<'env>,
-    pub(super) notes: Mutex<Notes<'env, M>>,
+    /// Made when first needed, so that a run that notes nothing has nothing to make or drop.
+    notes: Mutex<Option<Box<Notes<'env, M>>>>,
     txn_id: OnceLock<TxnId>,
     mode: PhantomData<fn(M)>,
 }
@@ -70,7 +70,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     pub(super) fn new(home: Home<'env>) -> Self {
         Self {
             home,
-            notes: Mutex::new(Notes::default()),
+            notes: Mutex::new(None),
             txn_id: OnceLock::new(),
             mode: PhantomData,
         }
@@ -84,10 +84,15 @@ impl<'env, M: Mode> Tx<'env, M> {
     #[inline]
     pub fn check(&self) -> Result<(), LeaseError> {
         let lease = self.home.lease();
-        if lease.is_closed() {
-            return Err(self.home.ending());
-        }
-        lease.look_fast().map(|_| ())
+        let checked = if lease.is_closed() {
+            Err(self.home.ending())
+        } else {
+            lease.look_fast().map(|_| ())
+        };
+        self.home.tell(RunEvent::Checked {
+            is_live: checked.is_ok(),
+        });
+        checked
     }
 
     /// What is left of the lease by the strict clocks; zero if it is over. It may grow with a renewal.
@@ -121,8 +126,28 @@ impl<'env, M: Mode> Tx<'env, M> {
         Ok(*self.txn_id.get_or_init(|| made))
     }
 
-    pub(super) fn into_notes(self) -> Notes<'env, M> {
-        self.notes.into_inner()
+    pub(super) fn notes(&self) -> MappedMutexGuard<'_, Notes<'env, M>> {
+        MutexGuard::map(self.notes.lock(), |notes| {
+            &mut **notes.get_or_insert_default()
+        })
+    }
+
+    /// Whether nothing was ever noted.
+    #[inline]
+    pub(super) fn is_blank(&mut self) -> bool {
+        self.notes.get_mut().is_none()
+    }
+
+    pub(super) fn noted(&mut self) -> &mut Notes<'env, M> {
+        self.notes.get_mut().get_or_insert_default()
+    }
+
+    pub(super) fn take_notes(&mut self) -> Notes<'env, M> {
+        self.notes
+            .get_mut()
+            .take()
+            .map(|notes| *notes)
+            .unwrap_or_default()
     }
 
     pub(super) fn known_txn_id(&self) -> Option<TxnId> {
@@ -153,7 +178,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     }
 
     fn note_undo<R: HookResult>(&self, call: &str, hook: impl FnOnce() -> R + Send + 'env) {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         // A refusal is remembered by the notes. What the hook is for has been done all the same, so that it must be kept.
         let _ = notes.ensure_before_commit(call);
         notes
@@ -176,7 +201,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     where
         T: Clone + Send + Sync + 'static,
     {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         notes.ensure_before_commit("write").map_err(|_| ())?;
         let address = Arc::as_ptr(&cell.shared).addr();
         let known = notes.drafts.iter().find(|d| d.address() == address);
@@ -202,11 +227,11 @@ impl<'env, M: Mode> Tx<'env, M> {
     /// Notes what to do once the commit is known to be applied, a late one included: the [`Receipt`] tells. Hooks run in the
     /// order in which they were given, after the run, when the lease may be over. One that panics harms nobody: it is logged.
     pub fn on_committed(&self, hook: impl FnOnce(&Receipt) + Send + 'env) {
-        self.notes.lock().on_committed.push(Box::new(hook));
+        self.notes().on_committed.push(Box::new(hook));
     }
 
     fn name_commit(&self, commit: M::Commit<'env>) {
-        let mut notes = self.notes.lock();
+        let mut notes = self.notes();
         if notes.ensure_before_commit("commit_with").is_ok() {
             notes.commit = Some(commit);
         }
@@ -251,45 +276,5 @@ impl<M: Mode> fmt::Debug for Tx<'_, M> {
             .field("lease", self.home.lease())
             .field("txn_id", &self.known_txn_id())
             .finish_non_exhaustive()
-    }
-}
-
-/// The [`Tx`] of an awaited run. It has the methods of `Tx<'static, Awaiting>`.
-///
-/// It is a type of its own, without a lifetime, because an `async` closure that takes a type with one makes a future
-/// that the compiler will not take for `Send`.
-pub struct AsyncTx(Tx<'static, Awaiting>);
-
-impl AsyncTx {
-    pub(super) fn new(home: Arc<Shared>) -> Self {
-        Self(Tx::new(Home::Owned(home)))
-    }
-
-    pub(super) fn noted(&mut self) -> &mut Notes<'static, Awaiting> {
-        self.0.notes.get_mut()
-    }
-}
-
-impl Deref for AsyncTx {
-    type Target = Tx<'static, Awaiting>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-/// The future of the run was dropped while the work was awaited.
-impl Drop for AsyncTx {
-    fn drop(&mut self) {
-        let to_undo = std::mem::take(&mut self.noted().to_undo);
-        if !to_undo.is_empty() {
-            drop(Unwinding::new(&self.0.home, to_undo, Why::NotCommitted));
-        }
-    }
-}
-
-impl fmt::Debug for AsyncTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

@@ -10,7 +10,9 @@ use futures_util::future::BoxFuture;
 use super::handle::Shared;
 use super::mode::Awaiting;
 use super::notes::ToUndo;
-use super::undo::{Compensated, Item, Tally, Verdict, Why, commit_debt, judge};
+use super::tally::{Compensated, Tally, commit_debt};
+use super::undo::{Item, Verdict, Why, judge};
+use super::watch::undone;
 use crate::lease::Lease;
 use crate::outbox::{Debt, DebtState, Outbox};
 use crate::txn::TxnId;
@@ -26,6 +28,8 @@ pub(super) struct Unwinding {
     tally: Tally,
     /// Where to leave what is left; none if it was left there already.
     outbox: Option<Arc<dyn Outbox>>,
+    /// Who watches, as long as there is something to tell.
+    watcher: Option<Arc<dyn Outbox>>,
     /// A commit call is under way: if this is dropped now, the commit is in doubt.
     committing: Option<TxnId>,
 }
@@ -43,6 +47,7 @@ impl Unwinding {
             why,
             tally: Tally::new(shared.lease().clone()),
             outbox: Some(Arc::clone(shared.outbox())),
+            watcher: shared.is_watched().then(|| Arc::clone(shared.outbox())),
             committing: None,
         }
     }
@@ -63,6 +68,7 @@ impl Unwinding {
     pub(super) async fn all(mut self, why: Why) -> Tally {
         self.why = why;
         self.drive().await;
+        self.tell_undone();
         if let Some(outbox) = self.outbox.take() {
             self.tally
                 .debts
@@ -105,7 +111,8 @@ impl Unwinding {
                 let end = async move {
                     let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
                     let undo = while_live(undo, is_fenced, &lease);
-                    match lease.clock().timeout(limit, undo).await.flatten() {
+                    let not_after = lease.clock().stamp().plus(limit);
+                    match lease.clock().until(not_after, undo).await.flatten() {
                         Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
                         Some(Err(payload)) => Compensated::Panicked(payload),
                         None => Compensated::Failed("it did not end within the lease".into()),
@@ -146,8 +153,15 @@ impl Unwinding {
         }
     }
 
+    fn tell_undone(&mut self) {
+        if let (Some(watcher), Some(event)) = (self.watcher.take(), undone(&self.tally.report)) {
+            watcher.ran(event);
+        }
+    }
+
     async fn finish(mut self) -> Vec<Debt> {
         self.drive().await;
+        self.tell_undone();
         self.tally.log();
         std::mem::take(&mut self.tally.debts)
     }
@@ -167,13 +181,17 @@ impl Drop for Unwinding {
         let Some(outbox) = self.outbox.take() else {
             // Handed on already, and dropped there too: nothing is left but to say so.
             self.owe_what_is_left();
+            self.tell_undone();
             self.tally.log();
             return;
         };
         self.tally.log();
         self.tally.debts.drain(..).for_each(|d| outbox.debt(d));
+        let watcher = self.watcher.clone();
+        self.tell_undone();
         if is_left {
             let rest = Self {
+                watcher,
                 left: std::mem::take(&mut self.left),
                 under_way: self.under_way.take(),
                 why: self.why,

@@ -7,6 +7,7 @@
 mod atomics;
 mod deadline;
 mod error;
+mod joint;
 mod runs;
 mod signal;
 #[cfg(test)]
@@ -58,6 +59,8 @@ struct Hot {
     generation: u64,
     gate: Gate,
     clock: Clock,
+    /// Of a joint lease; no other has any.
+    members: Box<[Lease]>,
 }
 
 /// What a new lease is made from.
@@ -81,6 +84,7 @@ impl Lease {
             generation: fork::generation(),
             gate: Gate::open(),
             clock,
+            members: Box::default(),
         };
         Self {
             cell: Arc::new(Cell {
@@ -141,7 +145,8 @@ impl Lease {
     /// Why the lease ended; `None` while nobody has seen it end.
     #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.cell.signals.reason()
+        let of_members = || self.members().iter().find_map(Self::lost_reason);
+        self.cell.signals.reason().or_else(of_members)
     }
 
     /// Completes when the lease has ended, with the reason.
@@ -153,13 +158,17 @@ impl Lease {
     ///
     /// Cancel safe: it only watches.
     pub async fn lost(&self) -> LostReason {
-        self.cell.signals.lost().await
+        if self.members().is_empty() {
+            self.cell.signals.lost().await
+        } else {
+            self.member_lost().await
+        }
     }
 
     /// Whether renewals are failing while the lease is still live.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
-        self.cell.signals.is_at_risk()
+        self.cell.signals.is_at_risk() || self.members().iter().any(Self::is_at_risk)
     }
 
     /// Completes when renewals have begun to fail, or the lease has ended.
@@ -174,7 +183,7 @@ impl Lease {
     /// Whether a step or a commit under this lease is in doubt: its hold will not be released, but left to expire.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.cell.signals.is_in_doubt()
+        self.cell.signals.is_in_doubt() || self.members().iter().any(Self::is_in_doubt)
     }
 
     /// A look by the fast clock.
@@ -199,7 +208,8 @@ impl Lease {
             return Err(self.end(hot.words.revoke(), LostReason::Forked));
         }
         match hot.words.look(reading.lane as usize, reading.nanos) {
-            Ok(left) => Ok(left),
+            Ok(left) if hot.members.is_empty() => Ok(left),
+            Ok(_) => self.look_at_members(reading),
             Err(ended) => Err(self.end(ended, LostReason::Lapsed)),
         }
     }
@@ -243,6 +253,7 @@ impl Lease {
             generation: hot.generation,
             gate: Gate::open(),
             clock: hot.clock.clone(),
+            members: Box::default(),
         };
         let Cell {
             key,
@@ -270,6 +281,7 @@ impl Lease {
     /// From now on this hold is never released or handed on (I5).
     pub(crate) fn mark_in_doubt(&self) {
         self.cell.signals.mark_in_doubt();
+        self.members().iter().for_each(Self::mark_in_doubt);
     }
 
     /// A place from which one clone of an executor begins runs.
@@ -284,7 +296,8 @@ impl Lease {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.cell.hot.gate.is_closed()
+        let hot = &self.cell.hot;
+        hot.gate.is_closed() || hot.members.iter().any(Self::is_closed)
     }
 
     /// After [`close`](Self::close): completes when no run is in progress.

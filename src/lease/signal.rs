@@ -122,6 +122,8 @@ impl Signals {
 pub(crate) struct Running {
     lease: Lease,
     slot: Arc<Slot>,
+    /// Under a joint lease, the right under each member.
+    members: Box<[Running]>,
 }
 
 impl Running {
@@ -133,7 +135,12 @@ impl Running {
             .slots
             .lock()
             .insert(Arc::as_ptr(&slot) as usize, Arc::clone(&slot));
-        Self { lease, slot }
+        let members = lease.members().iter().cloned().map(Self::new).collect();
+        Self {
+            lease,
+            slot,
+            members,
+        }
     }
 
     #[inline]
@@ -148,12 +155,30 @@ impl Running {
     /// [`LeaseError::Ending`] if the hold is ending, or its own reason if it has ended.
     #[inline]
     pub(crate) fn enter(&self) -> Result<InProgress<'_>, LeaseError> {
-        let open = self.slot.enter(&self.lease.cell.hot.gate);
+        let open = self.raise();
         let in_progress = InProgress { running: self };
         if open {
             Ok(in_progress)
         } else {
             Err(self.refusal())
+        }
+    }
+
+    /// True if every gate is open. Each call is followed by one [`lower`](Self::lower).
+    #[inline]
+    fn raise(&self) -> bool {
+        let open = self.slot.enter(&self.lease.cell.hot.gate);
+        // Every member is raised, open or not, because every member is lowered.
+        self.members
+            .iter()
+            .fold(open, |open, member| member.raise() && open)
+    }
+
+    #[inline]
+    fn lower(&self) {
+        self.members.iter().for_each(Self::lower);
+        if self.slot.leave(&self.lease.cell.hot.gate) {
+            self.lease.cell.signals.drained.notify_waiters();
         }
     }
 
@@ -192,8 +217,6 @@ pub(crate) struct InProgress<'a> {
 impl Drop for InProgress<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.running.slot.leave(&self.running.lease.cell.hot.gate) {
-            self.running.lease.cell.signals.drained.notify_waiters();
-        }
+        self.running.lower();
     }
 }

@@ -4,22 +4,71 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::LockGuard;
-use super::hold::Hold;
+use super::hold::{Hold, Origin};
 use super::queue::{Entered, Next, Turn};
 use super::shared::{Shared, closed};
 use super::task::Msg;
+use super::waits::Waits;
 use crate::clock::Stamp;
 use crate::error::{Error, ErrorKind};
-use crate::holder::OwnerToken;
+use crate::holder::{Label, OwnerToken};
 use crate::key::Key;
 use crate::lease::{Granted, Lease};
-use crate::store::{Acquired, Claim, Fencing, Grant, Hint};
+use crate::store::{Acquired, Capability, Claim, Fencing, Grant, Hint, Mode};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
     pub(crate) key: Key,
+    pub(crate) spans: Spans,
+    pub(crate) mode: Mode,
+    /// First come, first served over all processes.
+    pub(crate) is_fair: bool,
+    /// In place of the manager's.
+    pub(crate) label: Option<Label>,
+    /// Whether a hold of another caller may be taken over, with its token.
+    pub(crate) takes_over: bool,
+}
+
+/// How long a hold lasts. A hold is handed on only to a caller who asked for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spans {
+    /// What the store is asked for: the lock delay included.
     pub(crate) ttl: Duration,
+    /// How much of what the store keeps is for the next holder, and not for the lease.
+    pub(crate) lock_delay: Duration,
+    /// The longest that it is renewed for.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Spans {
+    /// How long a lease may count on what the store keeps for `ttl`.
+    pub(super) fn leased(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.lock_delay)
+    }
+}
+
+impl Want {
+    /// Whether each caller asks the store for itself: because the store keeps the order, or because several may hold.
+    pub(super) fn goes_beside(&self) -> bool {
+        self.is_fair || self.mode != Mode::Exclusive
+    }
+
+    /// What this manager asks of a store that may not be able to.
+    fn ensure_possible(&self, store: &str, capability: &Capability) -> Result<(), Error> {
+        let key = &self.key;
+        if self.mode != Mode::Exclusive && !capability.read_write {
+            return Err(Error::unsupported(format!(
+                "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write, such as MemoryStore"
+            )));
+        }
+        if self.is_fair && !capability.is_fair() {
+            return Err(Error::unsupported(format!(
+                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues, such as MemoryStore or ZooKeeper"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// How long a caller waits.
@@ -35,20 +84,24 @@ pub(crate) enum Patience {
 ///
 /// Cancel safe: what was asked of the store and not answered is withdrawn in the background, and a place in the local
 /// queue is given up.
-pub(crate) async fn acquire(
+pub(super) async fn acquire(
     shared: &Arc<Shared>,
     want: Want,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
     shared.ensure_at_work()?;
+    want.ensure_possible(shared.store.name(), &shared.capability)?;
     let budget = Budget::begin(shared, patience);
-    let turn = match shared
-        .queues
-        .enter(&want.key, want.ttl, patience != Patience::Once)?
-    {
+    let mut waits = None;
+    let mut _waiting = None;
+    let turn = match shared.queues.enter(&want, patience != Patience::Once)? {
         None => return Ok(None),
-        Some(Entered::Turn(turn)) => turn,
+        Some(Entered::Turn(turn, waiting)) => {
+            _waiting = waiting;
+            turn
+        }
         Some(Entered::Place(mut place)) => {
+            waits = Waits::begin(shared, &want.key);
             match shared.clock.timeout(budget.left(), place.called()).await {
                 None => return Ok(None),
                 Some(None) => return Err(closed()),
@@ -62,6 +115,7 @@ pub(crate) async fn acquire(
         want,
         budget,
         turn: Some(turn),
+        waits,
     }
     .run()
     .await
@@ -108,6 +162,7 @@ struct Asking<'a> {
     want: Want,
     budget: Budget<'a>,
     turn: Option<Turn>,
+    waits: Option<Waits<'a>>,
 }
 
 /// How one claim ended.
@@ -139,7 +194,11 @@ impl Asking<'_> {
 
     /// One claim: asked, and asked again when that may pay, until it is granted, fails, or the budget is spent.
     async fn claim(&mut self) -> Result<Ended, Error> {
-        let mut attempt = Attempt::new(self.shared, &self.want)?;
+        let place_ttl = match self.budget.patience {
+            Patience::Once => Duration::ZERO,
+            Patience::Within(_) => self.shared.place_ttl(),
+        };
+        let mut attempt = Attempt::new(self.shared, &self.want, place_ttl)?;
         let mut hint = None;
         loop {
             let limit = self.budget.limit();
@@ -149,13 +208,26 @@ impl Asking<'_> {
             let busy_for = match attempt.ask(limit).await {
                 Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
-                Err(error) if may_pay(error.kind()) => return Ok(Ended::Failed(error)),
+                Err(error) if may_pay(error.kind()) => {
+                    let pause = self.shared.spin();
+                    let left = self.budget.left();
+                    if !attempt.claim.queues() || left <= pause {
+                        return Ok(Ended::Failed(error));
+                    }
+                    // The same claim again, so that a lost answer costs no place in the queue.
+                    self.shared.pause(pause, std::future::pending()).await;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let left = self.budget.left();
             if left.is_zero() {
                 return Ok(Ended::Busy);
             }
+            self.waits = self
+                .waits
+                .take()
+                .or_else(|| Waits::begin(self.shared, &self.want.key));
             // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
             match hint.take() {
                 None if self.shared.capability.wakes => {
@@ -198,7 +270,7 @@ impl Asking<'_> {
             token: grant.token,
             is_fencing: self.shared.capability.fencing == Fencing::Monotonic,
             sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
-            ttl: grant.proof.ttl,
+            ttl: self.want.spans.leased(grant.proof.ttl),
         };
         let lease = Lease::new(self.shared.clock.clone(), settings.terms(), &granted);
         if let Err(error) = lease.ensure(settings.min_usable) {
@@ -210,7 +282,13 @@ impl Asking<'_> {
         let Some(turn) = self.turn.take() else {
             return Err(Error::closed("an acquire went on after its end"));
         };
-        let hold = Hold::new(Arc::clone(self.shared), lease, grant, sent_at, 0, turn);
+        let from = Origin {
+            grant,
+            granted_at: sent_at,
+            handed_on: 0,
+            spans: self.want.spans,
+        };
+        let hold = Hold::new(Arc::clone(self.shared), lease, from, turn);
         if let Err(error) = self.shared.adopt(&hold) {
             // Withdrawn before the turn ends: a shutdown waits for the turn.
             drop(attempt);
@@ -237,9 +315,13 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(shared: &'a Arc<Shared>, want: &Want) -> Result<Self, Error> {
+    fn new(shared: &'a Arc<Shared>, want: &Want, place_ttl: Duration) -> Result<Self, Error> {
         let owner = OwnerToken::generate()?;
-        let claim = Claim::new(want.key.clone(), owner, shared.label.clone(), want.ttl);
+        let label = want.label.as_ref().unwrap_or(&shared.label).clone();
+        let mut claim = Claim::new(want.key.clone(), owner, label, want.spans.ttl);
+        claim.mode = want.mode;
+        claim.is_fair = want.is_fair;
+        claim.place_ttl = place_ttl;
         Ok(Self {
             shared,
             claim,
@@ -261,7 +343,8 @@ impl<'a> Attempt<'a> {
             ))),
             Some(Ok(Acquired::Busy { remaining })) => {
                 // A store that queues claims keeps a place for this one.
-                self.is_open = self.shared.capability.queues;
+                let has_place = self.claim.queues() && !self.claim.place_ttl.is_zero();
+                self.is_open = self.shared.capability.queues || has_place;
                 Ok(Acquired::Busy { remaining })
             }
             Some(answer) => answer,

@@ -27,8 +27,12 @@ impl Default for Aside {
 
 impl Aside {
     pub(super) fn debt(&self, debt: &Debt) {
-        self.has_debts.store(true, Ordering::SeqCst);
+        self.owes();
         tracing::warn!("an effect could not be taken back: {debt}; settle it by hand");
+    }
+
+    pub(super) fn owes(&self) {
+        self.has_debts.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn has_debts(&self) -> bool {

@@ -11,6 +11,7 @@ use super::shared::{Handle, Parts, Shared};
 use super::task::Task;
 use crate::clock::Clock;
 use crate::error::{Error, LostReason};
+use crate::handler::{Chain, Handler, Observer, Observers};
 use crate::holder::{Label, OwnerToken};
 use crate::settings::Settings;
 use crate::store::{AnyStore, Store, erase};
@@ -24,6 +25,8 @@ pub struct Builder {
     clock: Option<Clock>,
     label: Option<Label>,
     on_current_runtime: bool,
+    chain: Chain,
+    observers: Observers,
 }
 
 impl Builder {
@@ -34,6 +37,8 @@ impl Builder {
             clock: None,
             label: None,
             on_current_runtime: false,
+            chain: Chain::default(),
+            observers: Observers::default(),
         }
     }
 
@@ -52,6 +57,18 @@ impl Builder {
     /// The clock of the leases; the machine's clocks if it is not given.
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = Some(clock.into());
+        self
+    }
+
+    /// Adds a handler, behind those that were added before: it stands around every acquire and release.
+    pub fn handler(mut self, handler: impl Handler) -> Self {
+        self.chain.add(handler);
+        self
+    }
+
+    /// Adds an observer: it sees every event, and decides nothing.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.add(observer);
         self
     }
 
@@ -95,6 +112,8 @@ impl Builder {
             handle: handle.clone(),
             inbox,
             seed,
+            chain: self.chain,
+            observers: self.observers,
         });
         let manager = LockManager {
             handle: Handle::new(&shared),
@@ -154,6 +173,8 @@ async fn supervised(task: Task, shared: std::sync::Arc<Shared>) {
     for hold in holds {
         hold.lease.close();
         hold.lease.revoke(LostReason::Closed);
+        hold.tell_lost(LostReason::Closed);
         shared.forget(&hold);
+        hold.attachments.end_aside(&shared.handle);
     }
 }

@@ -31,8 +31,6 @@ pub(crate) struct Pace {
     pub(crate) heartbeat: Option<Duration>,
     /// The longest that one request may take.
     pub(crate) request_timeout: Duration,
-    /// The longest that a hold is renewed for.
-    pub(crate) max_hold: Option<Duration>,
 }
 
 /// Proof as the engine sees it.
@@ -138,16 +136,18 @@ impl Engine {
     }
 
     /// Takes over a new hold. `granted_at` is when its first grant was sent for: `max_hold` counts from there.
-    pub(crate) fn adopt(&mut self, proven: Proven, granted_at: u64) -> HoldId {
+    pub(crate) fn adopt(
+        &mut self,
+        proven: Proven,
+        granted_at: u64,
+        max_hold: Option<Duration>,
+    ) -> HoldId {
         let interval = self.interval(proven.ttl);
         let state = State {
             interval,
             renew_at: self.jittered(proven.sent_at, interval),
             deadline: proven.deadline,
-            last: self
-                .pace
-                .max_hold
-                .map_or(NEVER, |most| granted_at.saturating_add(nanos(most))),
+            last: max_hold.map_or(NEVER, |most| granted_at.saturating_add(nanos(most))),
             failures: 0,
         };
         let index = match self.free.pop() {

@@ -10,6 +10,7 @@ use super::shared::Handle;
 use super::task::Msg;
 use crate::error::LostReason;
 use crate::executor::Executor;
+use crate::handler::Attachments;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::outbox::Outbox;
@@ -50,6 +51,19 @@ impl LockGuard {
             outbox,
             self.hold.shared.settings.commit_budget,
         )
+    }
+
+    pub(super) fn attachments(&self) -> Arc<Attachments> {
+        Arc::clone(&self.hold.attachments)
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// The hold goes on, or has ended, without this guard.
+    pub(super) fn set_ended(&mut self) {
+        self.is_ended = true;
     }
 
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
@@ -94,9 +108,13 @@ impl LockGuard {
     ///
     /// An unanswered release is repeated in the background until it is confirmed or the TTL is over.
     ///
+    /// Handlers stand around the release, on this task; they may take one `request_timeout` before it and one after it, and
+    /// cannot keep it from happening.
+    ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the end goes on in the background.
+    /// Cancel safe: when this future is dropped, the end goes on in the background, without the handlers that were dropped
+    /// with it.
     ///
     /// # Deadlock
     ///

@@ -1,10 +1,13 @@
 //! [`Hold`]: the span from a grant to its one end, and that end (I5).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::acquire::Spans;
 use super::aside::Aside;
 use super::engine::HoldId;
 use super::guard::LockGuard;
@@ -13,8 +16,10 @@ use super::shared::Shared;
 use super::task::Msg;
 use crate::clock::Stamp;
 use crate::error::LostReason;
+use crate::handler::{Around, Attachments, Event, ReleaseRequest, Road};
 use crate::lease::Lease;
 use crate::outbox::{Debt, Intent, Outbox};
+use crate::run_event::RunEvent;
 use crate::store::{Grant, Released};
 
 /// One grant, from the moment it is ours to its one end.
@@ -22,16 +27,29 @@ use crate::store::{Grant, Released};
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
     pub(super) lease: Lease,
-    pub(super) grant: Grant,
+    pub(super) from: Origin,
     pub(super) id: OnceLock<HoldId>,
+    pub(super) turn: Mutex<Option<Turn>>,
+    aside: Aside,
+    pub(super) attachments: Arc<Attachments>,
+    /// When this holder came to it.
+    began: Stamp,
+    /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
+    is_passed: AtomicBool,
+    is_lost_told: AtomicBool,
+    /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
+    /// next, since every step of the end may be done again.
+    pub(super) ended: tokio::sync::Mutex<Option<Released>>,
+}
+
+/// What a hold came of.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) grant: Grant,
     /// When the store was asked, at the first of a row of holds that were handed on.
     pub(super) granted_at: Stamp,
     pub(super) handed_on: u32,
-    turn: Mutex<Option<Turn>>,
-    aside: Aside,
-    /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
-    /// next, since every step of the end may be done again.
-    ended: tokio::sync::Mutex<Option<Released>>,
+    pub(super) spans: Spans,
 }
 
 /// Who ends a hold, and whether the end is clean enough to hand the hold on.
@@ -48,23 +66,18 @@ pub(super) enum End {
 }
 
 impl Hold {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        lease: Lease,
-        grant: Grant,
-        granted_at: Stamp,
-        handed_on: u32,
-        turn: Turn,
-    ) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, from: Origin, turn: Turn) -> Arc<Self> {
         Arc::new(Self {
+            began: shared.clock.stamp(),
             shared,
             lease,
-            grant,
+            from,
             id: OnceLock::new(),
-            granted_at,
-            handed_on,
             turn: Mutex::new(Some(turn)),
             aside: Aside::default(),
+            attachments: Arc::default(),
+            is_passed: AtomicBool::new(false),
+            is_lost_told: AtomicBool::new(false),
             ended: tokio::sync::Mutex::default(),
         })
     }
@@ -87,6 +100,12 @@ impl Hold {
         let released = self.run_end(how).await;
         self.shared.forget(self);
         self.pass_turn();
+        match how {
+            End::Clean => self.attachments.end(),
+            End::Dropped | End::Lost | End::Closed => {
+                self.attachments.end_aside(&self.shared.handle);
+            }
+        }
         *ended = Some(released.clone());
         released
     }
@@ -94,6 +113,69 @@ impl Hold {
     async fn run_end(self: &Arc<Self>, how: End) -> Released {
         self.lease.close();
         let is_drained = self.drained().await && self.compensated().await;
+        let shared = &self.shared;
+        if shared.chain.is_empty() && shared.observers.is_empty() {
+            return self.let_go(how, is_drained).await;
+        }
+        let request = self.release_request(how);
+        if let Road::Lost(reason) = request.road {
+            self.tell_lost(reason);
+        }
+        let released = if shared.chain.is_empty() || self.is_passed.swap(true, Ordering::SeqCst) {
+            self.let_go(how, is_drained).await
+        } else {
+            let around = Around {
+                clock: &shared.clock,
+                limit: shared.settings.request_timeout,
+                aside: (how != End::Clean).then_some(&shared.handle),
+            };
+            let step = self.let_go(how, is_drained);
+            shared.chain.release(request.clone(), around, step).await
+        };
+        shared.observers.tell(&Event::Release {
+            key: &request.key,
+            label: &request.label,
+            token: request.token,
+            road: request.road,
+            released: &released,
+            held_for: request.held_for,
+        });
+        released
+    }
+
+    fn release_request(&self, how: End) -> ReleaseRequest {
+        let claim = &self.from.grant.claim;
+        ReleaseRequest {
+            key: claim.key.clone(),
+            label: claim.label.clone(),
+            token: self.lease.token(),
+            road: match (self.lease.lost_reason(), how) {
+                (Some(LostReason::Released) | None, End::Clean) => Road::Released,
+                (Some(LostReason::Released) | None, End::Dropped) => Road::Dropped,
+                (Some(LostReason::Closed), _) | (_, End::Closed) => Road::Closed,
+                (Some(reason), _) => Road::Lost(reason),
+                (None, End::Lost) => Road::Lost(LostReason::Lapsed),
+            },
+            held_for: self.shared.clock.stamp().since(&self.began),
+        }
+    }
+
+    /// Told once, by whoever learns of it first.
+    pub(super) fn tell_lost(&self, reason: LostReason) {
+        let observers = &self.shared.observers;
+        if observers.is_empty() || self.is_lost_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        observers.tell(&Event::Lost {
+            key: &self.from.grant.claim.key,
+            label: &self.from.grant.claim.label,
+            token: self.lease.token(),
+            reason,
+        });
+    }
+
+    /// The step that the handlers stand around: released, handed on, or left to its TTL.
+    async fn let_go(self: &Arc<Self>, how: End, is_drained: bool) -> Released {
         if !is_drained || self.lease.is_in_doubt() {
             // A run that is still under way, or an effect that may land late, has one TTL for it.
             self.lease.revoke(reason(how));
@@ -102,6 +184,7 @@ impl Hold {
         if how == End::Clean && self.hand_on() {
             return Released::Released;
         }
+        let is_lapsed = self.lease.remaining().is_zero();
         self.lease.revoke(reason(how));
         if matches!(
             self.lease.lost_reason(),
@@ -110,15 +193,24 @@ impl Hold {
             // In a fork the lock is the parent's: to release it here would take it from the parent.
             return Released::AlreadyGone;
         }
-        let released = self.shared.release_once(&self.grant).await;
+        if is_lapsed && !self.from.spans.lock_delay.is_zero() {
+            // What was sent before the lapse has the lock delay to land.
+            return Released::Withheld;
+        }
+        let released = self.shared.release_once(&self.from.grant).await;
         if let Released::Unknown(_) = &released {
-            self.shared.send(Msg::Release(self.grant.clone()));
+            self.shared.send(Msg::Release(self.from.grant.clone()));
         }
         released
     }
 
+    /// Something under it and other holds was left undone: it is not handed on.
+    pub(super) fn owes(&self) {
+        self.aside.owes();
+    }
+
     /// Waits until no run is in progress, or the lease is over. True if none is.
-    async fn drained(&self) -> bool {
+    pub(super) async fn drained(&self) -> bool {
         loop {
             let left = self.lease.remaining();
             // Polled before the time is looked at, so that a lease which is over drains too if nothing runs.
@@ -138,7 +230,7 @@ impl Hold {
     }
 
     /// Waits until every compensation has ended. True if all have.
-    async fn compensated(&self) -> bool {
+    pub(super) async fn compensated(&self) -> bool {
         let limit = self.shared.settings.max_ttl;
         self.shared
             .clock
@@ -151,33 +243,33 @@ impl Hold {
     /// the holders of one process. False if it is to be released.
     fn hand_on(self: &Arc<Self>) -> bool {
         let settings = &self.shared.settings;
-        let held_for = self.shared.clock.stamp().since(&self.granted_at);
-        let may = self.handed_on < settings.hand_on_count
+        let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
+        let is_queued = self.turn.lock().as_ref().is_some_and(Turn::is_queued);
+        let may = is_queued
+            && self.from.handed_on < settings.hand_on_count
             && held_for < settings.hand_on_time
             && !self.aside.has_debts()
             && self.lease.ensure(settings.min_usable).is_ok();
         if !may {
             return false;
         }
-        let key = &self.grant.claim.key;
+        let key = &self.from.grant.claim.key;
         let Some(waiter) = self.shared.queues.next(key) else {
             return false;
         };
-        let lease = (waiter.ttl == self.grant.claim.ttl)
-            .then(|| self.lease.hand_on())
-            .flatten();
-        let (Some(lease), Some(turn)) = (lease, self.turn.lock().take()) else {
+        // The turn is taken last: were it dropped while the caller is out of the queue, the queue would end without it.
+        let fits = waiter.takes_over && waiter.spans == self.from.spans;
+        let lease = fits.then(|| self.lease.hand_on()).flatten();
+        let turn = lease.and_then(|lease| Some((lease, self.turn.lock().take()?)));
+        let Some((lease, turn)) = turn else {
             self.shared.queues.put_back(key, waiter);
             return false;
         };
-        let next = Self::new(
-            Arc::clone(&self.shared),
-            lease,
-            self.grant.clone(),
-            self.granted_at,
-            self.handed_on + 1,
-            turn,
-        );
+        let from = Origin {
+            handed_on: self.from.handed_on + 1,
+            ..self.from.clone()
+        };
+        let next = Self::new(Arc::clone(&self.shared), lease, from, turn);
         self.shared.forget(self);
         if self.shared.adopt(&next).is_err() {
             // Shut down in between: this lease has ended, and what is left is the release.
@@ -209,9 +301,28 @@ impl Outbox for Hold {
 
     fn debt(&self, debt: Debt) {
         self.aside.debt(&debt);
+        self.shared.observers.tell(&Event::Debt { debt: &debt });
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
-        self.aside.run(&self.shared.handle, work);
+        let observers = self.shared.observers.clone();
+        let work = work.inspect(move |debts| {
+            for debt in debts {
+                observers.tell(&Event::Debt { debt });
+            }
+        });
+        self.aside.run(&self.shared.handle, Box::pin(work));
+    }
+
+    fn is_watched(&self) -> bool {
+        !self.shared.observers.is_empty()
+    }
+
+    fn ran(&self, event: RunEvent) {
+        self.shared.observers.tell(&Event::Run {
+            key: &self.from.grant.claim.key,
+            token: self.from.grant.token,
+            event,
+        });
     }
 }

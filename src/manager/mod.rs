@@ -15,10 +15,13 @@
 
 mod acquire;
 mod aside;
+mod ask;
 mod builder;
+mod downgrade;
 mod engine;
 mod guard;
 mod hold;
+mod joint;
 #[cfg(feature = "test-util")]
 mod probe;
 mod queue;
@@ -26,6 +29,7 @@ mod shared;
 #[cfg(test)]
 mod simulator;
 mod task;
+mod waits;
 mod wheel;
 
 use std::sync::atomic::Ordering;
@@ -34,9 +38,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::context::TokioContext;
 
-pub(crate) use acquire::{Patience, Want, acquire};
+pub(crate) use acquire::{Patience, Spans, Want};
+pub(crate) use ask::acquire;
 pub use builder::Builder;
 pub use guard::LockGuard;
+pub(crate) use joint::joint_executor;
 #[cfg(feature = "test-util")]
 pub use probe::Renewals;
 pub(crate) use shared::Handle;
@@ -45,7 +51,7 @@ use task::Msg;
 use crate::error::Error;
 use crate::key::Key;
 use crate::settings::Settings;
-use crate::store::{Capability, Record, Store};
+use crate::store::{Capability, Record, Revoke, Revoked, Store};
 use crate::token::FencingToken;
 
 /// Holds and renews the locks of one store. Cloning is cheap; all clones are the same manager.
@@ -184,6 +190,50 @@ impl LockManager {
     /// Cancel safe: it only looks.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         self.ask(self.handle.shared.store.list(prefix)).await
+    }
+
+    /// Takes a lock away from whoever holds it, in any process: for operators, when a holder hangs.
+    ///
+    /// With [`Revoke::AfterTtl`] the next holder enters only after the old lease has ended. With [`Revoke::Now`] it enters at
+    /// once, and **two may act** until the old holder's next heartbeat or its deadline: only a fence at the resource keeps
+    /// them apart then. The log says so.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the store cannot; `Invalid` for a malformed key; `InDoubt` if the store did not answer in time:
+    /// look with [`inspect`](Self::inspect), or ask again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the request may or may not have taken effect. Asking again is harmless.
+    pub async fn force_release<K>(&self, key: K, how: Revoke) -> Result<Revoked, Error>
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        let shared = &self.handle.shared;
+        let key = key.try_into().map_err(Into::into)?;
+        if !shared.capability.revokes {
+            return Err(Error::unsupported(format!(
+                "this store takes no lock away: store={} key={key}; wait for the ttl, or use a store whose capability says revokes, such as MemoryStore",
+                shared.store.name()
+            )));
+        }
+        match how {
+            Revoke::AfterTtl => {
+                tracing::warn!(%key, "a lock is taken away from its holder by force")
+            }
+            Revoke::Now => {
+                tracing::warn!(%key, "a lock is taken away from its holder by force, and free at once: two may act until the old holder notices")
+            }
+        }
+        let limit = shared.settings.request_timeout;
+        let revoking = shared.clock.timeout(limit, shared.store.revoke(&key, how));
+        in_runtime(&shared.handle, revoking).await.unwrap_or_else(|| {
+            Err(Error::in_doubt(format!(
+                "no answer to a revocation within {limit:?}: key={key}; look with inspect, or ask again"
+            )))
+        })
     }
 
     /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes

@@ -23,12 +23,11 @@ impl Renewals {
             renewals_per_ttl: 3,
             heartbeat: None,
             request_timeout: Duration::from_millis(500),
-            max_hold: None,
         };
         let now = nanos(Duration::from_secs(1_000));
         let mut engine = Engine::new(pace, now, 1);
         for _ in 0..holds {
-            engine.adopt(proven(now), now);
+            engine.adopt(proven(now), now, None);
         }
         Self {
             engine,

@@ -1,17 +1,19 @@
 //! The local queue: callers of this process who want the same key wait here, first come, first served, so that at most one
 //! of them asks the store.
 //!
+//! Claims that queue in the store, or that share a key, do not wait here: each gets a turn beside the queue.
+//!
 //! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that came of it. It ends with the
 //! hold, by whatever road, and passes to the next caller when it is dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use super::acquire::{Spans, Want};
 use super::guard::LockGuard;
 use crate::error::Error;
 use crate::key::Key;
@@ -29,7 +31,9 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Waiter {
     call: oneshot::Sender<Next>,
-    pub(super) ttl: Duration,
+    pub(super) spans: Spans,
+    /// Whether the caller may be handed the hold of another, with its token.
+    pub(super) takes_over: bool,
 }
 
 impl Waiter {
@@ -43,6 +47,8 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Queues {
     keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
+    /// Turns beside the queues.
+    beside: AtomicUsize,
     waiting: Arc<AtomicUsize>,
     most: usize,
     emptied: Notify,
@@ -50,7 +56,8 @@ pub(super) struct Queues {
 
 #[derive(Debug)]
 pub(super) enum Entered {
-    Turn(Turn),
+    /// The turn; beside the queue, with what counts the caller among those who wait.
+    Turn(Turn, Option<Waiting>),
     Place(Place),
 }
 
@@ -58,6 +65,7 @@ impl Queues {
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             keys: Mutex::default(),
+            beside: AtomicUsize::new(0),
             waiting: Arc::default(),
             most,
             emptied: Notify::new(),
@@ -71,17 +79,24 @@ impl Queues {
     /// `Contended` if as many callers wait as may.
     pub(super) fn enter(
         self: &Arc<Self>,
-        key: &Key,
-        ttl: Duration,
+        want: &Want,
         may_wait: bool,
     ) -> Result<Option<Entered>, Error> {
+        if want.goes_beside() {
+            let waiting = may_wait.then(|| Waiting::begin(&self.waiting, self.most));
+            let waiting = waiting.transpose()?;
+            self.beside.fetch_add(1, Ordering::SeqCst);
+            let turn = Turn {
+                queues: Arc::clone(self),
+                key: None,
+            };
+            return Ok(Some(Entered::Turn(turn, waiting)));
+        }
+        let key = &want.key;
         let mut keys = self.keys.lock();
         let Some(queue) = keys.get_mut(key) else {
             keys.insert(key.clone(), VecDeque::new());
-            return Ok(Some(Entered::Turn(Turn {
-                queues: Arc::clone(self),
-                key: key.clone(),
-            })));
+            return Ok(Some(Entered::Turn(Turn::of(self, key), None)));
         };
         if !may_wait {
             return Ok(None);
@@ -92,7 +107,11 @@ impl Queues {
             queue.retain(|waiter| !waiter.call.is_closed());
         }
         let (call, called) = oneshot::channel();
-        queue.push_back(Waiter { call, ttl });
+        queue.push_back(Waiter {
+            call,
+            spans: want.spans,
+            takes_over: want.takes_over,
+        });
         Ok(Some(Entered::Place(Place {
             called,
             _waiting: waiting,
@@ -131,16 +150,11 @@ impl Queues {
         match waiter {
             Some(waiter) => {
                 drop(keys);
-                waiter.give(Next::Turn(Turn {
-                    queues: Arc::clone(self),
-                    key: key.clone(),
-                }));
+                waiter.give(Next::Turn(Turn::of(self, key)));
             }
             None => {
                 keys.remove(key);
-                if keys.is_empty() {
-                    self.emptied.notify_waiters();
-                }
+                self.emptied.notify_waiters();
             }
         }
     }
@@ -151,7 +165,7 @@ impl Queues {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             // Registered before the look, so that a turn which ends in between is not missed.
             emptied.as_mut().enable();
-            if self.keys.lock().is_empty() {
+            if self.keys.lock().is_empty() && self.beside.load(Ordering::SeqCst) == 0 {
                 return;
             }
             emptied.await;
@@ -159,16 +173,37 @@ impl Queues {
     }
 }
 
-/// The right to ask the store for a key; at most one for each key of a manager.
+/// The right to ask the store for a key; at most one for each key of a manager, but for those beside the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     queues: Arc<Queues>,
-    key: Key,
+    /// `None` beside the queue.
+    key: Option<Key>,
+}
+
+impl Turn {
+    fn of(queues: &Arc<Queues>, key: &Key) -> Self {
+        Self {
+            queues: Arc::clone(queues),
+            key: Some(key.clone()),
+        }
+    }
+
+    /// Whether others wait for this turn, so that what came of it may be handed on.
+    pub(super) fn is_queued(&self) -> bool {
+        self.key.is_some()
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.queues.pass_on(&self.key);
+        match &self.key {
+            Some(key) => self.queues.pass_on(key),
+            None => {
+                self.queues.beside.fetch_sub(1, Ordering::SeqCst);
+                self.queues.emptied.notify_waiters();
+            }
+        }
     }
 }
 
@@ -187,7 +222,7 @@ impl Place {
 }
 
 #[derive(Debug)]
-struct Waiting(Arc<AtomicUsize>);
+pub(super) struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {
     fn begin(count: &Arc<AtomicUsize>, most: usize) -> Result<Self, Error> {

@@ -10,12 +10,15 @@ use tokio::runtime;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::acquire::Spans;
 use super::engine::{Engine, HoldId, Proven, nanos};
 use super::hold::Hold;
 use super::queue::Queues;
 use super::task::Msg;
+use super::waits::Waiting;
 use crate::clock::{Clock, Lane, Stamp, fork};
 use crate::error::Error;
+use crate::handler::{Chain, Observers};
 use crate::holder::Label;
 use crate::settings::Settings;
 use crate::store::{AnyStore, Capability, Grant, Proof, Released};
@@ -38,6 +41,9 @@ pub(crate) struct Shared {
     pub(super) closing: CancellationToken,
     inbox: mpsc::UnboundedSender<Msg>,
     pub(super) lateness: Lateness,
+    pub(super) chain: Chain,
+    pub(super) observers: Observers,
+    pub(super) waiting: Waiting,
     handles: AtomicUsize,
     spin: AtomicU64,
 }
@@ -103,6 +109,8 @@ pub(super) struct Parts {
     pub(super) handle: runtime::Handle,
     pub(super) inbox: mpsc::UnboundedSender<Msg>,
     pub(super) seed: u64,
+    pub(super) chain: Chain,
+    pub(super) observers: Observers,
 }
 
 impl Shared {
@@ -115,13 +123,14 @@ impl Shared {
             handle,
             inbox,
             seed,
+            chain,
+            observers,
         } = parts;
         let capability = store.capability();
         let pace = super::engine::Pace {
             renewals_per_ttl: settings.renewals_per_ttl,
             heartbeat: capability.heartbeat,
             request_timeout: settings.request_timeout,
-            max_hold: settings.max_hold,
         };
         let engine = Engine::new(pace, clock.stamp().on(Lane::Boot), seed);
         Arc::new(Self {
@@ -132,6 +141,9 @@ impl Shared {
             wake: Notify::new(),
             closing: CancellationToken::new(),
             lateness: Lateness::default(),
+            chain,
+            observers,
+            waiting: Waiting::default(),
             handles: AtomicUsize::new(0),
             spin: AtomicU64::new(seed),
             store,
@@ -145,6 +157,24 @@ impl Shared {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    /// A number below `below`, which is not zero: spread, not secrecy.
+    pub(crate) fn pick(&self, below: u32) -> u32 {
+        (self.random() % u64::from(below)) as u32
+    }
+
+    /// Waits for `span`, or for the shutdown.
+    pub(crate) async fn rest(&self, span: Duration) {
+        self.pause(span, std::future::pending()).await;
     }
 
     pub(crate) fn capability(&self) -> Capability {
@@ -184,13 +214,16 @@ impl Shared {
     ///
     /// `Closed` if the manager was shut down.
     pub(super) fn adopt(&self, hold: &Arc<Hold>) -> Result<(), Error> {
-        let granted_at = &hold.granted_at;
-        let proven = self.proven(granted_at, granted_at, hold.grant.proof);
+        let granted_at = &hold.from.granted_at;
+        let proof = hold.from.grant.proof;
+        let proven = self.proven(granted_at, granted_at, proof, &hold.from.spans);
         let mut book = self.book.lock();
         if book.is_closed {
             return Err(closed());
         }
-        let id = book.engine.adopt(proven, granted_at.on(Lane::Boot));
+        let id = book
+            .engine
+            .adopt(proven, granted_at.on(Lane::Boot), hold.from.spans.max_hold);
         // A hold is adopted once.
         let _ = hold.id.set(id);
         book.put(id, Arc::clone(hold));
@@ -217,14 +250,28 @@ impl Shared {
 
     /// A store's proof as the engine counts it. `request_sent_at` paces the next renewal; the deadline counts from the
     /// proof's own instant where it has one.
-    pub(super) fn proven(&self, request_sent_at: &Stamp, sent_at: &Stamp, proof: Proof) -> Proven {
+    pub(super) fn proven(
+        &self,
+        request_sent_at: &Stamp,
+        sent_at: &Stamp,
+        proof: Proof,
+        spans: &Spans,
+    ) -> Proven {
         let since = proof.sent_at.as_ref().unwrap_or(sent_at);
-        let usable = self.settings.terms().usable(proof.ttl);
+        let ttl = spans.leased(proof.ttl);
+        let usable = self.settings.terms().usable(ttl);
         Proven {
             sent_at: request_sent_at.on(Lane::Boot),
-            ttl: proof.ttl,
+            ttl,
             deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
         }
+    }
+
+    /// How long a place in the store's queue is kept for a caller of this manager: two of its longest pauses between two
+    /// requests.
+    pub(super) fn place_ttl(&self) -> Duration {
+        let settings = &self.settings;
+        2 * (settings.poll_cap + settings.random_spin + 2 * settings.request_timeout)
     }
 
     /// One try to release, within the request's time-out.
@@ -247,7 +294,7 @@ impl Shared {
     }
 
     /// The least pause between two looks, and a random part.
-    pub(super) fn spin(&self) -> Duration {
+    pub(crate) fn spin(&self) -> Duration {
         let random = nanos(self.settings.random_spin);
         self.settings.min_spin + Duration::from_nanos(self.random() % (random + 1))
     }

@@ -38,21 +38,20 @@ struct World {
     next_fate: usize,
 }
 
-fn pace(max_hold: Option<Duration>) -> Pace {
+fn pace() -> Pace {
     Pace {
         renewals_per_ttl: 3,
         heartbeat: None,
         request_timeout: LIMIT,
-        max_hold,
     }
 }
 
 impl World {
     fn new(holds: usize, fates: Vec<Fate>, max_hold: Option<Duration>) -> Self {
-        let mut engine = Engine::new(pace(max_hold), START, 7);
+        let mut engine = Engine::new(pace(), START, 7);
         let adopt = |_| {
             let proven = proof(START);
-            let id = engine.adopt(proven, START);
+            let id = engine.adopt(proven, START, max_hold);
             let hold = Simulated {
                 deadline: proven.deadline,
                 granted_at: START,
@@ -242,11 +241,11 @@ fn max_hold_ends_a_hold_that_is_renewed_well() {
 
 #[test]
 fn a_forgotten_hold_is_never_ordered_again_though_its_place_is_used_again() {
-    let mut engine = Engine::new(pace(None), START, 7);
-    let first = engine.adopt(proof(START), START);
+    let mut engine = Engine::new(pace(), START, 7);
+    let first = engine.adopt(proof(START), START, None);
     assert!(engine.forget(first));
     assert!(!engine.forget(first));
-    let second = engine.adopt(proof(START), START);
+    let second = engine.adopt(proof(START), START, None);
     assert_eq!(first.index(), second.index());
     assert_eq!(engine.answered(first, Answer::Unknown, START), None);
     let mut orders = Orders::default();
@@ -257,9 +256,9 @@ fn a_forgotten_hold_is_never_ordered_again_though_its_place_is_used_again() {
 
 #[test]
 fn what_falls_due_together_is_renewed_together() {
-    let mut engine = Engine::new(pace(None), START, 7);
+    let mut engine = Engine::new(pace(), START, 7);
     for spread in 0..1_000 {
-        engine.adopt(proof(START + spread * 1_000), START);
+        engine.adopt(proof(START + spread * 1_000), START, None);
     }
     let mut now = START;
     let mut calls = 0;

@@ -14,6 +14,7 @@ use super::hold::{End, Hold};
 use super::shared::Shared;
 use crate::clock::{Audit, Lane, Stamp};
 use crate::error::LostReason;
+use crate::handler::Event;
 use crate::lease::LeaseError;
 use crate::settings::Settings;
 use crate::store::{Claim, Grant, Released, Renewed};
@@ -56,6 +57,8 @@ struct Shutdown {
 struct Batch {
     ids: Vec<HoldId>,
     sent_at: Stamp,
+    round_trip: Duration,
+    lateness: Duration,
     /// Empty if no answer came within the limit.
     answers: Vec<Renewed>,
 }
@@ -200,7 +203,7 @@ impl Task {
             let book = self.shared.book.lock();
             ids.retain(|id| {
                 let hold = book.hold(*id);
-                grants.extend(hold.map(|hold| hold.grant.clone()));
+                grants.extend(hold.map(|hold| hold.from.grant.clone()));
                 hold.is_some()
             });
         }
@@ -208,6 +211,7 @@ impl Task {
             return;
         }
         let shared = Arc::clone(&self.shared);
+        let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
         self.renewals.push(Box::pin(async move {
             // Before the request leaves (I1).
             let sent_at = shared.clock.stamp();
@@ -218,12 +222,15 @@ impl Task {
             Batch {
                 ids,
                 sent_at,
+                round_trip: shared.clock.stamp().since(&sent_at),
+                lateness,
                 answers: answers.unwrap_or_default(),
             }
         }));
     }
 
     fn apply(&mut self, batch: Batch) {
+        self.tell_renewed(&batch);
         let mut answers = batch.answers.into_iter();
         for id in batch.ids {
             // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
@@ -234,9 +241,10 @@ impl Task {
             match answer {
                 Some(Renewed::Extended(proof)) => {
                     let since = proof.sent_at.unwrap_or(batch.sent_at);
-                    match hold.lease.renew(&since, proof.ttl) {
+                    let spans = &hold.from.spans;
+                    match hold.lease.renew(&since, spans.leased(proof.ttl)) {
                         Ok(()) => {
-                            let proven = self.shared.proven(&batch.sent_at, &since, proof);
+                            let proven = self.shared.proven(&batch.sent_at, &since, proof, spans);
                             self.answered(&hold, id, Answer::Proven(proven));
                         }
                         Err(LeaseError::Lost(reason)) => self.give_up(hold, reason),
@@ -251,6 +259,31 @@ impl Task {
                 None => self.answered(&hold, id, Answer::Unknown),
             }
         }
+    }
+
+    fn tell_renewed(&self, batch: &Batch) {
+        if self.shared.observers.is_empty() {
+            return;
+        }
+        let holds = batch.ids.len();
+        let count = |is: fn(&Renewed) -> bool| {
+            batch
+                .answers
+                .iter()
+                .take(holds)
+                .filter(|answer| is(answer))
+                .count()
+        };
+        let extended = count(|answer| matches!(answer, Renewed::Extended(_)));
+        let gone = count(|answer| matches!(answer, Renewed::Gone));
+        self.shared.observers.tell(&Event::Renew {
+            holds,
+            extended,
+            gone,
+            unknown: holds - extended - gone,
+            round_trip: batch.round_trip,
+            lateness: batch.lateness,
+        });
     }
 
     fn answered(&self, hold: &Hold, id: HoldId, answer: Answer) {
@@ -272,6 +305,7 @@ impl Task {
         let reason = hold.lease.lost_reason().unwrap_or(reason);
         if reason != LostReason::Released {
             tracing::warn!(key = %hold.lease.key(), token = %hold.lease.token(), "the lease is lost: {reason}");
+            hold.tell_lost(reason);
         }
         hold.pass_turn();
         self.end(hold, End::Lost);

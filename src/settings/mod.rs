@@ -68,6 +68,11 @@ pub struct Settings {
     /// The longest that a hold is renewed for, from its grant; then it is lost. Default none; at least [`ttl`](Self::ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
     pub max_hold: Option<Duration>,
+    /// How much longer the store keeps a lock than its lease lasts, so that the next holder waits for this long after an end
+    /// that was no release. For resources without a fence: what a dead holder has sent has this long to land. Default 0;
+    /// `ttl` and `lock_delay` together are at most [`max_ttl`](Self::max_ttl).
+    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    pub lock_delay: Duration,
     /// What must be left of a lease when a commit begins, and when a run begins. Default 10 ms; less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub commit_budget: Duration,
@@ -99,6 +104,7 @@ impl Default for Settings {
             poll_cap: Duration::from_secs(1),
             request_timeout: Duration::from_millis(500),
             max_hold: None,
+            lock_delay: Duration::ZERO,
             commit_budget: Duration::from_millis(10),
             min_usable: Duration::from_millis(50),
             max_waiters: 10_000,

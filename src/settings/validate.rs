@@ -22,6 +22,12 @@ impl Settings {
     pub fn validate(&self) -> Result<(), Error> {
         within("max_ttl", self.max_ttl, MIN_TTL, DAY)?;
         within("ttl", self.ttl, MIN_TTL, self.max_ttl)?;
+        within(
+            "lock_delay",
+            self.lock_delay,
+            Duration::ZERO,
+            self.max_ttl.saturating_sub(self.ttl),
+        )?;
         within("server_drift_ppm", self.server_drift_ppm, 0, 500_000)?;
         within("renewals_per_ttl", self.renewals_per_ttl, 2, 20)?;
 
@@ -106,6 +112,7 @@ mod tests {
         assert!(refusal(|s| s.ttl = Duration::from_millis(99)).contains("ttl=99ms"));
         assert!(refusal(|s| s.ttl = Duration::from_secs(31)).contains("to 30s"));
         assert!(refusal(|s| s.max_hold = Some(Duration::from_secs(1))).contains("max_hold=1s"));
+        assert!(refusal(|s| s.lock_delay = Duration::from_secs(21)).contains("to 20s"));
         assert!(refusal(|s| s.max_waiters = 0).contains("max_waiters=0"));
         assert!(refusal(|s| s.renewals_per_ttl = 1).contains("renewals_per_ttl=1"));
     }

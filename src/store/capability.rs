@@ -23,7 +23,14 @@ pub struct Capability {
     /// Whether each claim's own TTL is honoured. Without it the store has one for all.
     pub ttl_per_lock: bool,
     /// Whether a claim that was told to wait keeps a place in the store's queue until it is granted or withdrawn.
+    /// Claims are then served in the order in which they came, and every lock is fair.
     pub queues: bool,
+    /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, where not every claim does.
+    pub fair: bool,
+    /// Whether claims may read or write ([`Mode`](super::Mode)), and a writer may become a reader.
+    pub read_write: bool,
+    /// Whether an operator may take a lock away ([`revoke`](super::Store::revoke)).
+    pub revokes: bool,
     /// How often grants are to be renewed, where the store knows better than a third of the TTL.
     pub heartbeat: Option<Duration>,
     /// Whether [`inspect`](super::Store::inspect) tells the holder's label and token.
@@ -39,8 +46,17 @@ impl Capability {
             wakes: false,
             ttl_per_lock: false,
             queues: false,
+            fair: false,
+            read_write: false,
+            revokes: false,
             heartbeat: None,
             tells_holder: false,
         }
+    }
+
+    /// Whether exclusive claims can be served in the order in which they came.
+    #[must_use]
+    pub const fn is_fair(&self) -> bool {
+        self.queues || self.fair
     }
 }

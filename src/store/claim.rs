@@ -1,11 +1,49 @@
-//! [`Claim`]: one request to hold. [`Grant`]: the store's yes.
+//! [`Claim`]: one request to hold, in a [`Mode`]. [`Grant`]: the store's yes.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Stamp;
 use crate::holder::{Label, OwnerToken};
 use crate::key::Key;
 use crate::token::FencingToken;
+
+/// What a claim wants of a key: to be alone, or to share it with its like.
+///
+/// | | exclusive | read | write |
+/// |---|---|---|---|
+/// | **exclusive** | no | no | no |
+/// | **read** | no | together | no |
+/// | **write** | no | no | no |
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Alone. Who waits has no place in the store, unless the claim [is fair](Claim::is_fair).
+    #[default]
+    Exclusive,
+    /// Together with other readers. It queues: a reader waits behind every writer that came before it.
+    Read,
+    /// Alone. It queues.
+    Write,
+}
+
+impl Mode {
+    /// Whether two claims in these modes may hold one key at a time.
+    #[must_use]
+    pub const fn goes_with(self, other: Self) -> bool {
+        matches!((self, other), (Self::Read, Self::Read))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
 
 /// One request to hold a lock: what a store needs to know to answer, to withdraw, and to wake.
 ///
@@ -21,10 +59,18 @@ pub struct Claim {
     pub label: Label,
     /// What the store is asked to keep the lock for without a renewal.
     pub ttl: Duration,
+    /// Alone or with others.
+    pub mode: Mode,
+    /// Whether an exclusive claim queues too: first come, first served over all processes.
+    pub is_fair: bool,
+    /// How long the store keeps the claim's place in the queue when it does not ask again. A place is a short lease of its
+    /// own, so that a waiter who died does not block those behind it. Zero for a claim that asks once: it takes no place.
+    pub place_ttl: Duration,
 }
 
 impl Claim {
-    /// A claim for the exclusive lock.
+    /// A claim for the exclusive lock, which takes no place in a queue. A place, should the claim be made fair, is kept for
+    /// its TTL.
     #[must_use]
     pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
         Self {
@@ -32,7 +78,16 @@ impl Claim {
             owner,
             label,
             ttl,
+            mode: Mode::Exclusive,
+            is_fair: false,
+            place_ttl: ttl,
         }
+    }
+
+    /// Whether the claim, told to wait, is to have a place in the store's queue.
+    #[must_use]
+    pub fn queues(&self) -> bool {
+        self.is_fair || self.mode != Mode::Exclusive
     }
 }
 

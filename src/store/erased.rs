@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Revoke, Revoked, Store,
+};
 use crate::error::Error;
 use crate::key::Key;
 
@@ -24,6 +26,8 @@ pub(crate) trait Erased: Debug + Send + Sync {
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Released>;
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>>;
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>>;
+    fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>>;
+    fn revoke<'a>(&'a self, key: &'a Key, how: Revoke) -> BoxFuture<'a, Result<Revoked, Error>>;
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>>;
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Record>, Error>>;
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -56,6 +60,14 @@ impl<S: Store> Erased for S {
 
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>> {
         Box::pin(Store::subscribe(self, claim))
+    }
+
+    fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>> {
+        Box::pin(Store::downgrade(self, grant))
+    }
+
+    fn revoke<'a>(&'a self, key: &'a Key, how: Revoke) -> BoxFuture<'a, Result<Revoked, Error>> {
+        Box::pin(Store::revoke(self, key, how))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>> {

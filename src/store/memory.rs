@@ -1,5 +1,7 @@
 //! [`MemoryStore`]: locks in this process's memory. The specification of what every other store must do.
 
+mod line;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use self::line::{Held, Line};
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Proof, Raised, Record,
-    Released, Renewed, Store, Vote,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Mode, Proof, Raised,
+    Record, Released, Renewed, Revoke, Revoked, Store, Vote,
 };
 use crate::clock::{Clock, Stamp};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, LostReason};
 use crate::holder::OwnerToken;
 use crate::key::Key;
 use crate::token::FencingToken;
@@ -31,7 +34,7 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<Key, Held>,
+    lines: HashMap<Key, Line>,
     /// Claims that were withdrawn, until when: an acquire that is executed after its withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
     waiting: HashMap<Key, Arc<Notify>>,
@@ -39,13 +42,6 @@ struct State {
     /// No grants before this, after a restart.
     quarantine: Option<Stamp>,
     sweep_at: usize,
-}
-
-#[derive(Debug)]
-struct Held {
-    claim: Claim,
-    token: FencingToken,
-    ends: Stamp,
 }
 
 impl MemoryStore {
@@ -106,19 +102,20 @@ impl MemoryStore {
                 proof,
             )));
         }
-        if let Some(held) = state.live(&claim.key, &now) {
-            return Ok(Acquired::Busy {
-                remaining: Some(remaining(held, &now)),
-            });
-        }
         state.ensure_trusted(&now)?;
+        let line = state.lines.entry(claim.key.clone()).or_default();
+        if let Err(busy) = line.may_enter(claim, &now) {
+            let remaining = Some(busy.remaining);
+            return Ok(Acquired::Busy { remaining });
+        }
         let token = token(&mut state, &now)?;
         let held = Held {
             claim: claim.clone(),
             token,
             ends: now.plus(claim.ttl),
         };
-        state.held.insert(claim.key.clone(), held);
+        let line = state.lines.entry(claim.key.clone()).or_default();
+        line.enter(held);
         Ok(Acquired::Granted(Grant::new(
             claim.clone(),
             token,
@@ -128,17 +125,9 @@ impl MemoryStore {
 }
 
 impl State {
-    /// The live hold of a key. One whose time is over is gone.
-    fn live(&self, key: &Key, now: &Stamp) -> Option<&Held> {
-        self.held
-            .get(key)
-            .filter(|held| !held.ends.since(now).is_zero())
-    }
-
+    /// The live hold of a claim. One whose time is over is gone.
     fn held_by(&mut self, claim: &Claim, now: &Stamp) -> Option<&mut Held> {
-        self.held
-            .get_mut(&claim.key)
-            .filter(|held| held.claim.owner == claim.owner && !held.ends.since(now).is_zero())
+        self.lines.get_mut(&claim.key)?.held_by(&claim.owner, now)
     }
 
     fn ensure_trusted(&self, now: &Stamp) -> Result<(), Error> {
@@ -160,30 +149,42 @@ impl State {
         Ok(token)
     }
 
-    fn free(&mut self, key: &Key) {
-        self.held.remove(key);
+    /// A claim holds and waits no more. Wakes who waits, if it did either.
+    fn leave(&mut self, claim: &Claim) {
+        let line = self.lines.get_mut(&claim.key);
+        if line.is_some_and(|line| line.leave(&claim.owner)) {
+            self.wake(&claim.key);
+        }
+    }
+
+    fn wake(&mut self, key: &Key) {
         if let Some(waiting) = self.waiting.remove(key) {
             waiting.notify_waiters();
         }
     }
 
+    /// A claim that was withdrawn or revoked is refused for as long as a request of it may be under way.
+    fn bury(&mut self, claim: &Claim, now: &Stamp) {
+        self.withdrawn.insert(claim.owner, now.plus(claim.ttl));
+    }
+
     /// Drops what is over, each time the store has doubled: so an operation costs O(1) on the average, and the store keeps
     /// at most twice what is alive, and [`SWEEP_FLOOR`].
     fn sweep(&mut self, now: &Stamp) {
-        let entries = self.held.len() + self.withdrawn.len() + self.waiting.len();
+        let entries = self.lines.len() + self.withdrawn.len() + self.waiting.len();
         if entries < self.sweep_at.max(SWEEP_FLOOR) {
             return;
         }
         let Self {
-            held,
+            lines,
             withdrawn,
             waiting,
             ..
         } = self;
-        held.retain(|_, held| !held.ends.since(now).is_zero());
+        lines.retain(|_, line| !line.is_idle(now));
         withdrawn.retain(|_, until| !until.since(now).is_zero());
-        waiting.retain(|key, waiters| held.contains_key(key) || Arc::strong_count(waiters) > 1);
-        let alive = self.held.len() + self.withdrawn.len() + self.waiting.len();
+        waiting.retain(|key, waiters| lines.contains_key(key) || Arc::strong_count(waiters) > 1);
+        let alive = self.lines.len() + self.withdrawn.len() + self.waiting.len();
         self.sweep_at = SWEEP_FLOOR.max(2 * alive);
     }
 }
@@ -209,6 +210,9 @@ impl Store for MemoryStore {
             fencing: Fencing::Monotonic,
             wakes: true,
             ttl_per_lock: true,
+            fair: true,
+            read_write: true,
+            revokes: true,
             tells_holder: true,
             ..Capability::least()
         }
@@ -236,7 +240,7 @@ impl Store for MemoryStore {
         let now = self.clock.stamp();
         match state.held_by(&grant.claim, &now) {
             Some(_) => {
-                state.free(&grant.claim.key);
+                state.leave(&grant.claim);
                 Released::Released
             }
             None => Released::AlreadyGone,
@@ -247,10 +251,8 @@ impl Store for MemoryStore {
         let mut state = self.state.lock();
         let now = self.clock.stamp();
         state.sweep(&now);
-        state.withdrawn.insert(claim.owner, now.plus(claim.ttl));
-        if state.held_by(claim, &now).is_some() {
-            state.free(&claim.key);
-        }
+        state.bury(claim, &now);
+        state.leave(claim);
         Ok(())
     }
 
@@ -261,19 +263,55 @@ impl Store for MemoryStore {
         Ok(Hint::new(waiting.notified_owned()))
     }
 
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        let mut state = self.state.lock();
+        let now = self.clock.stamp();
+        let claim = &grant.claim;
+        let held = state.held_by(claim, &now).ok_or_else(|| gone(&claim.key))?;
+        if held.claim.mode == Mode::Exclusive {
+            return Err(Error::invalid(format!(
+                "an exclusive hold cannot become a read hold: key={}; take a write lock",
+                claim.key
+            )));
+        }
+        held.claim.mode = Mode::Read;
+        let proof = Proof::of(remaining(held, &now));
+        let downgraded = Grant::new(held.claim.clone(), held.token, proof);
+        state.wake(&claim.key);
+        Ok(downgraded)
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        let mut state = self.state.lock();
+        let now = self.clock.stamp();
+        let Some(line) = state.lines.get_mut(key) else {
+            return Ok(Revoked::NotHeld);
+        };
+        let revoked = line.revoke(how == Revoke::AfterTtl, &now);
+        let free_in = line.barred_for(&now);
+        for held in &revoked {
+            state.bury(&held.claim, &now);
+        }
+        state.wake(key);
+        if revoked.is_empty() {
+            return Ok(Revoked::NotHeld);
+        }
+        Ok(Revoked::Revoked { free_in })
+    }
+
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
         let state = self.state.lock();
         let now = self.clock.stamp();
-        Ok(state.live(key, &now).map(|held| record(held, &now)))
+        let line = state.lines.get(key);
+        Ok(line.and_then(|line| record(key, line, &now)))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         let state = self.state.lock();
         let now = self.clock.stamp();
-        let mut records: Vec<_> = (state.held.values())
-            .filter(|held| held.claim.key.as_str().starts_with(prefix))
-            .filter(|held| !held.ends.since(&now).is_zero())
-            .map(|held| record(held, &now))
+        let mut records: Vec<_> = (state.lines.iter())
+            .filter(|(key, _)| key.as_str().starts_with(prefix))
+            .filter_map(|(key, line)| record(key, line, &now))
             .collect();
         records.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(records)
@@ -326,13 +364,30 @@ fn ahead(token: u64, micros: u64) -> Error {
     ))
 }
 
-fn record(held: &Held, now: &Stamp) -> Record {
-    Record {
-        label: Some(held.claim.label.clone()),
-        token: Some(held.token),
-        remaining: Some(remaining(held, now)),
-        ..Record::of(held.claim.key.clone())
+fn gone(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Lost(LostReason::Gone),
+        format!("the claim does not hold the lock: key={key}; ask for it again"),
+    )
+}
+
+/// What is told of a line; nothing if its key is free.
+fn record(key: &Key, line: &Line, now: &Stamp) -> Option<Record> {
+    let holders = line.holders(now).count();
+    let barred_for = line.barred_for(now);
+    if holders == 0 && barred_for.is_zero() {
+        return None;
     }
+    let last = line.holders(now).last();
+    Some(Record {
+        label: last.map(|held| held.claim.label.clone()),
+        token: last.map(|held| held.token),
+        remaining: Some(last.map_or(barred_for, |held| remaining(held, now))),
+        mode: last.map(|held| held.claim.mode),
+        holders,
+        queue: Some(line.waiting(now)),
+        ..Record::of(key.clone())
+    })
 }
 
 #[cfg(test)]
@@ -357,7 +412,7 @@ mod tests {
 
     fn entries(store: &MemoryStore) -> usize {
         let state = store.state.lock();
-        state.held.len() + state.withdrawn.len() + state.waiting.len()
+        state.lines.len() + state.withdrawn.len() + state.waiting.len()
     }
 
     fn granted(store: &MemoryStore, claim: &Claim) -> Grant {

@@ -21,13 +21,13 @@ pub(crate) mod redis;
 use std::fmt::Debug;
 
 pub use capability::{Capability, Fencing};
-pub use claim::{Claim, Grant, Proof};
+pub use claim::{Claim, Grant, Mode, Proof};
 pub(crate) use erased::{AnyStore, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
 pub use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
-pub use outcome::{Acquired, Hint, Record, Released, Renewed};
+pub use outcome::{Acquired, Hint, Record, Released, Renewed, Revoke, Revoked};
 pub use prefix::Prefix;
 pub use quorum::Quorum;
 #[cfg(feature = "redis")]
@@ -51,6 +51,12 @@ use crate::key::Key;
 /// 5. **Honesty.** An answer is given only on proof. A request whose fate is unknown is
 ///    [`ErrorKind::InDoubt`](crate::ErrorKind::InDoubt); [`Unavailable`](crate::ErrorKind::Unavailable) means that it had
 ///    no effect and will have none.
+/// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store can: a claim that was told to
+///    wait has a place from its first asking until it is granted or withdrawn, or until it did not ask for its
+///    [`place_ttl`](Claim::place_ttl). Nobody is granted past a place that came before and does not
+///    [go with](Mode::goes_with) it; a claim without a place comes after all places. Many dead waiters cost the time of one.
+/// 7. **Modes**, if the capability says so: holders whose modes go with each other hold a key together, and each of them
+///    lapses, is renewed and is released by itself.
 ///
 /// Every method may be called from many tasks at once, and may be dropped at every await: a dropped request counts as one
 /// whose fate is unknown, and the caller withdraws its claim. Callers bound every call in time by dropping it.
@@ -109,6 +115,43 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// If it could not subscribe: the caller polls.
     fn subscribe(&self, claim: &Claim) -> impl Future<Output = Result<Hint, Error>> + Send;
 
+    /// Turns a write hold into a read hold.
+    ///
+    /// # Contract
+    ///
+    /// In one step, so that no other writer comes in between; the token and the time stay as they are. The owner token
+    /// stays too, and renew, release and withdraw go by it whether they name the mode of before or after. Idempotent. Wakes
+    /// who waits. The default cannot.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the claim does not hold the lock any more; `Unsupported` if the store has no such modes; `InDoubt` if it
+    /// may or may not have happened.
+    fn downgrade(&self, grant: &Grant) -> impl Future<Output = Result<Grant, Error>> + Send {
+        let refused = unsupported(self.name(), "downgrade", &grant.claim.key);
+        async move { Err(refused) }
+    }
+
+    /// Takes a lock away from whoever holds it.
+    ///
+    /// # Contract
+    ///
+    /// Afterwards no claim that held the key renews it or is granted it again. With [`Revoke::AfterTtl`] nobody else is
+    /// granted it before the holder's time is over. Places in the queue stay. Wakes who waits. The default cannot.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the store cannot; `InDoubt` if it may or may not have happened.
+    fn revoke(
+        &self,
+        key: &Key,
+        how: Revoke,
+    ) -> impl Future<Output = Result<Revoked, Error>> + Send {
+        let _ = how;
+        let refused = unsupported(self.name(), "revoke", key);
+        async move { Err(refused) }
+    }
+
     /// Who holds the lock; `None` if it is free.
     ///
     /// # Errors
@@ -129,4 +172,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// If something could not be ended in order; the store is closed all the same.
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+fn unsupported(store: &str, what: &str, key: &Key) -> Error {
+    Error::unsupported(format!(
+        "this store cannot {what}: store={store} key={key}; MemoryStore can"
+    ))
 }

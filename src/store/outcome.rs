@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::claim::{Grant, Proof};
+use super::claim::{Grant, Mode, Proof};
 use crate::error::Error;
 use crate::holder::Label;
 use crate::key::Key;
@@ -52,9 +52,35 @@ pub enum Released {
     AlreadyGone,
     /// No answer. It is asked again in the background until it is confirmed or the TTL is over.
     Unknown(Error),
-    /// Not released, on purpose: a step or a commit under it is in doubt, and the TTL ends it, so that a late effect has
-    /// that long to land.
+    /// Not released, on purpose: a step or a commit under it is in doubt, or it lapsed and there is a lock delay. The TTL ends
+    /// it, so that a late effect has that long to land.
     Withheld,
+}
+
+/// How a lock is taken away from its holder.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Revoke {
+    /// Nobody is granted the key before the time of the hold that was taken away is over: its lease ends before the next
+    /// begins, also if the holder does not hear of it.
+    AfterTtl,
+    /// The key is free at once. The holder may go on until its next heartbeat or its deadline: **two may act** in that time,
+    /// and only a fence at the resource keeps them apart.
+    Now,
+}
+
+/// The answer to a revocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[must_use = "it says when the next holder may enter"]
+pub enum Revoked {
+    /// It was taken away from whoever held it.
+    Revoked {
+        /// How long nobody is granted the key; zero after [`Revoke::Now`].
+        free_in: Duration,
+    },
+    /// Nobody held it.
+    NotHeld,
 }
 
 /// Resolves when asking again may pay: early, late or never. A hint proves nothing.
@@ -99,10 +125,17 @@ pub struct Record {
     pub token: Option<FencingToken>,
     /// What is left of the hold as the store counts it, if it says.
     pub remaining: Option<Duration>,
+    /// How it is held, if the store says.
+    pub mode: Option<Mode>,
+    /// How many hold it: more than one reader may; nobody does while a revoked hold's time runs out. The other fields are
+    /// those of the holder that came last.
+    pub holders: usize,
+    /// How many claims wait in the store's queue, if the store says.
+    pub queue: Option<usize>,
 }
 
 impl Record {
-    /// A record of a held lock of which nothing else is known.
+    /// A record of a lock that one claim holds, of which nothing else is known.
     #[must_use]
     pub fn of(key: Key) -> Self {
         Self {
@@ -110,6 +143,9 @@ impl Record {
             label: None,
             token: None,
             remaining: None,
+            mode: None,
+            holders: 1,
+            queue: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! [`Prefix`]: several applications in one store, each with its own keys.
 
 use super::{
-    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Store,
-    Vote,
+    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Revoke,
+    Revoked, Store, Vote,
 };
 use crate::error::Error;
 use crate::key::Key;
@@ -112,6 +112,19 @@ impl<S: Store> Store for Prefix<S> {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         self.store.subscribe(&self.claim(claim)?).await
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        let beneath = self.store.downgrade(&self.grant(grant)?).await?;
+        let claim = Claim {
+            mode: beneath.claim.mode,
+            ..grant.claim.clone()
+        };
+        Ok(Grant::new(claim, beneath.token, beneath.proof))
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        self.store.revoke(&self.key(key)?, how).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, Member, MemoryStore, Proof, Raised, Record, Released,
-    Renewed, Store, Vote,
+    Acquired, Capability, Claim, Grant, Hint, Member, MemoryStore, Mode, Proof, Raised, Record,
+    Released, Renewed, Revoke, Revoked, Store, Vote,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken};
 
@@ -31,6 +31,15 @@ pub(crate) enum Fault {
     RaiseDoesNotCompare,
     ListsEverything,
     TellsNothing,
+    ServesInAnyOrder,
+    PlacesOutliveTheirWaiters,
+    LosesPlaces,
+    ReadsAlone,
+    WritesTogether,
+    ReadersPassWriters,
+    DowngradeReleases,
+    RevokesAtOnce,
+    RevokesNothing,
     /// No fault: all is kept, and as little as possible is claimed.
     ClaimsTheLeast,
 }
@@ -77,6 +86,15 @@ impl Store for Broken {
             Fault::ForgetsWhoHolds => claim.owner = OwnerToken::generate()?,
             Fault::EndsEarly => claim.ttl = ttl / 2,
             Fault::NeverEnds => claim.ttl = Duration::from_secs(1_000_000),
+            Fault::ServesInAnyOrder => claim.is_fair = false,
+            Fault::PlacesOutliveTheirWaiters => claim.place_ttl = Duration::from_secs(1_000_000),
+            Fault::LosesPlaces => claim.place_ttl = ttl / 8,
+            Fault::ReadsAlone if claim.mode == Mode::Read => claim.mode = Mode::Write,
+            Fault::WritesTogether if claim.mode == Mode::Write => claim.mode = Mode::Read,
+            // A place that is over at once blocks nobody.
+            Fault::ReadersPassWriters if claim.mode == Mode::Write => {
+                claim.place_ttl = Duration::ZERO;
+            }
             _ => {}
         }
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
@@ -155,6 +173,22 @@ impl Store for Broken {
         match self.fault {
             Fault::NeverWakes => Ok(Hint::never()),
             _ => self.store.subscribe(claim).await,
+        }
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        let downgraded = self.store.downgrade(grant).await?;
+        if self.fault == Fault::DowngradeReleases {
+            let _ = self.store.release(grant).await;
+        }
+        Ok(downgraded)
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        match self.fault {
+            Fault::RevokesAtOnce => self.store.revoke(key, Revoke::Now).await,
+            Fault::RevokesNothing => Ok(Revoked::NotHeld),
+            _ => self.store.revoke(key, how).await,
         }
     }
 

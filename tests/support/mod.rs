@@ -2,13 +2,15 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod log;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::store::MemoryStore;
-use leasehold::{LockManager, ManualClock, Settings};
+use leasehold::{Builder, Clock, LockManager, ManualClock, Settings, Stamp};
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -32,18 +34,21 @@ impl World {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
+        Self::built(settings, |builder| builder)
+    }
+
+    /// A world whose first manager is set up further.
+    pub(crate) fn built(settings: Settings, set_up: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(clock.clone());
-        let manager = || {
+        let builder = || {
             LockManager::builder(store.clone())
                 .clock(clock.clone())
                 .settings(settings.clone())
-                .build()
-                .unwrap()
         };
         Self {
-            ours: manager(),
-            theirs: manager(),
+            ours: set_up(builder()).build().unwrap(),
+            theirs: builder().build().unwrap(),
             store,
             clock,
         }
@@ -60,6 +65,10 @@ impl World {
         }
     }
 
+    pub(crate) fn now(&self) -> Stamp {
+        Clock::from(self.clock.clone()).stamp()
+    }
+
     pub(crate) async fn settled(&self) {
         self.ours.settled().await;
         self.theirs.settled().await;
@@ -68,6 +77,24 @@ impl World {
     pub(crate) async fn is_free(&self, key: &str) -> bool {
         self.ours.inspect(key).await.unwrap().is_none()
     }
+}
+
+/// Until our manager holds a key no more and the store has it back. The end of a dropped guard goes through the handlers on a
+/// thread of its own, which no barrier of the manager waits for.
+pub(crate) async fn until_ended(world: &World, key: &str) {
+    for _ in 0..100_000 {
+        let is_held = world
+            .ours
+            .held()
+            .iter()
+            .any(|held| held.key.as_str() == key);
+        if !is_held && world.is_free(key).await {
+            return;
+        }
+        tokio::task::yield_now().await;
+        world.settled().await;
+    }
+    panic!("{key} was never released");
 }
 
 /// Settings without hand-on: a release is a release.

@@ -52,6 +52,7 @@ const UNITS: &[(&str, u8)] = &[
     ("key", 0),
     ("lease", 0),
     ("outbox", 0),
+    ("run_event", 0),
     ("settings", 0),
     ("token", 0),
     ("txn", 0),

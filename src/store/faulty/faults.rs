@@ -25,11 +25,15 @@ pub enum Operation {
     List,
     /// A request between the members of a quorum, beyond those of every store.
     Raise,
+    /// [`downgrade`](crate::store::Store::downgrade).
+    Downgrade,
+    /// [`revoke`](crate::store::Store::revoke).
+    Revoke,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Acquire,
         Self::Renew,
         Self::Release,
@@ -38,6 +42,8 @@ impl Operation {
         Self::Inspect,
         Self::List,
         Self::Raise,
+        Self::Downgrade,
+        Self::Revoke,
     ];
 }
 

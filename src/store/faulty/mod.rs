@@ -27,8 +27,8 @@ use tokio::sync::watch;
 
 use self::steering::{Bar, Fate, Steering};
 use super::{
-    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Store,
-    Vote,
+    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Revoke,
+    Revoked, Store, Vote,
 };
 use crate::clock::Clock;
 use crate::error::Error;
@@ -343,6 +343,16 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         self.request(Operation::Subscribe, || self.store.subscribe(claim))
+            .await?
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        self.request(Operation::Downgrade, || self.store.downgrade(grant))
+            .await?
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        self.request(Operation::Revoke, || self.store.revoke(key, how))
             .await?
     }
 

@@ -149,7 +149,6 @@ fn as_attempt(claim: &Claim, owner: OwnerToken) -> Claim {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<M: Member> Store for Quorum<M> {
     fn name(&self) -> &'static str {
         "quorum"
@@ -167,9 +166,9 @@ impl<M: Member> Store for Quorum<M> {
             },
             wakes: claims().all(|claim| claim.wakes),
             ttl_per_lock: claims().all(|claim| claim.ttl_per_lock),
-            queues: false,
             heartbeat: claims().filter_map(|claim| claim.heartbeat).min(),
             tells_holder: claims().all(|claim| claim.tells_holder),
+            ..Capability::least()
         }
     }
 

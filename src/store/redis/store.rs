@@ -351,7 +351,6 @@ fn millis_text(span: Duration) -> String {
     span.as_millis().to_string()
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl Store for RedisStore {
     fn name(&self) -> &'static str {
         "redis"
@@ -362,9 +361,8 @@ impl Store for RedisStore {
             fencing: self.shared.fencing,
             wakes: true,
             ttl_per_lock: true,
-            queues: false,
-            heartbeat: None,
             tells_holder: true,
+            ..Capability::least()
         }
     }
 

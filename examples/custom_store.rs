@@ -1,0 +1,176 @@
+//! A store of one's own, and the suite that says whether it keeps the contract.
+//!
+//! `cargo run --example custom_store`
+//!
+//! It keeps its locks in a map. It claims the least that a store can: exclusion, expiry, compare-and-release, each claim's
+//! own TTL. The manager does the rest (it polls, since there are no wake-ups), and kinds of locks that need more are refused
+//! with a message that says so.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::conformance::{self, OnManualClock};
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, Proof, Record, Released, Renewed, Store,
+};
+use leasehold::{Clock, Error, FencingToken, Key, LockManager, ManualClock, OwnerToken, Stamp};
+use parking_lot::Mutex;
+
+#[derive(Clone, Debug)]
+struct MapStore {
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashMap<Key, Held>,
+    /// A real store forgets these after a TTL.
+    withdrawn: HashSet<OwnerToken>,
+}
+
+#[derive(Debug)]
+struct Held {
+    owner: OwnerToken,
+    ends: Stamp,
+}
+
+impl MapStore {
+    fn new(clock: impl Into<Clock>) -> Self {
+        Self {
+            clock: clock.into(),
+            state: Arc::default(),
+        }
+    }
+
+    fn left(&self, held: &Held) -> Duration {
+        held.ends.since(&self.clock.stamp())
+    }
+
+    /// Everything is decided by a comparison of owners under one lock, which is what makes each operation one step.
+    fn holds(&self, state: &State, claim: &Claim) -> bool {
+        let held = state.held.get(&claim.key);
+        held.is_some_and(|held| held.owner == claim.owner && !self.left(held).is_zero())
+    }
+
+    fn record(&self, key: &Key, held: &Held) -> Option<Record> {
+        let mut record = Record::of(key.clone());
+        record.remaining = Some(self.left(held)).filter(|left| !left.is_zero());
+        record.remaining.is_some().then_some(record)
+    }
+}
+
+impl Store for MapStore {
+    fn name(&self) -> &'static str {
+        "map"
+    }
+
+    fn capability(&self) -> Capability {
+        let mut capability = Capability::least();
+        capability.ttl_per_lock = true;
+        capability
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        let mut state = self.state.lock();
+        if state.withdrawn.contains(&claim.owner) {
+            return Err(Error::invalid("this claim was withdrawn; make a new one"));
+        }
+        if let Some(held) = state.held.get(&claim.key) {
+            let left = self.left(held);
+            if !left.is_zero() && held.owner != claim.owner {
+                return Ok(Acquired::Busy {
+                    remaining: Some(left),
+                });
+            }
+        }
+        let held = Held {
+            owner: claim.owner,
+            ends: self.clock.stamp().plus(claim.ttl),
+        };
+        state.held.insert(claim.key.clone(), held);
+        // No tokens are claimed, so that any will do: leases work, fences do not.
+        let token = FencingToken::new(0)?;
+        let proof = Proof::of(claim.ttl);
+        Ok(Acquired::Granted(Grant::new(claim.clone(), token, proof)))
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        let mut state = self.state.lock();
+        let mut answers = Vec::new();
+        for Grant { claim, .. } in grants {
+            if !self.holds(&state, claim) {
+                answers.push(Renewed::Gone);
+                continue;
+            }
+            if let Some(held) = state.held.get_mut(&claim.key) {
+                held.ends = self.clock.stamp().plus(claim.ttl);
+            }
+            answers.push(Renewed::Extended(Proof::of(claim.ttl)));
+        }
+        answers
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        let mut state = self.state.lock();
+        if !self.holds(&state, &grant.claim) {
+            return Released::AlreadyGone;
+        }
+        state.held.remove(&grant.claim.key);
+        Released::Released
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.withdrawn.insert(claim.owner);
+        if self.holds(&state, claim) {
+            state.held.remove(&claim.key);
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, _claim: &Claim) -> Result<Hint, Error> {
+        Ok(Hint::never())
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let state = self.state.lock();
+        Ok(state.held.get(key).and_then(|held| self.record(key, held)))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        let state = self.state.lock();
+        let beneath = |(key, _): &(&Key, &Held)| key.as_str().starts_with(prefix);
+        let held = state.held.iter().filter(beneath);
+        let mut records: Vec<_> = held
+            .filter_map(|(key, held)| self.record(key, held))
+            .collect();
+        records.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(records)
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    // The one line: a clock, and how one more client is made.
+    let clock = ManualClock::new();
+    let store = MapStore::new(clock.clone());
+    let report = conformance::run(&OnManualClock::new(clock, move || store.clone())).await;
+    println!("{report}");
+    report.assert_passed();
+
+    let locks = LockManager::new(MapStore::new(Clock::system()?))?;
+    let done = locks.lock("nightly").guarded(|_tx| Ok("ran")).await;
+    println!("nightly: {}", done.map_or("not run", |done| done.value));
+    match locks.read_write("prices").read().await {
+        Ok(_) => println!("prices: read"),
+        Err(refused) => println!("prices: {refused}"),
+    }
+    locks.shutdown().await;
+    Ok(())
+}

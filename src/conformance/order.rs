@@ -1,0 +1,163 @@
+//! Claims that queue are served in the order in which they came.
+
+use super::case::{Bench, Case, Told, cases, ensure, own_ttl};
+use super::harness::Harness;
+use crate::error::Error;
+use crate::key::Key;
+use crate::store::{Capability, Claim, Mode, Store};
+
+/// More than fit into the time that a claim is waited for, if each of them cost a TTL.
+const DEAD: usize = 8;
+
+cases! {
+    who_came_first_is_served_first, queues,
+        "claims are granted in the order in which they first asked, whoever asks again first, whichever client asks";
+    a_withdrawn_waiter_gives_up_its_place, queues,
+        "who stands behind a claim that was withdrawn moves up";
+    dead_waiters_are_skipped_all_at_once, queues,
+        "many waiters that died together do not each cost those behind them a ttl";
+    who_asks_again_keeps_its_place, queues_by_ttl,
+        "a claim that asks again in time keeps its place for longer than a place lasts";
+    who_has_no_place_comes_last, beside_the_queue,
+        "a claim that does not queue is not granted while one that queues waits";
+    who_asks_once_takes_no_place, queues,
+        "a claim whose place lasts for no time stands before nobody; where every claim queues, once it is withdrawn";
+    the_queue_is_told, queues,
+        "what is told of the queue's length is how many wait";
+}
+
+fn queues(capability: &Capability) -> Option<&'static str> {
+    (!capability.is_fair()).then_some("the store keeps no queue")
+}
+
+fn queues_by_ttl(capability: &Capability) -> Option<&'static str> {
+    queues(capability).or_else(|| own_ttl(capability))
+}
+
+fn beside_the_queue(capability: &Capability) -> Option<&'static str> {
+    queues(capability).or_else(|| {
+        capability
+            .queues
+            .then_some("every claim queues in this store")
+    })
+}
+
+fn fair<H: Harness>(bench: &Bench<'_, H>, key: &Key, count: usize) -> Result<Vec<Claim>, Error> {
+    (0..count)
+        .map(|_| bench.claim_in(Mode::Exclusive, key))
+        .collect()
+}
+
+async fn who_came_first_is_served_first<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let clients = [&bench.a, &bench.b];
+    let mut held = bench.hold(&bench.a, &key).await?;
+    let mut holder = &bench.a;
+    let claims = fair(bench, &key, 5)?;
+    for (n, claim) in claims.iter().enumerate() {
+        bench.waits(clients[n % 2], claim).await?;
+    }
+    for first in 0..claims.len() {
+        bench.release(holder, &held).await?;
+        for (n, claim) in claims.iter().enumerate().skip(first + 1).rev() {
+            bench.waits(clients[n % 2], claim).await?;
+        }
+        holder = clients[first % 2];
+        held = bench.granted(holder, &claims[first]).await?;
+    }
+    bench.release(holder, &held).await
+}
+
+async fn a_withdrawn_waiter_gives_up_its_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let claims = fair(bench, &key, 3)?;
+    for claim in &claims {
+        bench.waits(&bench.b, claim).await?;
+    }
+    bench.b.withdraw(&claims[0]).await?;
+    bench.release(&bench.a, &held).await?;
+    bench.waits(&bench.b, &claims[2]).await?;
+    bench.b.withdraw(&claims[1]).await?;
+    let held = bench.granted(&bench.b, &claims[2]).await?;
+    bench.release(&bench.b, &held).await
+}
+
+async fn dead_waiters_are_skipped_all_at_once<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let dying = bench.harness.client().await?;
+    for claim in &fair(bench, &key, DEAD)? {
+        bench.waits(&dying, claim).await?;
+    }
+    let last = bench.claim_in(Mode::Exclusive, &key)?;
+    bench.waits(&bench.b, &last).await?;
+    bench.harness.crash(dying).await;
+    bench.release(&bench.a, &held).await?;
+    let held = bench.served_soon(&bench.b, &last).await?;
+    bench.release(&bench.b, &held).await
+}
+
+async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let mut held = bench.hold(&bench.a, &key).await?;
+    let claims = fair(bench, &key, 2)?;
+    for _ in 0..6 {
+        for claim in &claims {
+            bench.waits(&bench.b, claim).await?;
+        }
+        bench.harness.pass(bench.ttl() / 3).await;
+        bench.renew(&bench.a, &mut held).await?;
+    }
+    bench.release(&bench.a, &held).await?;
+    bench.waits(&bench.b, &claims[1]).await?;
+    let held = bench.granted(&bench.b, &claims[0]).await?;
+    bench.release(&bench.b, &held).await?;
+    let held = bench.granted(&bench.b, &claims[1]).await?;
+    bench.release(&bench.b, &held).await
+}
+
+async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let waiting = bench.claim_in(Mode::Exclusive, &key)?;
+    bench.waits(&bench.b, &waiting).await?;
+    bench.release(&bench.a, &held).await?;
+    bench.busy(&bench.a, &key).await?;
+    let held = bench.granted(&bench.b, &waiting).await?;
+    bench.release(&bench.b, &held).await?;
+    let held = bench.hold(&bench.a, &key).await?;
+    bench.release(&bench.a, &held).await
+}
+
+async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let mut once = bench.claim_in(Mode::Exclusive, &key)?;
+    once.place_ttl = std::time::Duration::ZERO;
+    bench.waits(&bench.b, &once).await?;
+    if bench.b.capability().queues {
+        bench.b.withdraw(&once).await?;
+    }
+    bench.release(&bench.a, &held).await?;
+    let held = bench.hold(&bench.a, &key).await?;
+    bench.release(&bench.a, &held).await
+}
+
+async fn the_queue_is_told<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let claims = fair(bench, &key, 2)?;
+    for claim in &claims {
+        bench.waits(&bench.b, claim).await?;
+    }
+    let told = bench.a.inspect(&key).await?.and_then(|r| r.queue);
+    bench.still_fresh(&held)?;
+    ensure(told.is_none_or(|queue| queue == 2), || {
+        format!("expected a queue of 2, got {told:?}")
+    })?;
+    for claim in &claims {
+        bench.b.withdraw(claim).await?;
+    }
+    bench.release(&bench.a, &held).await
+}

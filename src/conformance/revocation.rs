@@ -1,0 +1,90 @@
+//! What an operator took away does not come back.
+
+use super::case::{Bench, Case, Held, Told, Trouble, cases, ensure, unexpected};
+use super::harness::Harness;
+use crate::key::Key;
+use crate::store::{Capability, Revoke, Revoked, Store};
+
+cases! {
+    a_revoked_hold_is_gone, revokes,
+        "a hold that was revoked is not renewed, not released, and its claim is not granted again";
+    the_next_enters_after_the_old_ttl, revokes,
+        "after a revocation nobody is granted the key before the old hold's time is over, and somebody is then";
+    a_key_revoked_now_is_free, revokes,
+        "after a revocation with now the next claim is granted at once, and the old one is not";
+    a_free_key_is_not_revoked, revokes,
+        "the revocation of a key that nobody holds says so, and leaves it free";
+}
+
+fn revokes(capability: &Capability) -> Option<&'static str> {
+    (!capability.revokes).then_some("the store takes no lock away")
+}
+
+/// Revokes through the client that does not hold, and says how long the key is barred.
+async fn revoked<H: Harness>(
+    bench: &Bench<'_, H>,
+    key: &Key,
+    how: Revoke,
+) -> Result<std::time::Duration, Trouble> {
+    match bench.b.revoke(key, how).await? {
+        Revoked::Revoked { free_in } => Ok(free_in),
+        other => Err(unexpected("Revoked", &other)),
+    }
+}
+
+async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> Told {
+    bench.not_renewed(&bench.a, &held.grant).await?;
+    bench.not_released(&bench.a, &held.grant).await?;
+    match bench.a.acquire(&held.grant.claim).await {
+        Ok(granted @ crate::store::Acquired::Granted(_)) => Err(unexpected("a refusal", &granted)),
+        _ => Ok(()),
+    }
+}
+
+async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        let key = bench.key()?;
+        let held = bench.hold(&bench.a, &key).await?;
+        let _ = revoked(bench, &key, how).await?;
+        is_gone(bench, &held).await?;
+    }
+    Ok(())
+}
+
+async fn the_next_enters_after_the_old_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let free_in = revoked(bench, &key, Revoke::AfterTtl).await?;
+    ensure(free_in <= bench.ttl().max(held.grant.proof.ttl), || {
+        format!("barred for longer than the ttl: {free_in:?}")
+    })?;
+    let next = bench.granted_soon(&bench.b, &key).await?;
+    let answered = bench.harness.clock().stamp().since(&held.counts_from);
+    let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
+    ensure(answered >= ttl - drift, || {
+        format!("granted to another after {answered:?} of a proven ttl of {ttl:?}")
+    })?;
+    bench.release(&bench.b, &next).await
+}
+
+async fn a_key_revoked_now_is_free<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let free_in = revoked(bench, &key, Revoke::Now).await?;
+    ensure(free_in.is_zero(), || format!("still barred: {free_in:?}"))?;
+    let next = bench.hold(&bench.b, &key).await?;
+    is_gone(bench, &held).await?;
+    bench.release(&bench.b, &next).await
+}
+
+async fn a_free_key_is_not_revoked<H: Harness>(bench: &Bench<'_, H>) -> Told {
+    let key = bench.key()?;
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        match bench.b.revoke(&key, how).await? {
+            Revoked::NotHeld => {}
+            other => return Err(unexpected("NotHeld", &other)),
+        }
+    }
+    let held = bench.hold(&bench.a, &key).await?;
+    bench.release(&bench.a, &held).await
+}

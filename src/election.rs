@@ -1,0 +1,298 @@
+//! Leader election: of many candidates one leads, and the next when it is gone.
+//!
+//! Leadership is a hold: it is won by a store's proof and by nothing else, it ends by its own deadline whether or not news of
+//! that arrives, and what the leader does runs guarded. There is no moment at which "lost" could be said of what was not won:
+//! [`Leadership`] is the only thing that can be lost, and only [`campaign`](Election::campaign) gives it.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let election = locks.election("scheduler");
+//! let planned = Guarded::new(0);
+//!
+//! let leadership = election.campaign("host-a").await?;
+//! leadership.guarded(|tx| {
+//!     *tx.write(&planned) += 1;
+//!     Ok(())
+//! })?;
+//! let leader = election.leader().await?.ok_or("nobody leads")?;
+//! assert_eq!(leader.name.unwrap().as_str(), "host-a");
+//! leadership.resign().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each term has a token of its own, larger than that of the term before. Where the store keeps a queue, candidates are
+//! elected in the order of their campaigns.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::future::{Either, select};
+use futures_util::stream::unfold;
+
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::executor::{Abort, Committed, Executor, RunError, Tx};
+use crate::holder::Label;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::lock::Lock;
+use crate::manager::{LockGuard, LockManager};
+use crate::store::Released;
+use crate::token::FencingToken;
+
+/// An office that one candidate holds at a time. Cloning is cheap.
+#[derive(Clone, Debug)]
+#[must_use = "nobody is elected until somebody campaigns"]
+#[doc(alias = "LeaderElection")]
+pub struct Election {
+    manager: LockManager,
+    lock: Lock,
+}
+
+/// Who leads, as the store tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The name under which it campaigned, if the store keeps it.
+    pub name: Option<Label>,
+    /// The token of its term, if the store keeps it.
+    pub term: Option<FencingToken>,
+}
+
+impl LockManager {
+    /// The election of a key. A malformed key is an error of every later call.
+    pub fn election<K>(&self, key: K) -> Election
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        let lock = self.lock(key);
+        let lock = if self.capability().is_fair() {
+            lock.fair()
+        } else {
+            lock
+        };
+        Election {
+            manager: self.clone(),
+            lock,
+        }
+    }
+}
+
+impl Election {
+    /// Asks for this TTL in place of the manager's: how long a leader that died keeps the office.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        let lock = self.lock.ttl(ttl);
+        Self { lock, ..self }
+    }
+
+    /// Leads under this name, or fails when the manager's [`wait`](crate::Settings::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if somebody else led for all that time; `Invalid` for a name that is no [`Label`]; otherwise as
+    /// [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the campaign is given up, and an office that was just won is resigned in the background.
+    pub async fn campaign(&self, name: &str) -> Result<Leadership, Error> {
+        let wait = self.manager.settings().wait;
+        self.campaign_within(name, wait)
+            .await?
+            .ok_or_else(|| self.lock.contended(wait))
+    }
+
+    /// As [`campaign`](Self::campaign); `None` if somebody else led for all of `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), but for an office that is taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn campaign_within(
+        &self,
+        name: &str,
+        wait: Duration,
+    ) -> Result<Option<Leadership>, Error> {
+        let lock = self.lock.clone().labelled(Label::parse(name)?);
+        Ok(lock.acquire_within(wait).await?.map(Leadership::new))
+    }
+
+    /// Who leads now; `None` if nobody does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let record = self.manager.inspect(self.lock.key()?.clone()).await?;
+        let held = record.filter(|record| record.holders > 0);
+        Ok(held.map(|record| Leader {
+            name: record.label,
+            term: record.token,
+        }))
+    }
+
+    /// Who leads: first as it is, then each change that is seen. It looks once in a
+    /// [`poll_cap`](crate::Settings::poll_cap), so that a term which is shorter may be missed, and news are late by that much:
+    /// for people and for finding the leader, never to act upon. A look that fails is told as an error, and the stream goes
+    /// on; it ends with the manager.
+    pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + 'static {
+        // `None`: nothing was told yet.
+        let told: Option<Option<Leader>> = None;
+        unfold((self.clone(), told), |(election, mut told)| async move {
+            let shared = election.manager.handle.shared();
+            let mut is_first = told.is_none();
+            loop {
+                if !is_first {
+                    shared.rest(shared.settings().poll_cap).await;
+                }
+                is_first = false;
+                if shared.is_closing() {
+                    return None;
+                }
+                let leader = election.leader().await;
+                match &leader {
+                    Ok(leader) if told.as_ref() == Some(leader) => continue,
+                    Ok(leader) => told = Some(leader.clone()),
+                    // Told once, then looked at again after a pause.
+                    Err(_) => told = Some(told.flatten()),
+                }
+                return Some((leader, (election, told)));
+            }
+        })
+    }
+
+    /// Campaigns, does `work` while it leads, and campaigns again when the leadership is lost, until the work has completed in
+    /// one term. Then it resigns.
+    ///
+    /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: what
+    /// must not happen without the leadership goes through [`Leadership::guarded`].
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), for what another campaign cannot mend: an office that is taken, and a store that
+    /// cannot be reached, are asked for again without an end. Bound it from outside.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the work is dropped with it, and the office is resigned in the background.
+    pub async fn while_leader<T>(
+        &self,
+        name: &str,
+        mut work: impl AsyncFnMut(&Leadership) -> T,
+    ) -> Result<T, Error> {
+        let shared = self.manager.handle.shared();
+        loop {
+            match self.campaign(name).await {
+                Ok(leadership) => {
+                    let done = {
+                        let work = pin!(work(&leadership));
+                        let lost = pin!(leadership.lost());
+                        match select(work, lost).await {
+                            Either::Left((value, _)) => Some(value),
+                            Either::Right(_) => None,
+                        }
+                    };
+                    let _ = leadership.resign().await;
+                    if let Some(value) = done {
+                        return Ok(value);
+                    }
+                }
+                Err(error) if may_pay(error.kind()) => {}
+                Err(error) => return Err(error),
+            }
+            shared.rest(shared.spin()).await;
+        }
+    }
+}
+
+/// Whether another campaign may fare better.
+fn may_pay(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt
+    )
+}
+
+/// An office that was won. Renewed until it is resigned, dropped or lost.
+#[derive(Debug)]
+#[must_use = "the office is resigned as soon as its leadership is dropped"]
+pub struct Leadership {
+    executor: Executor,
+    guard: LockGuard,
+}
+
+impl Leadership {
+    fn new(guard: LockGuard) -> Self {
+        let executor = guard.executor();
+        Self { executor, guard }
+    }
+
+    /// Runs `work` under the leadership, as [`Executor::guarded`].
+    ///
+    /// # Errors
+    ///
+    /// Every way out but a commit within the lease: see [`RunError`].
+    pub fn guarded<'env, T>(
+        &'env self,
+        work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
+    ) -> Result<Committed<T>, RunError<T>> {
+        self.executor.guarded(work)
+    }
+
+    /// What runs mutations under the leadership. Hand clones of it to every worker.
+    #[must_use]
+    pub fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    /// The token of the term: larger than that of every term before.
+    #[must_use]
+    pub fn term(&self) -> FencingToken {
+        self.guard.token()
+    }
+
+    /// What is left of the lease; zero if it is not live.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// The lease: deadline, remaining time, signals.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        self.guard.lease()
+    }
+
+    /// Completes when the leadership has ended. A convenience, never the proof: see [`Lease::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> LostReason {
+        self.guard.lost().await
+    }
+
+    /// Ends the leadership and tells how it went, as [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when this future is dropped, the end goes on in the background.
+    pub async fn resign(self) -> Released {
+        let Self { executor, guard } = self;
+        drop(executor);
+        guard.release().await
+    }
+}

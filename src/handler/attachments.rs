@@ -1,0 +1,74 @@
+//! [`Attachments`]: what handlers have tied to a hold.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+type Attachment = Box<dyn Any + Send>;
+
+/// Everything that is tied to one hold. It is dropped once, at the end of the hold; what comes later is dropped at once.
+pub(crate) struct Attachments(Mutex<Option<Attached>>);
+
+/// Dropped newest first, as locals are. One that panics does not keep the others.
+#[derive(Default)]
+pub(crate) struct Attached(Vec<Attachment>);
+
+impl Attached {
+    pub(super) fn add(&mut self, permit: impl Any + Send) {
+        self.0.push(Box::new(permit));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        while let Some(attachment) = self.0.pop() {
+            if catch_unwind(AssertUnwindSafe(move || drop(attachment))).is_err() {
+                tracing::error!("what a handler had attached to a hold panicked as it was dropped");
+            }
+        }
+    }
+}
+
+impl Attachments {
+    pub(crate) fn put(&self, mut more: Attached) {
+        // What comes too late is dropped at the end of this call, when the mutex is free.
+        if let Some(attached) = &mut *self.0.lock() {
+            attached.0.append(&mut more.0);
+        }
+    }
+
+    /// Drops everything on this thread.
+    pub(crate) fn end(&self) {
+        let attached = self.0.lock().take();
+        drop(attached);
+    }
+
+    /// Drops everything on a thread of its own: what users attach may block as it is dropped, and the manager's thread must
+    /// not wait for it.
+    pub(crate) fn end_aside(&self, manager: &Handle) {
+        let attached = self.0.lock().take().unwrap_or_default();
+        if attached.len() > 0 {
+            drop(manager.spawn_blocking(move || drop(attached)));
+        }
+    }
+}
+
+impl Default for Attachments {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Attached::default())))
+    }
+}
+
+impl fmt::Debug for Attachments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.lock().as_ref().map(Attached::len);
+        f.debug_tuple("Attachments").field(&count).finish()
+    }
+}

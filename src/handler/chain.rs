@@ -1,0 +1,98 @@
+//! [`Chain`]: the handlers of a manager in their order, and an acquire through them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+
+use super::granted::Answered;
+use super::hooks::{Erased, Handler};
+use super::next::{Depth, Last, Next};
+use super::request::AcquireRequest;
+use crate::error::Error;
+
+/// The handlers, outermost first. Cloning is cheap.
+#[derive(Clone, Default)]
+pub(crate) struct Chain {
+    pub(super) handlers: Arc<[Arc<dyn Erased>]>,
+}
+
+impl Chain {
+    /// Puts a handler behind those that are there.
+    pub(crate) fn add(&mut self, handler: impl Handler) {
+        let added: Arc<dyn Erased> = Arc::new(handler);
+        self.handlers = self.handlers.iter().cloned().chain([added]).collect();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handlers.is_empty()
+    }
+
+    /// Puts `request` through the chain to `last`, within `limit` and until `closed` resolves.
+    ///
+    /// # Errors
+    ///
+    /// What the outermost handler answered; `Unavailable` if one panicked or the time ran out; what `closed` resolved with.
+    pub(crate) async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        last: &dyn Last,
+        limit: Duration,
+        closed: impl Future<Output = Error>,
+    ) -> Result<Answered, Error> {
+        let depth = Depth::default();
+        let clock = request.clock().clone();
+        let next = Next {
+            handlers: &self.handlers,
+            reached: 0,
+            last,
+            depth: &depth,
+        };
+        let asked = AssertUnwindSafe(next.run(request)).catch_unwind();
+        let asked = select(Box::pin(asked), Box::pin(closed));
+        let answered = match clock.timeout(limit, asked).await {
+            Some(Either::Left((Ok(answered), _))) => answered,
+            Some(Either::Right((error, _))) => Err(error),
+            Some(Either::Left((Err(_), _))) => Err(panicked(depth.name(&self.handlers))),
+            None => Err(did_not_answer(depth.name(&self.handlers), limit)),
+        };
+        if let Err(error) = &answered {
+            self.tell_each(|handler| handler.acquire_failed(request, error));
+        }
+        answered
+    }
+
+    pub(super) fn tell_each(&self, tell: impl Fn(&dyn Erased)) {
+        for handler in &*self.handlers {
+            if catch_unwind(AssertUnwindSafe(|| tell(&**handler))).is_err() {
+                tracing::error!(
+                    handler = handler.name(),
+                    "a handler panicked as it was told of a failure"
+                );
+            }
+        }
+    }
+}
+
+/// Without the panic's own text: it may hold what must not stand in a log.
+pub(super) fn panicked(name: &str) -> Error {
+    Error::unavailable(format!(
+        "a handler panicked: handler={name}; the call was ended without it; mend the handler"
+    ))
+}
+
+pub(super) fn did_not_answer(name: &str, limit: Duration) -> Error {
+    Error::unavailable(format!(
+        "the chain of handlers did not answer within {limit:?}: at={name}; the call was ended without it; bound what it awaits"
+    ))
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.handlers.iter().map(|handler| handler.name());
+        f.debug_list().entries(names).finish()
+    }
+}

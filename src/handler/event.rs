@@ -1,0 +1,112 @@
+//! [`Event`]: everything that observers see.
+
+use std::time::Duration;
+
+use crate::error::{Error, LostReason};
+use crate::holder::Label;
+use crate::key::Key;
+use crate::outbox::Debt;
+use crate::run_event::RunEvent;
+use crate::store::Released;
+use crate::token::FencingToken;
+
+use super::request::Road;
+
+/// Something that has happened. It borrows: copy out what is to be kept.
+///
+/// Events of one hold come in the order *acquire, run ..., lost, release*, as far as they happen on one thread; events of
+/// different threads may overtake each other.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A caller began to wait, or ceased to: in the local queue, or for a lock that the store says is busy.
+    Wait {
+        /// The key of the lock.
+        key: &'a Key,
+        /// How many callers of this manager wait now.
+        callers: usize,
+    },
+    /// A call for a lock is over.
+    Acquire {
+        /// The key of the lock.
+        key: &'a Key,
+        /// The holder's name for people.
+        label: &'a Label,
+        /// How it ended.
+        outcome: AcquireOutcome<'a>,
+        /// How long the call took, handlers and local queue included.
+        wait: Duration,
+    },
+    /// One call of the store to renew many holds is over. Nothing that is held costs an event of its own.
+    Renew {
+        /// How many holds it was for.
+        holds: usize,
+        /// How many the store extended.
+        extended: usize,
+        /// How many the store says are not ours any more.
+        gone: usize,
+        /// How many have no answer, or one that proves nothing: they are asked again.
+        unknown: usize,
+        /// From the sending to the answer, or to its time limit.
+        round_trip: Duration,
+        /// How late the manager's thread came to its timer before it sent this.
+        lateness: Duration,
+    },
+    /// A guarded run went one step further.
+    Run {
+        /// The key of the lock.
+        key: &'a Key,
+        /// The fencing token of the hold.
+        token: FencingToken,
+        /// Which step.
+        event: RunEvent,
+    },
+    /// A run left an effect behind that could not soundly be taken back.
+    Debt {
+        /// What, and how it stands.
+        debt: &'a Debt,
+    },
+    /// A lease is lost, by any reason but its own release.
+    Lost {
+        /// The key of the lock.
+        key: &'a Key,
+        /// The holder's name for people.
+        label: &'a Label,
+        /// The fencing token of the hold.
+        token: FencingToken,
+        /// Why.
+        reason: LostReason,
+    },
+    /// A hold has ended.
+    Release {
+        /// The key of the lock.
+        key: &'a Key,
+        /// The holder's name for people.
+        label: &'a Label,
+        /// The fencing token of the hold.
+        token: FencingToken,
+        /// By which road it ended.
+        road: Road,
+        /// How the release went; a hold that was handed on in this process counts as released.
+        released: &'a Released,
+        /// How long it was held, until its runs in progress had ended.
+        held_for: Duration,
+    },
+}
+
+/// How a call for a lock ended.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum AcquireOutcome<'a> {
+    /// The lock is held.
+    Held {
+        /// The fencing token of the grant.
+        token: FencingToken,
+    },
+    /// Somebody else held it for all of the wait.
+    Busy,
+    /// It failed.
+    Failed(&'a Error),
+    /// The caller went away: the future of the call was dropped.
+    Abandoned,
+}

@@ -1,0 +1,78 @@
+//! The chain of handlers, and the observers.
+//!
+//! ```text
+//!  acquire ──► first ──► second ──► (local queue, store)        renewals: past all of them
+//!  answer  ◄── first ◄── second ◄──┘
+//! ```
+//!
+//! A [`Handler`] *stands around* acquire and release: it may refuse, delay or shorten an acquire, and decorate a release. An
+//! [`Observer`] *sees* everything and decides nothing. Whoever only wants to know is an observer: it costs less and can do no
+//! harm.
+//!
+//! - The handler that was [added first](crate::Builder::handler) stands outermost: first on the way in, last on the way out.
+//!   Each sees only the next one's answer, so that adding or removing one changes nothing for the others.
+//! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
+//! - No handler can make a grant: [`Answered::Granted`] comes from the store alone, through [`Next`].
+//! - What a handler takes for the time of the hold it ties to the request or the grant ([`AcquireRequest::attach`],
+//!   [`Granted::attach`]): it is dropped when the hold ends, by whatever road, or when the call ends without one.
+//! - A handler that panics or does not answer fails its call and nothing else: what the store granted is released, the
+//!   manager lives on, no renewal waits.
+//!
+//! ```
+//! use leasehold::handler::{AcquireRequest, Answered, Handler, Next};
+//! use leasehold::store::MemoryStore;
+//! use leasehold::{Error, ErrorKind, LockManager};
+//!
+//! /// Nobody takes a lock of the archive.
+//! struct ArchiveIsClosed;
+//!
+//! impl Handler for ArchiveIsClosed {
+//!     async fn acquire(&self, request: &mut AcquireRequest, next: Next<'_>) -> Result<Answered, Error> {
+//!         if request.key().as_str().starts_with("archive/") {
+//!             return Err(Error::new(ErrorKind::Denied, "the archive is closed; ask again tomorrow"));
+//!         }
+//!         next.run(request).await
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let locks = LockManager::builder(MemoryStore::new()?).handler(ArchiveIsClosed).build()?;
+//! assert!(locks.lock("orders/7").acquire().await.is_ok());
+//! let refused = locks.lock("archive/7").acquire().await.unwrap_err();
+//! assert_eq!(refused.kind(), ErrorKind::Denied);
+//! # Ok(())
+//! # }
+//! ```
+
+mod access_log;
+mod attachments;
+mod chain;
+mod event;
+#[cfg(feature = "flow-control")]
+mod flow_control;
+mod granted;
+mod hooks;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+mod next;
+mod observer;
+mod release;
+mod request;
+
+pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
+pub(crate) use attachments::Attachments;
+pub(crate) use chain::Chain;
+pub use event::{AcquireOutcome, Event};
+#[cfg(feature = "flow-control")]
+pub use flow_control::{FlowControl, Rate};
+pub use granted::{Answered, Granted};
+pub use hooks::Handler;
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
+pub(crate) use next::Last;
+pub use next::{Next, NextRelease};
+pub use observer::Observer;
+pub(crate) use observer::Observers;
+pub(crate) use release::Around;
+pub use request::{AcquireRequest, ReleaseRequest, Road};

@@ -1,0 +1,140 @@
+//! [`Next`] and [`NextRelease`]: the rest of a chain, to be run at most once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
+
+use super::granted::Answered;
+use super::hooks::Erased;
+use super::release::Step;
+use super::request::{AcquireRequest, ReleaseRequest};
+use crate::error::Error;
+use crate::store::Released;
+
+/// What stands behind the last handler: the local queue and the store.
+pub(crate) trait Last: Sync {
+    fn ask<'a>(&'a self, request: &'a mut AcquireRequest)
+    -> BoxFuture<'a, Result<Answered, Error>>;
+}
+
+/// Where a call is: the number of handlers around the place. For messages.
+#[derive(Debug, Default)]
+pub(super) struct Depth(AtomicUsize);
+
+impl Depth {
+    fn set(&self, depth: usize) {
+        self.0.store(depth, Ordering::Relaxed);
+    }
+
+    /// The handler that is at work, or what stands behind them all.
+    pub(super) fn name(&self, handlers: &[Arc<dyn Erased>]) -> &'static str {
+        match self.0.load(Ordering::Relaxed).checked_sub(1) {
+            Some(index) => handlers.get(index).map_or("the store", |h| h.name()),
+            None => "none",
+        }
+    }
+}
+
+/// The handlers behind this one, then the local queue and the store. Running it consumes it.
+#[must_use = "a handler that does not run `next` refuses the acquire"]
+pub struct Next<'a> {
+    pub(super) handlers: &'a [Arc<dyn Erased>],
+    pub(super) reached: usize,
+    pub(super) last: &'a dyn Last,
+    pub(super) depth: &'a Depth,
+}
+
+impl Next<'_> {
+    /// Passes the call on, and gives the answer.
+    ///
+    /// # Errors
+    ///
+    /// Whatever a handler behind this one or the store failed with.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was asked is given up, and what was granted is released in the background.
+    pub async fn run(self, request: &mut AcquireRequest) -> Result<Answered, Error> {
+        let Self {
+            handlers,
+            reached,
+            last,
+            depth,
+        } = self;
+        depth.set(reached + 1);
+        let answered = match handlers.get(reached) {
+            Some(handler) => {
+                let next = Next {
+                    handlers,
+                    reached: reached + 1,
+                    last,
+                    depth,
+                };
+                handler.acquire(request, next).await
+            }
+            None => last.ask(request).await,
+        };
+        depth.set(reached);
+        answered
+    }
+}
+
+/// The handlers behind this one, then the release itself. Running it consumes it.
+#[must_use = "dropped, it leaves out the handlers behind this one"]
+pub struct NextRelease<'a> {
+    pub(super) handlers: &'a [Arc<dyn Erased>],
+    pub(super) reached: usize,
+    pub(super) request: &'a ReleaseRequest,
+    pub(super) step: &'a Step,
+    pub(super) depth: &'a Depth,
+}
+
+impl NextRelease<'_> {
+    /// Goes on with the release, and tells how it went.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the release goes on.
+    pub async fn run(self) -> Released {
+        let Self {
+            handlers,
+            reached,
+            request,
+            step,
+            depth,
+        } = self;
+        depth.set(reached + 1);
+        if let Some(handler) = handlers.get(reached) {
+            let next = NextRelease {
+                handlers,
+                reached: reached + 1,
+                request,
+                step,
+                depth,
+            };
+            handler.release(request, next).await;
+        }
+        // Also if a handler behind this one has dropped its `next`.
+        let released = step.go_on().await;
+        depth.set(reached);
+        released
+    }
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next")
+            .field("left", &(self.handlers.len() - self.reached))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NextRelease<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NextRelease")
+            .field("left", &(self.handlers.len() - self.reached))
+            .finish_non_exhaustive()
+    }
+}

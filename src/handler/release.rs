@@ -1,0 +1,132 @@
+//! A release through the chain.
+//!
+//! The chain stands *around* the release and does not carry it: the step itself is taken beside the chain, when the innermost
+//! handler has asked for it, or when the chain has ended, panicked or taken too long. So no handler can keep a lock.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, select};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::chain::{Chain, did_not_answer, panicked};
+use super::next::{Depth, NextRelease};
+use super::request::ReleaseRequest;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::store::Released;
+
+/// The chain's end of the release: asks for it, and learns how it went.
+#[derive(Debug)]
+pub(super) struct Step {
+    go: CancellationToken,
+    answer: watch::Receiver<Option<Released>>,
+}
+
+impl Step {
+    pub(super) async fn go_on(&self) -> Released {
+        self.go.cancel();
+        let mut answer = self.answer.clone();
+        let known = answer.wait_for(Option::is_some).await;
+        known
+            .ok()
+            .and_then(|known| known.clone())
+            .unwrap_or_else(|| {
+                Released::Unknown(Error::closed("the release was left to the background"))
+            })
+    }
+}
+
+/// How a release goes through the chain.
+#[derive(Debug)]
+pub(crate) struct Around<'a> {
+    pub(crate) clock: &'a Clock,
+    /// How long the handlers may take before the release, and again after it.
+    pub(crate) limit: Duration,
+    /// Where the handlers run if not on the caller's task: nothing of theirs may hold up the manager's thread.
+    pub(crate) aside: Option<&'a Handle>,
+}
+
+impl Chain {
+    /// Puts `request` through the chain and takes the `step` in the midst of it. Answers how the step went.
+    pub(crate) async fn release(
+        &self,
+        request: ReleaseRequest,
+        around: Around<'_>,
+        step: impl Future<Output = Released>,
+    ) -> Released {
+        let Around {
+            clock,
+            limit,
+            aside,
+        } = around;
+        let (answer, answered) = watch::channel(None);
+        let (go, stop) = (CancellationToken::new(), CancellationToken::new());
+        let chain = self.clone().pass(
+            request,
+            Step {
+                go: go.clone(),
+                answer: answered,
+            },
+            stop.clone(),
+            limit,
+        );
+        let mut chain: BoxFuture<'_, ()> = match aside {
+            None => Box::pin(chain),
+            Some(manager) => {
+                let driver = manager.clone();
+                let driven = manager.spawn_blocking(move || driver.block_on(chain));
+                Box::pin(driven.map(drop))
+            }
+        };
+        let gone_on = select(Box::pin(go.cancelled()), &mut chain);
+        let is_over = match clock.timeout(limit, gone_on).await {
+            Some(Either::Left(_)) => false,
+            Some(Either::Right(_)) => true,
+            None => {
+                stop.cancel();
+                false
+            }
+        };
+        let released = step.await;
+        answer.send_replace(Some(released.clone()));
+        if !is_over && clock.timeout(limit, &mut chain).await.is_none() {
+            stop.cancel();
+            // On the caller's task one more poll ends it; elsewhere a handler that blocks is left behind.
+            clock.timeout(Duration::ZERO, chain).await;
+        }
+        released
+    }
+
+    /// The handlers' part, until it is stopped.
+    async fn pass(
+        self,
+        request: ReleaseRequest,
+        step: Step,
+        stop: CancellationToken,
+        limit: Duration,
+    ) {
+        let depth = Depth::default();
+        let next = NextRelease {
+            handlers: &self.handlers,
+            reached: 0,
+            request: &request,
+            step: &step,
+            depth: &depth,
+        };
+        let passed = AssertUnwindSafe(next.run()).catch_unwind();
+        let failure = match select(Box::pin(passed), Box::pin(stop.cancelled())).await {
+            Either::Left((Ok(Released::Unknown(error)), _)) => Some(error),
+            Either::Left((Ok(_), _)) => None,
+            Either::Left((Err(_), _)) => Some(panicked(depth.name(&self.handlers))),
+            Either::Right(_) => Some(did_not_answer(depth.name(&self.handlers), limit)),
+        };
+        if let Some(error) = failure {
+            tracing::debug!(key = %request.key, token = %request.token, %error, "a release did not go well");
+            self.tell_each(|handler| handler.release_failed(&request, &error));
+        }
+    }
+}

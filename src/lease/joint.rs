@@ -1,0 +1,58 @@
+//! A joint lease: live while every one of several leases is.
+//!
+//! It has no deadline of its own: each look is a look at all members, and answers with the least. A lapse of one is a lapse
+//! of all, and as final (I2). A run under it is a run under each member, so that the end of any of their holds waits for it
+//! (I5); doubt under it is doubt under each.
+
+use std::sync::Arc;
+
+use futures_util::future::select_all;
+
+use super::runs::Gate;
+use super::signal::Signals;
+use super::words::Words;
+use super::{Cell, Hot, Lease, LeaseError};
+use crate::clock::{Reading, fork};
+use crate::error::LostReason;
+
+impl Lease {
+    /// Key, token and terms of this lease; live while all `members` are.
+    pub(crate) fn joint(&self, members: Vec<Self>) -> Self {
+        let hot = Hot {
+            words: Words::new([u64::MAX; 3]),
+            generation: fork::generation(),
+            gate: Gate::open(),
+            clock: self.clock().clone(),
+            members: members.into(),
+        };
+        Self {
+            cell: Arc::new(Cell {
+                hot,
+                key: self.cell.key.clone(),
+                token: self.cell.token,
+                is_fencing: self.cell.is_fencing,
+                terms: self.cell.terms,
+                signals: Signals::default(),
+            }),
+        }
+    }
+
+    pub(super) fn members(&self) -> &[Self] {
+        &self.cell.hot.members
+    }
+
+    #[cold]
+    pub(super) fn look_at_members(&self, reading: Reading) -> Result<u64, LeaseError> {
+        let mut least = u64::MAX;
+        for member in self.members() {
+            least = least.min(member.look(reading)?);
+        }
+        Ok(least)
+    }
+
+    /// Completes when the first member has ended.
+    pub(super) async fn member_lost(&self) -> LostReason {
+        let each = self.members().iter().map(|member| Box::pin(member.lost()));
+        select_all(each).await.0
+    }
+}

@@ -1,0 +1,262 @@
+//! Several keys at once: all or nothing, one guard.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let guard = locks.all(["accounts/7", "accounts/3"]).acquire().await?;
+//! let seven = Guarded::new(100);
+//! guard.executor("accounts/7")?.guarded(|tx| {
+//!     *tx.write(&seven) -= 10;
+//!     Ok(())
+//! })?;
+//! guard.release().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Keys are asked for in their order, so that two callers never wait for each other. What was acquired before a failure is
+//! released before the failure is told; what was acquired before a cancellation is released in the background.
+//!
+//! Each key has its own fencing token. An [executor](MultiGuard::executor) is one key's, with that key's token, and writes
+//! cells that are bound to that key; its runs need *all* leases live, so that they end with the earliest.
+
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::error::{Error, LostReason};
+use crate::executor::Executor;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::lock::Lock;
+use crate::manager::{LockGuard, LockManager, joint_executor};
+use crate::store::Released;
+use crate::token::FencingToken;
+
+/// Several keys and how to ask for all of them. Nothing is held. Cloning is cheap.
+#[derive(Clone, Debug)]
+#[must_use = "a lock holds nothing until it is acquired"]
+pub struct MultiLock {
+    manager: LockManager,
+    /// In the order of their keys, each once.
+    locks: Result<Vec<Lock>, Error>,
+}
+
+impl LockManager {
+    /// All of these keys, each once, in whatever order they are named. No key, or a malformed one, is an error of every later
+    /// call.
+    pub fn all<K>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        let keys: Result<Vec<Key>, Error> = keys
+            .into_iter()
+            .map(|key| key.try_into().map_err(Into::into))
+            .collect();
+        let locks = keys.and_then(|mut keys| {
+            keys.sort();
+            keys.dedup();
+            if keys.is_empty() {
+                return Err(Error::invalid("no key was named; name at least one"));
+            }
+            Ok(keys.into_iter().map(|key| self.lock(key)).collect())
+        });
+        MultiLock {
+            manager: self.clone(),
+            locks,
+        }
+    }
+}
+
+impl MultiLock {
+    /// Asks for this TTL in place of the manager's.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.each(|lock| lock.ttl(ttl))
+    }
+
+    /// Each key first come, first served, as [`Lock::fair`].
+    pub fn fair(self) -> Self {
+        self.each(Lock::fair)
+    }
+
+    fn each(self, change: impl FnMut(Lock) -> Lock) -> Self {
+        let locks = self
+            .locks
+            .map(|locks| locks.into_iter().map(change).collect());
+        Self { locks, ..self }
+    }
+
+    /// Holds all keys, or fails when the manager's [`wait`](crate::Settings::wait) is over: one budget for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]. No key is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was acquired until then is released in the background, what was asked for is withdrawn.
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        let wait = self.manager.settings().wait;
+        self.acquire_within(wait).await?.ok_or_else(|| {
+            let count = self.locks.as_ref().map_or(0, Vec::len);
+            Error::contended(format!(
+                "somebody else held one of the locks for all of wait={wait:?}: keys={count}; try later, or wait longer"
+            ))
+        })
+    }
+
+    /// As [`acquire`](Self::acquire); `None` if it had to wait for longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for keys that are busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.hold_all(Some(wait)).await
+    }
+
+    /// As [`acquire`](Self::acquire), without a wait; `None` if one of the keys is busy.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for keys that are busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.hold_all(None).await
+    }
+
+    async fn hold_all(&self, wait: Option<Duration>) -> Result<Option<MultiGuard>, Error> {
+        let locks = self.locks.as_ref().map_err(Clone::clone)?;
+        let clock = self.manager.handle.shared().clock();
+        let started = clock.stamp();
+        // Dropped half way, it releases what it has.
+        let mut guards = Vec::with_capacity(locks.len());
+        for lock in locks {
+            let held = match wait {
+                None => lock.try_acquire().await,
+                Some(wait) => {
+                    let left = wait.saturating_sub(clock.stamp().since(&started));
+                    lock.acquire_within(left).await
+                }
+            };
+            match held {
+                Ok(Some(guard)) => guards.push(guard),
+                Ok(None) => {
+                    release_all(guards).await;
+                    return Ok(None);
+                }
+                Err(error) => {
+                    release_all(guards).await;
+                    return Err(error);
+                }
+            }
+        }
+        let needed = self.manager.settings().min_usable;
+        let over = guards
+            .iter()
+            .find_map(|guard| guard.lease().ensure(needed).err());
+        if let Some(error) = over {
+            release_all(guards).await;
+            return Err(Error::unavailable(format!(
+                "one lock was lost while the others were waited for: {error}; try again"
+            )));
+        }
+        Ok(Some(MultiGuard { guards }))
+    }
+}
+
+async fn release_all(guards: Vec<LockGuard>) -> Vec<(Key, Released)> {
+    join_all(guards.into_iter().map(|guard| async {
+        let key = guard.key().clone();
+        (key, guard.release().await)
+    }))
+    .await
+}
+
+/// Several held locks. Renewed until they are released or dropped, or until one is lost.
+#[derive(Debug)]
+#[must_use = "the locks are released as soon as their guard is dropped"]
+pub struct MultiGuard {
+    guards: Vec<LockGuard>,
+}
+
+impl MultiGuard {
+    /// What runs mutations under all of these locks, with the token of this one. A run begins, goes on and commits only while
+    /// every lease is live, and the end of each hold waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the key is none of those that are held.
+    pub fn executor(&self, key: &str) -> Result<Executor, Error> {
+        Ok(joint_executor(self.of(key)?, &self.guards))
+    }
+
+    /// The lease of one of the keys.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the key is none of those that are held.
+    pub fn lease(&self, key: &str) -> Result<&Lease, Error> {
+        self.of(key).map(LockGuard::lease)
+    }
+
+    /// The fencing token of one of the keys.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the key is none of those that are held.
+    pub fn token(&self, key: &str) -> Result<FencingToken, Error> {
+        self.of(key).map(LockGuard::token)
+    }
+
+    fn of(&self, key: &str) -> Result<&LockGuard, Error> {
+        let guard = self.guards.iter().find(|guard| guard.key().as_str() == key);
+        guard.ok_or_else(|| {
+            let held = self.keys().map(Key::as_str).collect::<Vec<_>>().join(" ");
+            Error::invalid(format!(
+                "the key is none of those that are held: keys={held}; name one of them"
+            ))
+        })
+    }
+
+    /// The keys, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.guards.iter().map(LockGuard::key)
+    }
+
+    /// What is left of the lease that ends first; zero if one is not live.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let each = self.guards.iter().map(LockGuard::remaining);
+        each.min().unwrap_or_default()
+    }
+
+    /// Completes when the first lease has ended. A convenience, never the proof: see [`Lease::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> LostReason {
+        let each = self.guards.iter().map(|guard| Box::pin(guard.lost()));
+        select_all(each).await.0
+    }
+
+    /// Ends every hold and tells how each went, in the order of their keys, as [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when this future is dropped, the ends go on in the background.
+    pub async fn release(self) -> Vec<(Key, Released)> {
+        release_all(self.guards).await
+    }
+}

@@ -1,0 +1,317 @@
+//! Read/write locks: many readers or one writer.
+//!
+//! A key is read by many or written by one, first come, first served: a reader waits behind every writer that came before
+//! it, a writer behind everybody. So neither starves.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let prices = Guarded::new(vec![1, 2]);
+//!
+//! let writer = locks.read_write("prices").write().await?;
+//! writer.executor().guarded(|tx| Ok(tx.write(&prices).push(3)))?;
+//! // No other writer comes in between.
+//! let reader = writer.downgrade().await?;
+//! let seen = reader.guarded(|_check| prices.read().len())?;
+//! assert_eq!(seen, 3);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # No upgrade
+//!
+//! A reader cannot become a writer: two readers that both want to would wait for each other for ever. Release the read hold,
+//! acquire a write hold, and look again at what was read. [`ReadGuard::upgrade`] says so.
+//!
+//! # What a read hold may do
+//!
+//! A [`ReadGuard`] has no [`Executor`], so that no run under it can write a [`Guarded`](crate::Guarded) cell:
+//!
+//! ```compile_fail,E0599
+//! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::Guarded<u8>) {
+//! reader.executor().guarded(|tx| Ok(*tx.write(cell) = 1));
+//! # }
+//! ```
+//!
+//! Its token grows like every other. It may raise a fence, so that a writer of before is shut out while it reads; it must
+//! never admit a write, because another reader has another token at the same time.
+
+use std::time::Duration;
+
+use crate::error::{Error, LostReason};
+use crate::executor::Executor;
+use crate::key::Key;
+use crate::lease::{Lease, LeaseError};
+use crate::lock::Lock;
+use crate::manager::{LockGuard, LockManager};
+use crate::store::{Mode, Released};
+use crate::token::FencingToken;
+
+/// A key that many read or one writes. Nothing is held. Cloning is cheap.
+#[derive(Clone, Debug)]
+#[must_use = "a lock holds nothing until it is acquired"]
+#[doc(alias = "RwLock")]
+pub struct ReadWriteLock {
+    reader: Lock,
+    writer: Lock,
+}
+
+impl LockManager {
+    /// The read/write lock of a key. A malformed key is an error of every later call, as is a store without such modes.
+    ///
+    /// An exclusive [`lock`](Self::lock) of the same key excludes readers and writers.
+    pub fn read_write<K>(&self, key: K) -> ReadWriteLock
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        let lock = self.lock(key);
+        ReadWriteLock {
+            reader: lock.clone().in_mode(Mode::Read),
+            writer: lock.in_mode(Mode::Write),
+        }
+    }
+}
+
+impl ReadWriteLock {
+    /// Asks for this TTL in place of the manager's.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self {
+            reader: self.reader.ttl(ttl),
+            writer: self.writer.ttl(ttl),
+        }
+    }
+
+    /// Holds the key for reading, together with other readers, or fails when the manager's
+    /// [`wait`](crate::Settings::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the store has no read and write modes; otherwise as [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        self.reader.acquire().await.map(ReadGuard::new)
+    }
+
+    /// As [`read`](Self::read); `None` if it had to wait for longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), but for a key that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn read_within(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
+        let held = self.reader.acquire_within(wait).await?;
+        Ok(held.map(ReadGuard::new))
+    }
+
+    /// As [`read`](Self::read), without a wait; `None` if a writer holds the key or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), but for a key that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.reader.try_acquire().await?.map(ReadGuard::new))
+    }
+
+    /// Holds the key alone, or fails when the manager's [`wait`](crate::Settings::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.writer.acquire().await.map(WriteGuard::new)
+    }
+
+    /// As [`write`](Self::write); `None` if it had to wait for longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), but for a key that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn write_within(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        let held = self.writer.acquire_within(wait).await?;
+        Ok(held.map(WriteGuard::new))
+    }
+
+    /// As [`write`](Self::write), without a wait; `None` if anybody holds the key or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), but for a key that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.writer.try_acquire().await?.map(WriteGuard::new))
+    }
+}
+
+macro_rules! as_every_guard {
+    () => {
+        /// The lease: deadline, remaining time, token, signals.
+        #[must_use]
+        pub fn lease(&self) -> &Lease {
+            self.inner.lease()
+        }
+
+        /// The key of the lock.
+        #[must_use]
+        pub fn key(&self) -> &Key {
+            self.inner.key()
+        }
+
+        /// The fencing token of the grant.
+        #[must_use]
+        pub fn token(&self) -> FencingToken {
+            self.inner.token()
+        }
+
+        /// What is left of the lease; zero if it is not live.
+        #[must_use]
+        pub fn remaining(&self) -> Duration {
+            self.inner.remaining()
+        }
+
+        /// Completes when the lease has ended. A convenience, never the proof: see [`Lease::lost`].
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancel safe: it only watches.
+        pub async fn lost(&self) -> LostReason {
+            self.inner.lost().await
+        }
+
+        /// Ends the hold and tells how it went, as [`LockGuard::release`].
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancel safe: when this future is dropped, the end goes on in the background.
+        pub async fn release(self) -> Released {
+            self.inner.release().await
+        }
+    };
+}
+
+/// A key held for reading, with other readers. Renewed until it is released, dropped or lost.
+///
+/// It has no executor: see the [module](self).
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct ReadGuard {
+    inner: LockGuard,
+}
+
+/// A key held for writing, alone. Renewed until it is released, dropped or lost.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct WriteGuard {
+    inner: LockGuard,
+}
+
+/// The lease-checked step of a long read.
+#[derive(Debug)]
+pub struct ReadCheck<'a> {
+    lease: &'a Lease,
+}
+
+impl ReadCheck<'_> {
+    /// An error if the read hold is over, and a writer may be at work.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`].
+    pub fn check(&self) -> Result<(), LeaseError> {
+        self.lease.ensure(Duration::ZERO).map(|_| ())
+    }
+}
+
+impl ReadGuard {
+    fn new(inner: LockGuard) -> Self {
+        Self { inner }
+    }
+
+    as_every_guard!();
+
+    /// Reads under the hold: what `read` gives is given only if the lease was live before it and still is after it, so that
+    /// no writer came in between.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and what it saw may be torn.
+    pub fn guarded<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
+        let check = ReadCheck {
+            lease: self.lease(),
+        };
+        check.check()?;
+        let value = read(&check);
+        // A lease that is live now was live all the time: it never comes back (I2).
+        check.check()?;
+        Ok(value)
+    }
+
+    /// Refused, always: two readers that both wanted to become the writer would wait for each other for ever.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`. The read hold stays as it is.
+    pub fn upgrade(&self) -> Result<WriteGuard, Error> {
+        Err(Error::unsupported(format!(
+            "a read hold cannot become a write hold, since two readers would wait for each other: key={}; release it, acquire a write hold, and look again at what was read",
+            self.key()
+        )))
+    }
+}
+
+impl WriteGuard {
+    fn new(inner: LockGuard) -> Self {
+        Self { inner }
+    }
+
+    as_every_guard!();
+
+    /// What runs mutations under this lock. Hand clones of it to every worker.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        self.inner.executor()
+    }
+
+    /// Becomes a reader without a gap: no other writer comes in between, the token stays. Runs in progress end first; the
+    /// executors of the write hold are refused from then on.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the lease ended, `InDoubt` if something under it is in doubt or the store did not answer, otherwise as the
+    /// store failed. Nothing is held then: the hold is ended in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it completes, the hold is ended in the background.
+    ///
+    /// # Deadlock
+    ///
+    /// It waits for runs in progress: do not await it from inside one of them.
+    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
+        self.inner.downgrade().await.map(ReadGuard::new)
+    }
+}

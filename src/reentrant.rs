@@ -1,0 +1,214 @@
+//! Reentrant locks: who holds the lock may ask for it again.
+//!
+//! Who that is, is a value: a [`Scope`]. It is passed along, or carried by the task within [`scope`]. No thread ids: a task
+//! moves between threads, and a thread runs many tasks.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{LockManager, Scope, store::MemoryStore};
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let ledger = locks.reentrant("ledger");
+//!
+//! let scope = Scope::new();
+//! let outer = ledger.acquire(&scope).await?;
+//! let inner = ledger.acquire(&scope).await?; // the same hold; the store is not asked
+//! assert_eq!(inner.token(), outer.token());
+//! assert!(inner.release().await.is_none()); // still held
+//! assert!(outer.release().await.is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Re-entry tests the deadline, counts, and keeps the token. The hold ends with the last of its guards, which in nested use
+//! is the outermost. From another scope the lock is an exclusive lock like every other: it waits.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::key::Key;
+use crate::lock::Lock;
+use crate::manager::{LockGuard, LockManager};
+use crate::store::Released;
+
+/// The places of a scope: one for each lock that it has asked for, by manager and key.
+type Places = HashMap<(usize, Key), Arc<Place>>;
+
+/// The hold, while a guard of it lives. Who holds this mutex is asking for the lock, and others of the scope wait for it.
+type Place = tokio::sync::Mutex<Weak<LockGuard>>;
+
+tokio::task_local! {
+    static CURRENT: Scope;
+}
+
+/// Who holds reentrant locks. Cloning is cheap; all clones are the same scope.
+///
+/// Whoever has the scope is let in: to two tasks that share one, the lock is no lock.
+#[derive(Clone, Default)]
+pub struct Scope {
+    places: Arc<Mutex<Places>>,
+}
+
+/// Runs `work` in a scope that [`Scope::current`] finds: within a scope that one, else a new one. It ends with the work;
+/// a task that the work spawns is outside of it.
+///
+/// # Cancel safety
+///
+/// As cancel safe as `work`.
+pub async fn scope<F: Future>(work: F) -> F::Output {
+    let scope = Scope::current().unwrap_or_default();
+    CURRENT.scope(scope, work).await
+}
+
+impl Scope {
+    /// A scope that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The scope of the current task, if it runs within [`scope`].
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
+        let manager = Arc::as_ptr(of.handle().shared()) as usize;
+        let mut places = self.places.lock();
+        // A place that nobody asks at and whose hold has ended is of no use, so that a scope stays as small as what it holds.
+        places.retain(|_, place| {
+            let is_asked = Arc::strong_count(place) > 1;
+            is_asked || place.try_lock().is_ok_and(|held| held.strong_count() > 0)
+        });
+        Ok(Arc::clone(
+            places.entry((manager, of.key()?.clone())).or_default(),
+        ))
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
+}
+
+/// A lock that its holder may acquire again. Nothing is held. Cloning is cheap.
+#[derive(Clone, Debug)]
+#[must_use = "a lock holds nothing until it is acquired"]
+pub struct Reentrant {
+    lock: Lock,
+}
+
+impl LockManager {
+    /// The reentrant lock of a key: to other scopes, and to whoever uses the same key without one, an exclusive lock.
+    pub fn reentrant<K>(&self, key: K) -> Reentrant
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        Reentrant {
+            lock: self.lock(key),
+        }
+    }
+}
+
+impl Reentrant {
+    /// Holds the lock for `scope`, or enters the hold that the scope has, or fails when the manager's
+    /// [`wait`](crate::Settings::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the scope's hold has lapsed or is about to: drop its guards and begin again. Otherwise as [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire(&self, scope: &Scope) -> Result<ReentrantGuard, Error> {
+        let wait = self.lock.handle().shared().settings().wait;
+        self.acquire_within(scope, wait)
+            .await?
+            .ok_or_else(|| self.lock.contended(wait))
+    }
+
+    /// As [`acquire`](Self::acquire); `None` if another scope held the lock for all of `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for a lock that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(
+        &self,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Option<ReentrantGuard>, Error> {
+        let place = scope.place(&self.lock)?;
+        let shared = self.lock.handle().shared();
+        let clock = shared.clock();
+        let started = clock.stamp();
+        let Some(mut held) = clock.timeout(wait, place.lock()).await else {
+            return Ok(None);
+        };
+        if let Some(guard) = held.upgrade() {
+            return self.enter(guard).map(Some);
+        }
+        let left = wait.saturating_sub(clock.stamp().since(&started));
+        let Some(guard) = self.lock.acquire_within(left).await? else {
+            return Ok(None);
+        };
+        let guard = Arc::new(guard);
+        *held = Arc::downgrade(&guard);
+        Ok(Some(ReentrantGuard { guard }))
+    }
+
+    fn enter(&self, guard: Arc<LockGuard>) -> Result<ReentrantGuard, Error> {
+        let needed = self.lock.handle().shared().settings().min_usable;
+        if let Err(error) = guard.lease().ensure(needed) {
+            let reason = guard.lease().lost_reason().unwrap_or(LostReason::Lapsed);
+            return Err(Error::new(
+                ErrorKind::Lost(reason),
+                format!(
+                    "the scope's hold cannot be entered: {error}: key={}; drop its guards and begin again",
+                    guard.key()
+                ),
+            ));
+        }
+        Ok(ReentrantGuard { guard })
+    }
+}
+
+/// One entry into a hold; the hold ends with the last of them. Everything else is as with [`LockGuard`].
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the last of its guards is dropped"]
+pub struct ReentrantGuard {
+    guard: Arc<LockGuard>,
+}
+
+impl ReentrantGuard {
+    /// Leaves. The last to leave ends the hold and is told how it went, as [`LockGuard::release`]; the others get `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when this future is dropped, the end goes on in the background.
+    pub async fn release(self) -> Option<Released> {
+        Some(Arc::into_inner(self.guard)?.release().await)
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}

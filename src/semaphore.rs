@@ -1,0 +1,181 @@
+//! A semaphore: at most `n` holders of a name at a time, over all processes.
+//!
+//! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, of which a caller holds any. So it works on
+//! every store, and a slot is a lock like every other: its own lease, its own fencing token that grows with each holder *of
+//! that slot*, its own fence. A resource that checks tokens keeps one fence for each slot ([`SlotGuard::key`]): with one
+//! fence for all, the holder that came last would shut out the others, who are live.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{LockManager, store::MemoryStore};
+//!
+//! let locks = LockManager::new(MemoryStore::new()?)?;
+//! let downloads = locks.semaphore("downloads", 2);
+//! let one = downloads.acquire().await?;
+//! let other = downloads.acquire().await?;
+//! assert_ne!(one.slot(), other.slot());
+//! assert!(downloads.try_acquire().await?.is_none());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All clients must name the same `n`: it is not kept in the store. There is no order among those who wait.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::error::Error;
+use crate::key::Key;
+use crate::lock::Lock;
+use crate::manager::{LockGuard, LockManager};
+use crate::store::Released;
+
+/// At most this many slots: who waits asks for each of them.
+pub const MAX_SLOTS: u32 = 64;
+
+/// A name that at most `n` callers hold at a time. Nothing is held. Cloning is cheap.
+#[derive(Clone, Debug)]
+#[must_use = "a semaphore holds nothing until a slot is acquired"]
+pub struct Semaphore {
+    manager: LockManager,
+    slots: Result<Vec<Lock>, Error>,
+}
+
+impl LockManager {
+    /// The semaphore of a name with `slots` slots, 1 to [`MAX_SLOTS`]. Another number, or a name that is no key, is an error of
+    /// every later call.
+    pub fn semaphore<K>(&self, name: K, slots: u32) -> Semaphore
+    where
+        K: TryInto<Key>,
+        K::Error: Into<Error>,
+    {
+        let name = name.try_into().map_err(Into::into);
+        let locks = name.and_then(|name| {
+            if slots == 0 || slots > MAX_SLOTS {
+                return Err(Error::invalid(format!(
+                    "a semaphore has 1 to {MAX_SLOTS} slots: slots={slots} key={name}; name another number"
+                )));
+            }
+            (0..slots)
+                .map(|slot| Key::parse(&format!("{name}/slot-{slot}")).map(|key| self.lock(key)))
+                .collect()
+        });
+        Semaphore {
+            manager: self.clone(),
+            slots: locks,
+        }
+    }
+}
+
+impl Semaphore {
+    /// Holds any slot, or fails when the manager's [`wait`](crate::Settings::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire(&self) -> Result<SlotGuard, Error> {
+        let wait = self.manager.settings().wait;
+        self.acquire_within(wait).await?.ok_or_else(|| {
+            let count = self.slots.as_ref().map_or(0, Vec::len);
+            Error::contended(format!(
+                "every slot was held for all of wait={wait:?}: slots={count}; try later, or wait longer"
+            ))
+        })
+    }
+
+    /// As [`acquire`](Self::acquire); `None` if every slot was held for all of `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for slots that are busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SlotGuard>, Error> {
+        let clock = self.manager.handle.shared().clock();
+        let started = clock.stamp();
+        if let Some(guard) = self.try_acquire().await? {
+            return Ok(Some(guard));
+        }
+        let left = wait.saturating_sub(clock.stamp().since(&started));
+        let slots = self.slots.as_ref().map_err(Clone::clone)?;
+        let mut asked: FuturesUnordered<_> = (0..)
+            .zip(slots)
+            .map(|(slot, lock)| async move { (slot, lock.acquire_within(left).await) })
+            .collect();
+        let mut failed = None;
+        // The first that is granted is taken; the others are withdrawn as they are dropped.
+        while let Some((slot, held)) = asked.next().await {
+            match held {
+                Ok(Some(inner)) => return Ok(Some(SlotGuard { inner, slot })),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(None), Err)
+    }
+
+    /// As [`acquire`](Self::acquire), without a wait; `None` if every slot is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for slots that are busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<SlotGuard>, Error> {
+        let slots = self.slots.as_ref().map_err(Clone::clone)?;
+        let count = slots.len() as u32;
+        // From another slot each time, so that callers do not all ask for the first one.
+        let first = self.manager.handle.shared().pick(count);
+        for slot in (0..count).map(|n| (first + n) % count) {
+            if let Some(inner) = slots[slot as usize].try_acquire().await? {
+                return Ok(Some(SlotGuard { inner, slot }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A held slot: a [`LockGuard`] of the slot's own key.
+#[derive(Debug)]
+#[must_use = "the slot is released as soon as its guard is dropped"]
+pub struct SlotGuard {
+    inner: LockGuard,
+    slot: u32,
+}
+
+impl SlotGuard {
+    /// Which slot it is, from 0. At most one holder has it at a time, so that it can name what the holder uses.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Released {
+        self.inner.release().await
+    }
+}
+
+impl Deref for SlotGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.inner
+    }
+}

@@ -1,0 +1,147 @@
+//! [`Line`]: who holds one key, and who waits for it. Pure: the time is an argument.
+
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::holder::OwnerToken;
+use crate::store::{Claim, Mode};
+use crate::token::FencingToken;
+
+/// One key: its holders, its queue, and until when nobody may enter.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    holders: Vec<Held>,
+    /// In the order of arrival.
+    places: Vec<Place>,
+    /// A hold was revoked, and its lease may run until then.
+    barred: Option<Stamp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) claim: Claim,
+    pub(super) token: FencingToken,
+    pub(super) ends: Stamp,
+}
+
+/// A place in the queue: a short lease that its waiter renews by asking.
+#[derive(Debug)]
+struct Place {
+    owner: OwnerToken,
+    mode: Mode,
+    ends: Stamp,
+}
+
+/// May not enter now. What blocks it ends by itself in `remaining` at the earliest.
+#[derive(Debug)]
+pub(super) struct Busy {
+    pub(super) remaining: Duration,
+}
+
+fn is_over(ends: &Stamp, now: &Stamp) -> bool {
+    ends.since(now).is_zero()
+}
+
+impl Line {
+    /// Forgets holds, places and a bar whose time is over. All dead waiters at once, not one after the other.
+    fn forget_what_is_over(&mut self, now: &Stamp) {
+        self.holders.retain(|held| !is_over(&held.ends, now));
+        self.places.retain(|place| !is_over(&place.ends, now));
+        self.barred = self.barred.filter(|until| !is_over(until, now));
+    }
+
+    /// Whether nothing of it is alive.
+    pub(super) fn is_idle(&self, now: &Stamp) -> bool {
+        (self.holders.iter().map(|held| &held.ends))
+            .chain(self.places.iter().map(|place| &place.ends))
+            .chain(&self.barred)
+            .all(|ends| is_over(ends, now))
+    }
+
+    /// The live hold of a claim.
+    pub(super) fn held_by(&mut self, owner: &OwnerToken, now: &Stamp) -> Option<&mut Held> {
+        self.holders
+            .iter_mut()
+            .find(|held| held.claim.owner == *owner && !is_over(&held.ends, now))
+    }
+
+    /// Whether the claim may enter now. If not, one that queues has a place from here on.
+    pub(super) fn may_enter(&mut self, claim: &Claim, now: &Stamp) -> Result<(), Busy> {
+        self.forget_what_is_over(now);
+        let place = self.places.iter().position(|p| p.owner == claim.owner);
+        let ahead = &self.places[..place.unwrap_or(self.places.len())];
+        let blocked_by = (self.holders.iter())
+            .filter(|held| !held.claim.mode.goes_with(claim.mode))
+            .map(|held| &held.ends)
+            .chain(
+                (ahead.iter())
+                    .filter(|place| !place.mode.goes_with(claim.mode))
+                    .map(|place| &place.ends),
+            )
+            .chain(&self.barred);
+        let Some(remaining) = blocked_by.map(|ends| ends.since(now)).min() else {
+            return Ok(());
+        };
+        if claim.queues() && !claim.place_ttl.is_zero() {
+            self.keep_place(claim, place, now);
+        }
+        Err(Busy { remaining })
+    }
+
+    fn keep_place(&mut self, claim: &Claim, place: Option<usize>, now: &Stamp) {
+        let ends = now.plus(claim.place_ttl);
+        match place {
+            Some(index) => self.places[index].ends = ends,
+            None => self.places.push(Place {
+                owner: claim.owner,
+                mode: claim.mode,
+                ends,
+            }),
+        }
+    }
+
+    /// The claim enters, out of the queue.
+    pub(super) fn enter(&mut self, held: Held) {
+        self.places.retain(|place| place.owner != held.claim.owner);
+        self.holders.push(held);
+    }
+
+    /// A claim leaves, from where it holds or waits. True if it did either.
+    pub(super) fn leave(&mut self, owner: &OwnerToken) -> bool {
+        let before = self.holders.len() + self.places.len();
+        self.holders.retain(|held| held.claim.owner != *owner);
+        self.places.retain(|place| place.owner != *owner);
+        self.holders.len() + self.places.len() < before
+    }
+
+    /// Takes every live hold away. With `bar` nobody enters before their time is over.
+    pub(super) fn revoke(&mut self, bar: bool, now: &Stamp) -> Vec<Held> {
+        self.forget_what_is_over(now);
+        let revoked = std::mem::take(&mut self.holders);
+        if bar {
+            let last = revoked.iter().map(|held| held.ends).chain(self.barred);
+            self.barred = last.max_by_key(|ends| ends.since(now));
+        } else {
+            self.barred = None;
+        }
+        revoked
+    }
+
+    /// How long nobody may enter because of a revocation; zero if somebody may.
+    pub(super) fn barred_for(&self, now: &Stamp) -> Duration {
+        self.barred.map_or(Duration::ZERO, |until| until.since(now))
+    }
+
+    pub(super) fn holders(&self, now: &Stamp) -> impl Iterator<Item = &Held> {
+        let now = *now;
+        self.holders
+            .iter()
+            .filter(move |held| !is_over(&held.ends, &now))
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self, now: &Stamp) -> usize {
+        let live = |place: &&Place| !is_over(&place.ends, now);
+        self.places.iter().filter(live).count()
+    }
+}

@@ -1,0 +1,164 @@
+//! One leads, and the next when it is gone.
+
+use std::cell::Cell;
+
+use futures_util::StreamExt;
+use leasehold::{Guarded, LostReason, RunError};
+
+use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
+use crate::yielding::yielding;
+
+#[tokio::test]
+async fn one_leads_and_the_next_after_it_resigned() {
+    let world = World::new();
+    let (ours, theirs) = (world.ours.election("e"), world.theirs.election("e"));
+    let first = ours.campaign("host-a").await.unwrap();
+    let mut waiting = Box::pin(theirs.campaign("host-b"));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let leader = theirs.leader().await.unwrap().unwrap();
+    assert_eq!(leader.name.unwrap().as_str(), "host-a");
+    assert_eq!(leader.term, Some(first.term()));
+    let term = first.term();
+    let _ = first.resign().await;
+    let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
+    assert!(next.term() > term);
+    let leader = ours.leader().await.unwrap().unwrap();
+    assert_eq!(leader.name.unwrap().as_str(), "host-b");
+}
+
+#[tokio::test]
+async fn candidates_of_one_process_have_terms_of_their_own() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let first = election.campaign("one").await.unwrap();
+    let mut waiting = Box::pin(election.campaign("two"));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let term = first.term();
+    let _ = first.resign().await;
+    let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
+    assert!(next.term() > term);
+    let leader = election.leader().await.unwrap().unwrap();
+    assert_eq!(leader.name.unwrap().as_str(), "two");
+}
+
+#[tokio::test]
+async fn a_leader_that_lapsed_does_nothing_more_and_hears_that_it_lost() {
+    let world = World::new();
+    let cell = Guarded::new(0);
+    let old = world.ours.election("e").campaign("host-a").await.unwrap();
+    let _ = old
+        .guarded(|tx| {
+            *tx.write(&cell) = 1;
+            Ok(())
+        })
+        .unwrap();
+    world.clock.advance(secs(11));
+    let next = world.theirs.election("e").campaign("host-b").await.unwrap();
+    let _ = next
+        .guarded(|tx| {
+            *tx.write(&cell) = 2;
+            Ok(())
+        })
+        .unwrap();
+    let late = old.guarded(|tx| {
+        *tx.write(&cell) = 3;
+        Ok(())
+    });
+    assert!(matches!(late, Err(RunError::NotStarted { .. })), "{late:?}");
+    assert_eq!(*cell.read(), 2);
+    assert_eq!(old.lost().await, LostReason::Lapsed);
+    assert!(old.remaining().is_zero());
+}
+
+#[tokio::test]
+async fn a_campaign_that_is_not_won_gives_nothing_that_could_be_lost() {
+    let world = World::new();
+    let _leader = world.ours.election("e").campaign("host-a").await.unwrap();
+    let theirs = world.theirs.election("e");
+    let campaign = theirs.campaign_within("host-b", secs(1));
+    let outcome = while_time_passes(&world, secs(3), campaign).await;
+    assert!(outcome.unwrap().is_none());
+    assert!(theirs.campaign("two\nlines").await.is_err());
+}
+
+#[tokio::test]
+async fn an_observer_sees_each_leader_and_each_vacancy_once() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let mut leaders = Box::pin(world.theirs.election("e").observe());
+    assert_eq!(leaders.next().await.unwrap().unwrap(), None);
+    for name in ["host-a", "host-b"] {
+        let leadership = election.campaign(name).await.unwrap();
+        let seen = while_time_passes(&world, secs(3), leaders.next()).await;
+        let seen = seen.unwrap().unwrap().unwrap();
+        assert_eq!(seen.name.unwrap().as_str(), name);
+        assert_eq!(seen.term, Some(leadership.term()));
+        // While nothing changes nothing is told.
+        let mut quiet = Box::pin(leaders.next());
+        for _ in 0..30 {
+            assert!(poll_once(&mut quiet).await.is_pending());
+            world.pass(secs(1) / 10).await;
+        }
+        drop(quiet);
+        let _ = leadership.resign().await;
+        let seen = while_time_passes(&world, secs(3), leaders.next()).await;
+        assert_eq!(seen.unwrap().unwrap(), None);
+    }
+    world.theirs.shutdown().await;
+    assert!(
+        while_time_passes_alone(&world, leaders.next())
+            .await
+            .is_none()
+    );
+}
+
+/// As `while_time_passes`, when one of the managers is gone.
+async fn while_time_passes_alone<F: Future>(world: &World, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..30 {
+        if let std::task::Poll::Ready(output) = poll_once(future.as_mut()).await {
+            return output;
+        }
+        world.clock.advance(secs(1));
+    }
+    panic!("nothing came of it");
+}
+
+#[tokio::test]
+async fn who_lost_the_leadership_campaigns_again_until_its_work_is_done() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let terms = Cell::new(0);
+    let mut last = None;
+    let leading = election.while_leader("host-a", async |leadership| {
+        assert!(leadership.lease().is_live());
+        terms.set(terms.get() + 1);
+        if terms.get() < 3 {
+            // The store loses the lock; the next heartbeat says so. This work never ends by itself.
+            world.store.forget();
+            std::future::pending::<()>().await;
+        }
+        leadership.term()
+    });
+    let term = while_time_passes(&world, secs(30), leading).await.unwrap();
+    assert!(last.replace(term).is_none());
+    assert_eq!(terms.get(), 3);
+    assert!(world.is_free("e").await, "resigned when the work was done");
+}
+
+#[tokio::test]
+async fn a_campaign_that_is_dropped_at_any_await_leaves_the_office_vacant() {
+    let (_clock, locks) = yielding();
+    for times in 0.. {
+        let completed = poll_and_drop(times, locks.election("e").campaign("host-a"));
+        locks.settled().await;
+        assert!(
+            locks.inspect("e").await.unwrap().is_none(),
+            "dropped after {times} polls"
+        );
+        if completed {
+            assert!(times >= 2, "the store was never pending");
+            return;
+        }
+    }
+}

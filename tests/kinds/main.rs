@@ -1,0 +1,13 @@
+//! Every kind of lock, on the memory store and the manual clock.
+#![allow(clippy::unwrap_used)]
+
+mod election;
+mod fair;
+mod multi;
+mod operators;
+mod read_write;
+mod reentrant;
+mod semaphore;
+#[path = "../support/mod.rs"]
+mod support;
+mod yielding;

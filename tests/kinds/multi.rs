@@ -1,0 +1,214 @@
+//! All or nothing.
+
+use leasehold::store::{Revoke, Revoked};
+use leasehold::{ErrorKind, Guarded, LeaseError, RunError, Settings};
+
+use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
+use crate::yielding::yielding;
+
+async fn free(world: &World, keys: &[&str]) -> bool {
+    for key in keys {
+        if !world.is_free(key).await {
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn all_keys_are_held_once_each_in_their_order_with_their_own_tokens() {
+    let world = World::new();
+    let guard = world
+        .ours
+        .all(["c", "a", "b", "a"])
+        .acquire()
+        .await
+        .unwrap();
+    let keys: Vec<_> = guard.keys().map(|key| key.as_str().to_owned()).collect();
+    assert_eq!(keys, ["a", "b", "c"]);
+    assert!(guard.token("a").unwrap() < guard.token("b").unwrap());
+    assert_eq!(guard.token("d").unwrap_err().kind(), ErrorKind::Invalid);
+    for key in ["a", "b", "c"] {
+        assert!(
+            world
+                .theirs
+                .lock(key)
+                .try_acquire()
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
+    assert_eq!(guard.release().await.len(), 3);
+    assert!(free(&world, &["a", "b", "c"]).await);
+}
+
+#[tokio::test]
+async fn a_busy_key_leaves_none_of_the_others_held() {
+    let world = World::new();
+    let _c = world.theirs.lock("c").acquire().await.unwrap();
+    let all = world.ours.all(["a", "b", "c"]);
+    assert!(all.try_acquire().await.unwrap().is_none());
+    assert!(free(&world, &["a", "b"]).await);
+    let waited = while_time_passes(&world, secs(4), all.acquire_within(secs(2))).await;
+    assert!(waited.unwrap().is_none());
+    assert!(free(&world, &["a", "b"]).await);
+}
+
+#[tokio::test]
+async fn one_budget_is_for_all_keys() {
+    let world = World::new();
+    let a = world.theirs.lock("a").acquire().await.unwrap();
+    let _b = world.theirs.lock("b").acquire().await.unwrap();
+    let all = world.ours.all(["a", "b"]);
+    let mut waiting = Box::pin(all.acquire_within(secs(4)));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    world.pass(secs(2)).await;
+    let _ = a.release().await;
+    let waited = while_time_passes(&world, secs(3), waiting).await;
+    assert!(waited.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn bad_input_is_an_error_of_every_call() {
+    let world = World::new();
+    let none: [&str; 0] = [];
+    for all in [world.ours.all(none), world.ours.all(["a", "b//c"])] {
+        assert_eq!(all.acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(
+            all.try_acquire().await.unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+    }
+    assert!(world.is_free("a").await);
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_dropped_at_any_await_leaves_no_partial_hold() {
+    let (_clock, locks) = yielding();
+    for times in 0.. {
+        let completed = poll_and_drop(times, locks.all(["a", "b", "c"]).acquire());
+        locks.settled().await;
+        assert!(
+            locks.list("").await.unwrap().is_empty(),
+            "dropped after {times} polls"
+        );
+        assert!(locks.held().is_empty());
+        if completed {
+            assert!(times >= 6, "the store was never pending");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
+    let (_clock, locks) = yielding();
+    for times in 0.. {
+        let guard = locks.all(["a", "b", "c"]).acquire().await.unwrap();
+        let completed = poll_and_drop(times, guard.release());
+        locks.settled().await;
+        assert!(
+            locks.list("").await.unwrap().is_empty(),
+            "dropped after {times} polls"
+        );
+        if completed {
+            assert!(times >= 2, "the store was never pending");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_under_every_lease() {
+    let world = World::new();
+    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let cell = Guarded::new(0);
+    let executor = guard.executor("a").unwrap();
+    let done = executor
+        .guarded(|tx| {
+            *tx.write(&cell) += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((done.token, *cell.read()), (guard.token("a").unwrap(), 1));
+    assert_eq!(cell.key().unwrap().as_str(), "a");
+
+    // The other key is lost in the middle of a run.
+    let lost = executor
+        .guarded_async(async |tx| {
+            *tx.write(&cell) += 1;
+            tx.check()?;
+            let revoked = world.theirs.force_release("b", Revoke::Now).await?;
+            assert!(matches!(revoked, Revoked::Revoked { .. }));
+            // The next heartbeat tells of it.
+            world.pass(secs(4)).await;
+            assert!(tx.check().is_err());
+            Ok(())
+        })
+        .await;
+    assert!(matches!(lost, Err(RunError::RolledBack { .. })), "{lost:?}");
+    assert_eq!(*cell.read(), 1);
+    let refused = executor.guarded(|_| Ok(()));
+    assert!(matches!(
+        refused,
+        Err(RunError::NotStarted {
+            why: LeaseError::Lost(_) | LeaseError::Ending
+        })
+    ));
+    assert!(guard.lease("a").unwrap().is_live());
+    assert!(guard.remaining().is_zero());
+}
+
+#[tokio::test]
+async fn the_end_of_any_hold_waits_for_a_run_under_all() {
+    let world = World::new();
+    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let executor = guard.executor("a").unwrap();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let run = tokio::spawn(async move {
+        executor
+            .guarded_async(async |_tx| {
+                begin.send(()).unwrap();
+                gone_on.await.unwrap();
+                Ok(())
+            })
+            .await
+            .is_ok()
+    });
+    begun.await.unwrap();
+    let mut release = Box::pin(guard.release());
+    assert!(poll_once(&mut release).await.is_pending());
+    world.settled().await;
+    assert!(!world.is_free("a").await);
+    assert!(!world.is_free("b").await);
+    go_on.send(()).unwrap();
+    // The hold was ending before the run could commit.
+    assert!(!run.await.unwrap());
+    let _ = release.await;
+    assert!(free(&world, &["a", "b"]).await);
+}
+
+#[tokio::test]
+async fn two_callers_who_name_the_keys_in_other_orders_do_not_block_each_other() {
+    let mut settings = Settings::default();
+    settings.wait = secs(5);
+    let world = World::with(settings);
+    let (ours, theirs) = (world.ours.all(["a", "b"]), world.theirs.all(["b", "a"]));
+    let both = async {
+        tokio::join!(
+            async {
+                for _ in 0..10 {
+                    let _ = ours.acquire().await.unwrap().release().await;
+                }
+            },
+            async {
+                for _ in 0..10 {
+                    let _ = theirs.acquire().await.unwrap().release().await;
+                }
+            }
+        )
+    };
+    while_time_passes(&world, secs(60), both).await;
+}

@@ -1,0 +1,216 @@
+//! What operators do: take a lock away, look, and set a lock delay.
+
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Mode, Record, Released, Renewed, Revoke,
+    Revoked, Store,
+};
+use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
+
+use crate::support::{World, ms, poll_once, secs, while_time_passes};
+
+/// A store that has exclusive locks and nothing else.
+#[derive(Debug)]
+pub(crate) struct Plain(pub(crate) MemoryStore);
+
+impl Store for Plain {
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
+    fn capability(&self) -> Capability {
+        let mut capability = Capability::least();
+        capability.ttl_per_lock = true;
+        capability
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        self.0.acquire(claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        self.0.renew(grants).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        self.0.release(grant).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.0.withdraw(claim).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        self.0.subscribe(claim).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        self.0.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        self.0.list(prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.0.close().await
+    }
+}
+
+#[tokio::test]
+async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
+    let world = World::new();
+    let before = leasehold::Clock::from(world.clock.clone()).stamp();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let revoked = world.theirs.force_release("a", Revoke::AfterTtl).await;
+    let Revoked::Revoked { free_in } = revoked.unwrap() else {
+        panic!("somebody held it");
+    };
+    assert_eq!(free_in, secs(10));
+    let record = world.theirs.inspect("a").await.unwrap().unwrap();
+    assert_eq!((record.holders, record.label), (0, None));
+    let lock = world.theirs.lock("a");
+    let next = while_time_passes(&world, secs(11), lock.acquire()).await;
+    assert!(next.unwrap().lease().is_live());
+    assert!(!guard.lease().is_live());
+    let now = leasehold::Clock::from(world.clock.clone()).stamp();
+    assert!(now.since(&before) >= secs(10));
+}
+
+#[tokio::test]
+async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbeat() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let revoked = world.theirs.force_release("a", Revoke::AfterTtl).await;
+    assert!(matches!(revoked, Ok(Revoked::Revoked { .. })));
+    world.pass(secs(4)).await;
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert!(matches!(guard.release().await, Released::AlreadyGone));
+}
+
+#[tokio::test]
+async fn a_lock_taken_now_is_free_while_the_old_lease_is_still_live() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let revoked = world.theirs.force_release("a", Revoke::Now).await.unwrap();
+    let free_in = ms(0);
+    assert_eq!(revoked, Revoked::Revoked { free_in });
+    let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
+    // This is what `Now` says: two may act, and the token alone tells them apart.
+    assert!(guard.lease().is_live() && next.lease().is_live());
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_holds_is_not_taken() {
+    let world = World::new();
+    let revoked = world.ours.force_release("a", Revoke::AfterTtl).await;
+    assert_eq!(revoked.unwrap(), Revoked::NotHeld);
+    assert!(world.ours.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_away_refuses_and_says_which_does() {
+    let clock = ManualClock::new();
+    let store = Plain(MemoryStore::with_clock(clock.clone()));
+    let locks = LockManager::builder(store).clock(clock).build().unwrap();
+    let refused = locks.force_release("a", Revoke::Now).await.unwrap_err();
+    let downgrade = locks.read_write("a").read().await.unwrap_err();
+    for error in [refused, downgrade] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("MemoryStore"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_record_tells_mode_holders_and_queue() {
+    let world = World::new();
+    let _one = world.ours.read_write("a").read().await.unwrap();
+    let _other = world.theirs.read_write("a").read().await.unwrap();
+    let record = world.ours.inspect("a").await.unwrap().unwrap();
+    let told = (record.mode, record.holders, record.queue);
+    assert_eq!(told, (Some(Mode::Read), 2, Some(0)));
+}
+
+fn with_delay(delay: std::time::Duration) -> World {
+    let mut settings = Settings::default();
+    settings.lock_delay = delay;
+    settings.hand_on_count = 0;
+    World::with(settings)
+}
+
+#[tokio::test]
+async fn after_an_end_that_was_no_release_the_next_holder_waits_for_the_lock_delay() {
+    let world = with_delay(secs(5));
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    // The machine slept: no heartbeat in between. The manager finds the lease lapsed, and does not release the lock.
+    world.clock.advance(secs(10));
+    assert!(!guard.lease().is_live());
+    assert!(matches!(guard.release().await, Released::Withheld));
+    world.settled().await;
+    let lock = world.theirs.lock("a");
+    let mut waited = secs(0);
+    while lock.try_acquire().await.unwrap().is_none() {
+        world.clock.advance(ms(100));
+        waited += ms(100);
+        assert!(waited <= secs(5), "the delay is over");
+    }
+    assert_eq!(waited, secs(5));
+}
+
+#[tokio::test]
+async fn a_lock_may_have_a_lock_delay_and_a_longest_hold_of_its_own() {
+    let world = World::new();
+    let lock = world.ours.lock("a").lock_delay(secs(5)).max_hold(secs(20));
+    let guard = lock.acquire().await.unwrap();
+    let plain = world.ours.lock("b").acquire().await.unwrap();
+    world.pass(secs(19)).await;
+    assert!(guard.lease().is_live());
+    world.pass(secs(2)).await;
+    assert_eq!(guard.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert!(plain.lease().is_live());
+    for refused in [
+        world.ours.lock("a").lock_delay(secs(25)),
+        world.ours.lock("a").max_hold(secs(1)),
+    ] {
+        let error = refused.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_is_not_handed_on_to_who_asked_for_another_lock_delay() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let careful = world.ours.lock("a").lock_delay(secs(5));
+    let mut waiting = Box::pin(careful.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let token = guard.token();
+    let _ = guard.release().await;
+    let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
+    assert!(next.token() > token);
+}
+
+#[tokio::test]
+async fn after_a_release_nobody_waits_for_the_lock_delay() {
+    let world = with_delay(secs(5));
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let _ = guard.release().await;
+    assert!(
+        world
+            .theirs
+            .lock("a")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_lock_delay_does_not_shorten_a_renewed_hold() {
+    let world = with_delay(secs(5));
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    world.pass(secs(60)).await;
+    assert!(guard.remaining() > secs(5));
+    assert!(guard.remaining() < secs(10));
+}

@@ -1,0 +1,129 @@
+//! Reentrant locks: the owner is a scope.
+
+use leasehold::store::Released;
+use leasehold::{ErrorKind, Scope, scope};
+
+use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
+use crate::yielding::yielding;
+
+#[tokio::test]
+async fn a_scope_enters_its_own_hold_again_without_asking_the_store() {
+    let world = World::new();
+    let lock = world.ours.reentrant("a");
+    let scope = Scope::new();
+    let outer = lock.acquire(&scope).await.unwrap();
+    // The store could not answer: it has lost the lock.
+    world.store.forget();
+    let inner = lock.acquire(&scope).await.unwrap();
+    assert_eq!(inner.token(), outer.token());
+    assert_eq!(world.ours.held().len(), 1);
+}
+
+#[tokio::test]
+async fn the_hold_ends_with_the_outermost_guard() {
+    let world = World::new();
+    let lock = world.ours.reentrant("a");
+    let scope = Scope::new();
+    let outer = lock.acquire(&scope).await.unwrap();
+    let inner = lock.acquire(&scope).await.unwrap();
+    let innermost = lock.acquire(&scope).await.unwrap();
+    drop(innermost);
+    assert!(inner.release().await.is_none());
+    assert!(outer.lease().is_live());
+    assert!(matches!(outer.release().await, Some(Released::Released)));
+    assert!(world.is_free("a").await);
+    let again = lock.acquire(&scope).await.unwrap();
+    assert!(again.lease().is_live());
+}
+
+#[tokio::test]
+async fn from_another_scope_it_waits() {
+    let world = World::new();
+    let lock = world.ours.reentrant("a");
+    let (one, other) = (Scope::new(), Scope::new());
+    let outer = lock.acquire(&one).await.unwrap();
+    let mut waiting = Box::pin(lock.acquire(&other));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let inner = lock.acquire(&one).await.unwrap();
+    drop(outer);
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let _ = inner.release().await;
+    let next = while_time_passes(&world, secs(1), waiting).await.unwrap();
+    assert!(next.lease().is_live());
+}
+
+#[tokio::test]
+async fn a_lapsed_hold_is_not_entered_again() {
+    let world = World::new();
+    let lock = world.ours.reentrant("a");
+    let scope = Scope::new();
+    let outer = lock.acquire(&scope).await.unwrap();
+    world.clock.advance(secs(11));
+    let error = lock.acquire(&scope).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
+    drop(outer);
+    world.settled().await;
+    let again = lock.acquire(&scope).await.unwrap();
+    assert!(again.lease().is_live());
+}
+
+#[tokio::test]
+async fn a_scope_is_no_owner_in_another_manager() {
+    let world = World::new();
+    let scope = Scope::new();
+    let _ours = world.ours.reentrant("a").acquire(&scope).await.unwrap();
+    let theirs = world.theirs.reentrant("a");
+    let waited = while_time_passes(&world, secs(3), theirs.acquire_within(&scope, secs(1))).await;
+    assert!(waited.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn two_tasks_of_one_scope_that_ask_at_once_share_one_hold() {
+    let world = World::new();
+    let lock = world.ours.reentrant("a");
+    let scope = Scope::new();
+    let (one, other) = tokio::join!(lock.acquire(&scope), lock.acquire(&scope));
+    assert_eq!(one.unwrap().token(), other.unwrap().token());
+}
+
+#[tokio::test]
+async fn a_task_carries_its_scope() {
+    let world = World::new();
+    assert!(Scope::current().is_none());
+    let lock = world.ours.reentrant("a");
+    scope(async {
+        let outer = lock.acquire(&Scope::current().unwrap()).await.unwrap();
+        // What is called from here may wrap itself in a scope too, and is still let in.
+        scope(async {
+            let inner = lock.acquire(&Scope::current().unwrap()).await.unwrap();
+            assert_eq!(inner.token(), outer.token());
+        })
+        .await;
+        // A spawned task is another owner.
+        assert!(
+            tokio::spawn(async { Scope::current() })
+                .await
+                .unwrap()
+                .is_none()
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
+    let (_clock, locks) = yielding();
+    let scope = Scope::new();
+    for times in 0.. {
+        let completed = poll_and_drop(times, locks.reentrant("a").acquire(&scope));
+        locks.settled().await;
+        assert!(
+            locks.inspect("a").await.unwrap().is_none(),
+            "dropped after {times} polls"
+        );
+        if completed {
+            assert!(times >= 2, "the store was never pending");
+            return;
+        }
+    }
+}

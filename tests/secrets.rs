@@ -1,0 +1,203 @@
+//! What must never be seen is in no log, no error and no `Debug`: owner tokens, and the text of a handler's panic.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use leasehold::executor::EffectError;
+use leasehold::handler::{AccessLog, AcquireRequest, Answered, Handler, Next};
+use leasehold::store::{
+    Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
+    Renewed, Store,
+};
+use leasehold::{Error, Event, Key, LockManager, ManualClock, OwnerToken, Settings};
+use parking_lot::Mutex;
+use support::{log, ms};
+
+/// The text of a planted panic.
+const CANARY: &str = "s3cret-c4nary";
+
+/// Notes every owner token that passes.
+#[derive(Clone, Debug)]
+struct Spying<S> {
+    store: S,
+    owners: Arc<Mutex<HashSet<OwnerToken>>>,
+}
+
+impl<S: Store> Store for Spying<S> {
+    fn name(&self) -> &'static str {
+        self.store.name()
+    }
+
+    fn capability(&self) -> Capability {
+        self.store.capability()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        self.owners.lock().insert(claim.owner);
+        self.store.acquire(claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        self.store.renew(grants).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        self.store.release(grant).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.store.withdraw(claim).await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        self.store.subscribe(claim).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+        self.store.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+        self.store.list(prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.store.close().await
+    }
+}
+
+/// Panics with the canary at one key.
+struct Panicking;
+
+impl Handler for Panicking {
+    async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        next: Next<'_>,
+    ) -> Result<Answered, Error> {
+        let answered = next.run(request).await;
+        assert_ne!(request.key().as_str(), "panics", "{CANARY}");
+        answered
+    }
+}
+
+/// The form in which a token stands in a text, if it does.
+fn leak(text: &str, owner: &OwnerToken) -> Option<String> {
+    let bytes = owner.as_bytes();
+    let forms = [
+        owner.expose(),
+        owner.expose().to_uppercase(),
+        u128::from_be_bytes(*bytes).to_string(),
+        format!("{bytes:?}"),
+    ];
+    forms.into_iter().find(|form| text.contains(form))
+}
+
+#[tokio::test]
+async fn no_owner_token_and_no_panic_text_is_ever_shown() {
+    log::keep();
+    let shown = Arc::new(Mutex::new(String::new()));
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let faulty = Faulty::new(store.clone(), clock.clone(), 11);
+    let spying = Spying {
+        store: faulty.clone(),
+        owners: Arc::default(),
+    };
+    let owners = Arc::clone(&spying.owners);
+    let seen = Arc::clone(&shown);
+    let mut settings = Settings::default();
+    settings.hand_on_count = 0;
+    let locks = LockManager::builder(spying.clone())
+        .clock(clock.clone())
+        .settings(settings)
+        .handler(Panicking)
+        .observer(AccessLog::new())
+        .observer(move |event: &Event<'_>| {
+            let _ = writeln!(seen.lock(), "{event:?}");
+        })
+        .build()
+        .unwrap();
+    let show = |what: &dyn std::fmt::Debug| {
+        let _ = writeln!(shown.lock(), "{what:?}");
+    };
+    let pass = async |times: usize| {
+        for _ in 0..times {
+            clock.advance(ms(100));
+            locks.settled().await;
+        }
+    };
+
+    // An orderly life, with a debt.
+    let guard = locks.lock("orderly").acquire().await.unwrap();
+    let owed = guard.executor().guarded(|tx| {
+        tx.step(
+            "debit 7",
+            || Err::<(), _>(EffectError::unknown("no answer")),
+            |_| (),
+        )?;
+        Ok(())
+    });
+    pass(50).await;
+    show(&(&guard, &owed, &locks, locks.held(), locks.lock("orderly")));
+    show(&guard.release().await);
+    // A panic around the grant.
+    show(&locks.lock("panics").acquire().await);
+    // An attempt in doubt, which is withdrawn; a release that is not answered; renewals that are not answered; a loss.
+    faulty.block(Operation::Acquire);
+    show(&locks.lock("in doubt").try_acquire().await);
+    show(&locks.lock("in-doubt").try_acquire().await);
+    faulty.unblock(Operation::Acquire);
+    let unanswered = locks.lock("unanswered").acquire().await.unwrap();
+    let lost = locks.lock("lost").acquire().await.unwrap();
+    faulty.block(Operation::Release);
+    faulty.block(Operation::Renew);
+    faulty.block(Operation::Withdraw);
+    show(&unanswered.release().await);
+    pass(50).await;
+    faulty.unblock(Operation::Renew);
+    store.forget();
+    pass(200).await;
+    show(&lost);
+    drop(lost);
+    show(&(&spying, &faulty, &store));
+    locks.shutdown().await;
+
+    let shown = shown.lock().clone();
+    let everything = log::text() + &shown;
+    // It is a scene with something to see.
+    for word in [
+        "orderly",
+        "debit 7",
+        "a handler panicked",
+        "withdrawn",
+        "lost",
+    ] {
+        assert!(everything.contains(word), "nothing about {word}");
+    }
+    let owners = owners.lock().clone();
+    assert!(owners.len() >= 5, "{}", owners.len());
+    let leaks: Vec<_> = owners.iter().filter_map(|o| leak(&everything, o)).collect();
+    assert!(leaks.is_empty(), "tokens were shown as {leaks:?}");
+    assert!(!everything.contains(CANARY));
+}
+
+#[test]
+fn a_token_that_slips_out_is_found_in_every_form() {
+    // The test above can fail.
+    let owner = OwnerToken::from_bytes([0xab; 16]);
+    let slips = [
+        "owner=abababababababababababababababab".to_owned(),
+        "owner=ABABABABABABABABABABABABABABABAB".to_owned(),
+        format!("owner={}", 0xabab_abab_abab_abab_abab_abab_abab_abab_u128),
+        format!("Claim {{ owner: {:?} }}", vec![0xab_u8; 16]),
+    ];
+    for slip in slips {
+        assert!(leak(&slip, &owner).is_some(), "{slip}");
+    }
+    assert!(leak(&format!("{owner} {owner:?}"), &owner).is_none());
+}
