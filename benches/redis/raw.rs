@@ -41,13 +41,7 @@ pub(crate) async fn acquire(connection: &mut MultiplexedConnection, hash: &str, 
         .arg(beside("fence"))
         .arg(beside(&format!("gone:{OWNER}")))
         .arg("{leasehold}:marker");
-    command
-        .arg(OWNER)
-        .arg("10000")
-        .arg("a label")
-        .arg("604800000")
-        .arg("1000000");
-    command.arg("").arg("").arg("").arg("").arg("0");
+    command.arg(OWNER).arg("10000").arg("a label").arg("0");
     let answer: Value = command.query_async(connection).await.expect("an answer");
     assert!(matches!(answer, Value::Array(_)), "{answer:?}");
 }

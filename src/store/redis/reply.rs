@@ -67,6 +67,7 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the marker key"
         ))),
         ("foreign", []) => Err(foreign(key)),
+        ("wrongtype", []) => Err(wrong_type(key)),
         _ => Err(strange("acquire")),
     }
 }
@@ -94,6 +95,12 @@ pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
 fn foreign(key: &Key) -> Error {
     Error::corrupt(format!(
         "a key beside the lock holds what we did not write: key={key}; it was left as it is, look at it"
+    ))
+}
+
+fn wrong_type(key: &Key) -> Error {
+    Error::corrupt(format!(
+        "the key is no lock: key={key}; it was left as it is, look at it"
     ))
 }
 
@@ -166,9 +173,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Err
             remaining: millis(*left),
             ..Record::of(key.clone())
         })),
-        (Some("foreign"), _) => Err(Error::corrupt(format!(
-            "the key is no lock: key={key}; it was left as it is, look at it"
-        ))),
+        (Some("foreign"), _) => Err(wrong_type(key)),
         _ => Err(strange("inspect")),
     }
 }

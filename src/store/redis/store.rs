@@ -154,11 +154,9 @@ impl Shared {
         .arg(claim.owner.expose())
         .number(claim.ttl.as_millis())
         .arg(claim.label.as_str())
-        .number(COUNTER_TTL.as_millis())
-        .number(MAX_SKEW.as_micros());
-        let floor = want.floor.map_or(0, FencingToken::number).into();
+        .number(want.floor.map_or(0, FencingToken::number).into());
         if !options.quarantine {
-            return call.arg("").arg("").arg("").arg("").number(floor);
+            return call;
         }
         let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
         let caution = caution(server, options.max_ttl + want.wary, is_seen);
@@ -166,7 +164,6 @@ impl Shared {
             .number(options.max_ttl.as_millis())
             .number(caution.if_other.as_millis())
             .number(caution.if_none.as_millis())
-            .number(floor)
     }
 
     /// One attempt, by whichever way the options ask for.

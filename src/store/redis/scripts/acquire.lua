@@ -1,57 +1,59 @@
--- One attempt to hold. Everything is read and judged before the lock is written, because a script that fails half-way
--- is not rolled back: a key of a wrong type ends the script at its GET.
+-- One attempt to hold. Everything is judged before the lock is written, because a script that fails half-way is not
+-- rolled back. MGET tells nothing of a key of a wrong type: so what seems not to be there is written with NX, which tells.
 --
 -- KEYS: lock, counter, tombstone of this owner, marker
--- ARGV: owner, ttl (ms), label, counter's ttl (ms), max skew (us),
---       run id ('' = no quarantine, '?' = the server does not tell), max ttl (ms), quarantine if the marker names
---       another run (ms), quarantine if there is no marker (ms), the least token that will do
+-- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id ('?' = the server does not
+--       tell), max ttl (ms), quarantine if the marker names another run (ms), quarantine if there is no marker (ms)
 -- Answers: granted token ttl now | busy ttl now | withdrawn | quarantined ms now | ahead counter now | foreign which |
---          disagree ms
-local owner, ttl, label = ARGV[1], ARGV[2], ARGV[3]
+--          disagree ms | wrongtype
+local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
+local owner, ttl, run_id = ARGV[1], ARGV[2], ARGV[5]
+local found = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+local holder, counter, marker = found[1], found[2], found[4]
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 
-if redis.call('EXISTS', KEYS[3]) == 1 then
+if found[3] then
   return {'withdrawn'}
 end
 
-if ARGV[6] ~= '' then
+if run_id then
   local millis = math.floor(micros / 1000)
-  local marker = redis.call('GET', KEYS[4])
   local ends, wait = 0, nil
   if marker then
     local run, until_ms, max_ttl = string.match(marker, '^(%S+) (%d+) (%d+)$')
     if not run then
       return {'foreign', 'marker'}
     end
-    if max_ttl ~= ARGV[7] then
+    if max_ttl ~= ARGV[6] then
       return {'disagree', tonumber(max_ttl)}
     end
     ends = tonumber(until_ms)
-    if run ~= ARGV[6] and ARGV[6] ~= '?' then
-      wait = tonumber(ARGV[8])
+    if run ~= run_id and run_id ~= '?' then
+      wait = tonumber(ARGV[7])
     end
   else
-    wait = tonumber(ARGV[9])
+    wait = tonumber(ARGV[8])
   end
   if wait then
     if wait > 0 then
       ends = math.max(ends, millis + wait)
     end
-    redis.call('SET', KEYS[4], ARGV[6] .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[7])
+    local text = run_id .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[6]
+    if not redis.call('SET', KEYS[4], text, marker and 'XX' or 'NX') then
+      return {'foreign', 'marker'}
+    end
   end
   if ends > millis then
     return {'quarantined', ends - millis, micros}
   end
 end
 
-local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= owner then
   return {'busy', redis.call('PTTL', KEYS[1]), micros}
 end
 
 local last = 0
-local counter = redis.call('GET', KEYS[2])
 if counter then
   local number, last_owner = string.match(counter, '^(%d+) (%x+) ')
   if not number then
@@ -66,17 +68,24 @@ if counter then
     end
   end
 end
-local most = micros + ARGV[5]
-if last >= most then
+if last >= micros + MAX_SKEW then
   return {'ahead', last, micros}
 end
-local floor = tonumber(ARGV[10])
-if floor > most then
-  floor = 0
+local token, floor = micros, tonumber(ARGV[4])
+if last >= token then
+  token = last + 1
+end
+if floor > token and floor <= micros + MAX_SKEW then
+  token = floor
 end
 
-local token = math.max(last + 1, micros, floor)
-redis.call('SET', KEYS[1], owner, 'PX', ttl)
+if not redis.call('SET', KEYS[1], owner, 'PX', ttl, holder and 'XX' or 'NX') then
+  return {'wrongtype'}
+end
 -- Not tostring: it keeps 14 digits.
-redis.call('SET', KEYS[2], string.format('%.0f', token) .. ' ' .. owner .. ' ' .. label, 'PX', ARGV[4])
+local text = string.format('%.0f ', token) .. owner .. ' ' .. ARGV[3]
+if not redis.call('SET', KEYS[2], text, 'PX', COUNTER_TTL, counter and 'XX' or 'NX') then
+  redis.call('DEL', KEYS[1])
+  return {'foreign', 'counter'}
+end
 return {'granted', token, tonumber(ttl), micros}
