@@ -29,6 +29,20 @@
 //! A grant that nobody renews for a TTL is deleted by the store, although its session lives on: a hold whose end is in
 //! doubt ends that way, as it does on every other store.
 //!
+//! # Drivers
+//!
+//! Two client libraries stand behind one small trait; `driver=zookeeper-async` in the URL chooses the second, which needs the
+//! feature of that name.
+//!
+//! | | `zookeeper-client` (default) | `zookeeper-async` |
+//! |---|---|---|
+//! | behaviour suite, queue, faults, the three-server test of the lease | passed | passed |
+//! | a connection breaks for less than the session | holds stay | every hold is lost: it may open another session silently |
+//! | negotiated time-out | known and checked | the operator's word; at most 20 ticks |
+//! | thousands of holds | one request for 500 of them | no: one request for each, one after the other |
+//! | nodes of old keys | containers, which the server deletes | stay |
+//! | data under a [fence](crate::fence::ZkFence) | one `multi` | refused: it has none |
+//!
 //! # Not promised
 //!
 //! Whether another client of the same path keeps *its* deadline is not ours to say. Without a fence at the resource no lock
