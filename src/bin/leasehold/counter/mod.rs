@@ -42,17 +42,19 @@ use round::Round;
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
     let url = args.store.shared()?;
+    if args.nemesis.is_some() {
+        nemesis::check_url(url)?;
+    }
     let ttl = args.ttl.or(args.nemesis.map(|_| nemesis::TTL));
     // One look, so that a store which cannot be reached is told once and not by every process.
     let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
         .await?
         .build()?;
     locks.inspect(&args.lock).await?;
-    let fenced_at = match args.nemesis {
-        Some(NemesisKind::Pause) => Some(nemesis::fence(url, &locks.capability())?),
-        None => None,
-    };
     let capability = locks.capability();
+    if args.nemesis.is_some() {
+        nemesis::check(&capability)?;
+    }
     let can = match args.mode {
         CounterMode::Exclusive => true,
         CounterMode::Fair => capability.is_fair(),
@@ -71,7 +73,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
-    let place = Place::make(fenced_at).await?;
+    let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
     let started = clock.stamp();
