@@ -290,8 +290,10 @@ mod tests {
 
     #[test]
     fn settings_are_checked_before_anything_is_connected() {
-        let mut settings = Settings::default();
-        settings.max_waiters = 0;
+        let settings = Settings {
+            max_waiters: 0,
+            ..Settings::default()
+        };
         let error = Plan::of("memory:", settings).unwrap_err();
         assert!(error.to_string().contains("max_waiters=0"), "{error}");
     }
