@@ -11,16 +11,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let counter = Guarded::new(0);
     for _ in 0..3 {
         let lock = locks.lock("starter/counter");
-        lock.guarded(|tx| {
-            *tx.write(&counter) += 1;
-            Ok(())
-        })
-        .await?;
+        let done = lock.guarded(|tx| {
+            let mut counter = tx.write(&counter);
+            *counter += 1;
+            Ok(*counter)
+        });
+        println!("counted to {}", done.await?.value);
     }
-    println!(
-        "the counter is {} under a ttl of {:?}",
-        counter.read(),
-        locks.settings().ttl
-    );
+    println!("under a ttl of {:?}", locks.settings().ttl);
     Ok(())
 }

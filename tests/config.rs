@@ -1,4 +1,5 @@
 //! Managers from a file and from the environment.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

@@ -38,6 +38,7 @@ const SETTINGS: &[&str] = &[
     "max_waiters",
     "hand_on_count",
     "hand_on_time",
+    "lock_delay",
 ];
 
 /// The field that a name stands for, and the entry with its value in the field's own form.

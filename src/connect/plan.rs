@@ -1,15 +1,19 @@
 //! [`Plan`]: what a URL and the settings come to, before anything is connected. The only file that knows every store.
 
 use std::collections::HashMap;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 use std::fmt::Debug;
 
 use parking_lot::Mutex;
 
+#[cfg(feature = "zookeeper")]
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::manager::{Builder, LockManager};
 use crate::settings::Settings;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use crate::store::{AnyStore, MemoryStore, erase};
 #[cfg(feature = "redis")]
 use crate::store::{Quorum, RedisOptions, RedisStore};
@@ -38,6 +42,8 @@ enum Source {
     Redis(Box<RedisOptions>),
     #[cfg(feature = "redis")]
     Redlock(Vec<RedisOptions>),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<ZooKeeperOptions>),
 }
 
 impl Plan {
@@ -56,6 +62,8 @@ impl Plan {
                 let members = members.iter().map(|url| redis(url, &mut settings));
                 Source::Redlock(members.collect::<Result<_, _>>()?)
             }
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" => Source::ZooKeeper(Box::new(zookeeper(url, &mut settings)?)),
             _ => return Err(refusal(scheme, rest)),
         };
         settings.validate()?;
@@ -71,6 +79,8 @@ impl Plan {
             }
             #[cfg(feature = "redis")]
             Source::Redlock(members) => LockManager::builder(quorum(members)?),
+            #[cfg(feature = "zookeeper")]
+            Source::ZooKeeper(options) => LockManager::builder(open(*options).await?),
         };
         Ok(builder.settings(self.settings))
     }
@@ -82,6 +92,8 @@ impl Plan {
             Source::Redis(options) => erase(RedisStore::connect_with(*options).await?),
             #[cfg(feature = "redis")]
             Source::Redlock(members) => erase(quorum(members)?),
+            #[cfg(feature = "zookeeper")]
+            Source::ZooKeeper(options) => erase(open(*options).await?),
         })
     }
 }
@@ -179,8 +191,35 @@ fn members(rest: &str) -> Result<Vec<String>, Error> {
         .collect())
 }
 
+/// The session time-out is the ttl of every lock.
+#[cfg(feature = "zookeeper")]
+fn zookeeper(url: &str, settings: &mut Settings) -> Result<ZooKeeperOptions, Error> {
+    let mut options = ZooKeeperOptions::parse(url)?;
+    let default = Settings::default();
+    if says(url, "session_timeout") {
+        agree(
+            "session_timeout",
+            options.session_timeout,
+            &mut settings.ttl,
+            default.ttl,
+        )?;
+    } else {
+        options.session_timeout = settings.ttl;
+        options.validate()?;
+    }
+    if settings.max_ttl == default.max_ttl {
+        settings.max_ttl = settings.max_ttl.max(settings.ttl);
+    }
+    Ok(options)
+}
+
+#[cfg(feature = "zookeeper")]
+async fn open(options: ZooKeeperOptions) -> Result<ZooKeeperStore, Error> {
+    ZooKeeperStore::open(options, Clock::system()?).await
+}
+
 /// Whether a URL gives this option.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 fn says(url: &str, option: &str) -> bool {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let mut options = query.split('&').filter_map(|pair| pair.split('=').next());
@@ -188,7 +227,7 @@ fn says(url: &str, option: &str) -> bool {
 }
 
 /// The setting takes what the URL says, unless it was set to something else.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 fn agree<T: PartialEq + Debug>(
     option: &str,
     said: T,
@@ -207,7 +246,7 @@ fn agree<T: PartialEq + Debug>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     use std::time::Duration;
 
     fn refused(url: &str) -> Error {
@@ -251,8 +290,10 @@ mod tests {
 
     #[test]
     fn settings_are_checked_before_anything_is_connected() {
-        let mut settings = Settings::default();
-        settings.max_waiters = 0;
+        let settings = Settings {
+            max_waiters: 0,
+            ..Settings::default()
+        };
         let error = Plan::of("memory:", settings).unwrap_err();
         assert!(error.to_string().contains("max_waiters=0"), "{error}");
     }
@@ -289,6 +330,30 @@ mod tests {
         assert_eq!(longest("redis://db?max_ttl=1m", Some(60)).unwrap(), 60);
         let error = longest("redis://db?max_ttl=1m", Some(90)).unwrap_err();
         assert!(error.to_string().contains("say it in one place"), "{error}");
+    }
+
+    #[cfg(feature = "zookeeper")]
+    #[test]
+    fn the_session_timeout_is_the_ttl_and_is_said_once() {
+        let ttl = |url: &str, ttl: Option<u64>| {
+            let mut settings = Settings::default();
+            if let Some(ttl) = ttl {
+                settings.ttl = Duration::from_secs(ttl);
+            }
+            let plan = Plan::of(url, settings)?;
+            let Source::ZooKeeper(options) = &plan.source else {
+                panic!("{:?}", plan.source);
+            };
+            assert_eq!(options.session_timeout, plan.settings.ttl);
+            Ok::<u64, Error>(plan.settings.ttl.as_secs())
+        };
+        assert_eq!(ttl("zookeeper://zk", None).unwrap(), 10);
+        assert_eq!(ttl("zookeeper://zk", Some(20)).unwrap(), 20);
+        assert_eq!(ttl("zookeeper://zk?session_timeout=1m", None).unwrap(), 60);
+        let error = ttl("zookeeper://zk?session_timeout=1m", Some(20)).unwrap_err();
+        assert!(error.to_string().contains("say it in one place"), "{error}");
+        // Fewer than four ticks of two seconds.
+        assert!(ttl("zookeeper://zk", Some(5)).is_err());
     }
 
     #[cfg(feature = "redis")]

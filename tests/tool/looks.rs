@@ -2,7 +2,9 @@
 
 use crate::command::{Mark, Running, code, leasehold, lines, server, told};
 
-const SUBCOMMANDS: [&str; 6] = ["run", "inspect", "list", "conform", "counter", "generate"];
+const SUBCOMMANDS: [&str; 8] = [
+    "run", "leader", "release", "inspect", "list", "conform", "counter", "generate",
+];
 
 #[test]
 fn who_holds_a_lock_is_told() {

@@ -3,10 +3,13 @@
 
 #[path = "../support/redis.rs"]
 mod redis;
+#[path = "../support/zookeeper.rs"]
+mod zookeeper;
 
 mod command;
 mod counter;
 mod ends;
+mod kinds;
 mod looks;
 mod run;
 mod terminal;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leasehold::{Key, Label};
+use serde::{Deserialize, Serialize};
 
 /// Run a command only while you hold a lock, and look at the locks of a store.
 #[derive(Parser, Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Leader(LeaderArgs),
+    Release(ReleaseArgs),
     Inspect(InspectArgs),
     List(ListArgs),
     Conform(ConformArgs),
@@ -53,6 +56,23 @@ pub(crate) struct StoreArgs {
     pub(crate) store: String,
 }
 
+/// The command, and what becomes of it when its lease is lost.
+#[derive(Args, Debug)]
+pub(crate) struct CommandArgs {
+    /// How long the store keeps the lock if this machine dies [default: 10s, or what the store says]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or what the ttl has
+    /// room for]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) kill_grace: Option<Duration>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// Hold a lock while a command runs
 ///
 /// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token), a process group of its own, which is in the
@@ -71,27 +91,68 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY")]
     pub(crate) lock: Key,
 
-    /// How long the store keeps the lock if this machine dies [default: 10s, or what the store says]
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Option<Duration>,
-
     /// How long to wait for a busy lock [default: 30s]; 0s: one look
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
 
+    /// Hold it together with others that say --shared
+    #[arg(long)]
+    pub(crate) shared: bool,
+
     /// Who holds the lock, for people [default: host:process id]
-    #[arg(long, value_name = "TEXT")]
-    #[arg(value_parser = Label::parse)]
+    #[arg(long, value_name = "TEXT", value_parser = Label::parse)]
     pub(crate) label: Option<Label>,
 
-    /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or what the ttl has
-    /// room for]
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
-    pub(crate) kill_grace: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+}
 
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
+/// Run a command on the one host that leads
+///
+/// Stands for election until it leads, and runs the command. When the command ends, the office is resigned and its status is
+/// ours. When the leadership is lost, the command is ended as by `run`, and the tool stands for the next term.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: on every host
+  leasehold leader --store redis://127.0.0.1:6379 --election scheduler --label $(hostname) -- ./scheduler")]
+pub(crate) struct LeaderArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The office: a key, as of a lock
+    #[arg(long, value_name = "NAME")]
+    pub(crate) election: Key,
+
+    /// Who we are, for people
+    #[arg(long, value_name = "ID", value_parser = Label::parse)]
+    pub(crate) label: Label,
+
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+}
+
+/// Take a lock away from a holder that hangs
+///
+/// The next holder enters when the old one's lease is over, whether that one hears of it or not. Exits with 1 if nobody
+/// held it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  leasehold release --force --store redis://127.0.0.1:6379 nightly")]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The lock
+    pub(crate) key: Key,
+
+    /// We know that it is not ours
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Free it at once: two may act until the old holder notices
+    #[arg(long)]
+    pub(crate) now: bool,
 }
 
 /// Tell who holds a lock
@@ -180,6 +241,10 @@ pub(crate) struct CounterArgs {
     #[arg(long, value_name = "SPAN", default_value = "0ms", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
 
+    /// How the lock is held
+    #[arg(long, value_name = "MODE", default_value = "exclusive")]
+    pub(crate) mode: CounterMode,
+
     /// Stop and continue the processes, each beyond its ttl, while the counter stands behind a fence
     ///
     /// The counter is then a key in the Redis server of the lock. A store without a fence is refused. The ttl is 1s unless
@@ -216,4 +281,14 @@ pub(crate) enum What {
     Powershell,
     Zsh,
     Man,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum CounterMode {
+    /// As a plain lock
+    Exclusive,
+    /// First come, first served
+    Fair,
+    /// As the writer of a read-write lock
+    Write,
 }

@@ -14,10 +14,16 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
     match record {
         Some(record) => {
             let [holder, token, remaining] = columns(&record);
-            let people = format!(
+            let mut people = format!(
                 "key        {}\nholder     {holder}\ntoken      {token}\nremaining  {remaining}",
                 record.key
             );
+            if let Some(mode) = record.mode {
+                people += &format!("\nmode       {mode}, held by {}", record.holders);
+            }
+            if let Some(queue) = record.queue {
+                people += &format!("\nqueue      {queue}");
+            }
             output.answer(people, &scripts(&record));
             Ok(code::DONE)
         }
@@ -72,5 +78,8 @@ fn scripts(record: &Record) -> Value {
         "holder": record.label.as_ref().map(|label| label.as_str()),
         "token": record.token.map(|token| token.number()),
         "remaining_ms": record.remaining.map(millis),
+        "mode": record.mode.map(|mode| mode.to_string()),
+        "holders": record.holders,
+        "queue": record.queue,
     })
 }

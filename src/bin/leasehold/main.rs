@@ -15,6 +15,7 @@ mod exit;
 mod generate;
 mod look;
 mod output;
+mod release;
 mod run;
 mod store;
 
@@ -65,6 +66,8 @@ fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
     runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(args, output).await,
+            Command::Leader(args) => run::leader(args, output).await,
+            Command::Release(args) => release::release(args, output).await,
             Command::Inspect(args) => look::inspect(args, output).await,
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,

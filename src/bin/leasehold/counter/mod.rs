@@ -16,6 +16,7 @@ mod progress;
 mod report;
 mod resource;
 mod round;
+mod way;
 mod worker;
 
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +28,7 @@ use leasehold::{Clock, LockManager};
 
 pub(crate) use worker::{WORKER, worker};
 
-use crate::args::{CounterArgs, NemesisKind};
+use crate::args::{CounterArgs, CounterMode, NemesisKind};
 use crate::exit::{Failure, code};
 use crate::output::Output;
 use crate::store;
@@ -41,20 +42,38 @@ use round::Round;
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
     let url = args.store.shared()?;
+    if args.nemesis.is_some() {
+        nemesis::check_url(url)?;
+    }
     let ttl = args.ttl.or(args.nemesis.map(|_| nemesis::TTL));
     // One look, so that a store which cannot be reached is told once and not by every process.
     let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
         .await?
         .build()?;
     locks.inspect(&args.lock).await?;
-    let fenced_at = match args.nemesis {
-        Some(NemesisKind::Pause) => Some(nemesis::fence(url, &locks.capability())?),
-        None => None,
+    let capability = locks.capability();
+    if args.nemesis.is_some() {
+        nemesis::check(&capability)?;
+    }
+    let can = match args.mode {
+        CounterMode::Exclusive => true,
+        CounterMode::Fair => capability.is_fair(),
+        CounterMode::Write => capability.read_write,
     };
+    if !can {
+        return Err(Failure::usage(
+            "this store has no locks of that mode; leave out --mode, or use another store",
+        ));
+    }
+    if args.mode == CounterMode::Write && args.nemesis.is_some() {
+        return Err(Failure::usage(
+            "--nemesis ties a fence to the lock, which --mode write does not take; leave out one of the two",
+        ));
+    }
     let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
-    let place = Place::make(fenced_at).await?;
+    let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
     let started = clock.stamp();

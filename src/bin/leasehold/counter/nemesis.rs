@@ -20,23 +20,30 @@ pub(super) struct Nemesis {
     thread: Option<JoinHandle<usize>>,
 }
 
-/// The URL of the fence that keeps out who was stopped, or why there is none.
-pub(super) fn fence<'a>(url: &'a str, capability: &Capability) -> Result<&'a str, Failure> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    let refuse = |why: &str| {
-        Err(Failure::usage(format!(
-            "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server"
-        )))
-    };
-    match scheme {
-        "redis" | "rediss" | "unix" if capability.fencing == Fencing::Monotonic => Ok(url),
-        "redis" | "rediss" | "unix" => {
-            refuse("this server replicates asynchronously, so that its tokens may go back")
-        }
-        _ => refuse(&format!(
+/// Whether a store of this URL has a fence that keeps out who was stopped.
+pub(super) fn check_url(url: &str) -> Result<(), Failure> {
+    match url.split(':').next().unwrap_or_default() {
+        "redis" | "rediss" | "unix" => Ok(()),
+        scheme => Err(refusal(&format!(
             "store={scheme} has none that this tool can count behind"
+        ))),
+    }
+}
+
+/// Whether its tokens can be fenced with.
+pub(super) fn check(capability: &Capability) -> Result<(), Failure> {
+    match capability.fencing {
+        Fencing::Monotonic => Ok(()),
+        _ => Err(refusal(
+            "this server replicates asynchronously, so that its tokens may go back",
         )),
     }
+}
+
+fn refusal(why: &str) -> Failure {
+    Failure::usage(format!(
+        "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server"
+    ))
 }
 
 impl Nemesis {

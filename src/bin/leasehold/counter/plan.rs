@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::resource::Place;
-use crate::args::CounterArgs;
+use crate::args::{CounterArgs, CounterMode};
 
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct Plan {
@@ -17,6 +17,7 @@ pub(super) struct Plan {
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Duration,
     pub(super) hold: Duration,
+    pub(super) mode: CounterMode,
     pub(super) counter: Place,
 }
 
@@ -36,6 +37,7 @@ impl Plan {
             ttl,
             wait: args.wait,
             hold: args.hold,
+            mode: args.mode,
             counter,
         }
     }

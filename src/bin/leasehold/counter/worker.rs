@@ -4,12 +4,13 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use leasehold::{Clock, Label, Lock, LockGuard, LockManager, RunError};
+use leasehold::{Clock, Executor, Label, LockManager, RunError};
 use tokio::task::JoinSet;
 
 use super::plan::Plan;
 use super::resource::Resource;
 use super::round::{Outcome, Round};
+use super::way::Way;
 use crate::exit::{Failure, code};
 use crate::output;
 use crate::store;
@@ -54,7 +55,7 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     for _ in 0..plan.tasks {
         let (plan, clock) = (Arc::clone(&plan), clock.clone());
         let counter = counter.clone();
-        let lock = counter.tie(locks.lock(&plan.lock));
+        let lock = Way::of(&plan, &locks, &counter);
         tasks.spawn(async move {
             for _ in 0..plan.rounds {
                 let round = round(&plan, &lock, &counter, &clock).await;
@@ -77,9 +78,9 @@ fn tell(round: &Round) -> std::io::Result<()> {
     out.flush()
 }
 
-async fn round(plan: &Plan, lock: &Lock, counter: &Resource, clock: &Clock) -> Round {
+async fn round(plan: &Plan, lock: &Way, counter: &Resource, clock: &Clock) -> Round {
     let asked = clock.stamp();
-    let held = lock.acquire_within(plan.wait).await;
+    let held = lock.hold(plan.wait).await;
     let mut round = Round {
         process: 0,
         outcome: Outcome::NotCounted("the lock was busy".to_owned()),
@@ -90,11 +91,10 @@ async fn round(plan: &Plan, lock: &Lock, counter: &Resource, clock: &Clock) -> R
     match held {
         Ok(None) => {}
         Err(error) => round.outcome = Outcome::NotCounted(error.to_string()),
-        Ok(Some(guard)) => {
-            round.token = Some(guard.token().number());
-            (round.outcome, round.counted) = add_one(plan, &guard, counter, clock).await;
-            // What was counted is counted, whatever becomes of the release.
-            let _ = guard.release().await;
+        Ok(Some(held)) => {
+            round.token = Some(held.executor().lease().token().number());
+            (round.outcome, round.counted) = add_one(plan, held.executor(), counter, clock).await;
+            held.release().await;
         }
     }
     round
@@ -103,12 +103,11 @@ async fn round(plan: &Plan, lock: &Lock, counter: &Resource, clock: &Clock) -> R
 /// Reads, waits, and writes what was read and one more, as the commit of a guarded run.
 async fn add_one(
     plan: &Plan,
-    guard: &LockGuard,
+    executor: Executor,
     counter: &Resource,
     clock: &Clock,
 ) -> (Outcome, Option<u64>) {
-    let outcome = guard
-        .executor()
+    let outcome = executor
         .guarded_async(async |tx| {
             let next = counter.read().await? + 1;
             if !plan.hold.is_zero() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use leasehold::LockGuard;
+use leasehold::Lease;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid};
@@ -42,7 +42,7 @@ impl End {
 impl Child {
     /// Starts the command. The thread that calls must live for as long as the command does: on Linux the parent whose
     /// death is told is a thread.
-    pub(super) fn spawn(command: &[OsString], guard: &LockGuard) -> Result<Self, Failure> {
+    pub(super) fn spawn(command: &[OsString], lease: &Lease) -> Result<Self, Failure> {
         let failed = |why| Failure::system("the command could not be started", &why);
         let tool = std::env::current_exe().map_err(failed)?;
         let terminal = Terminal::of_ours();
@@ -57,8 +57,8 @@ impl Child {
             .arg(getpid().to_string())
             .arg(place)
             .args(command)
-            .env("LEASEHOLD_KEY", guard.key().as_str())
-            .env("LEASEHOLD_TOKEN", guard.token().to_string())
+            .env("LEASEHOLD_KEY", lease.key().as_str())
+            .env("LEASEHOLD_TOKEN", lease.token().to_string())
             .process_group(0)
             .spawn()
             .map_err(failed)?;

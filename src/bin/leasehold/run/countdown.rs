@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use leasehold::LockManager;
+
 use crate::exit::Failure;
 use crate::output::span;
 
@@ -35,8 +37,15 @@ pub(super) enum Step {
 }
 
 impl Countdown {
+    /// For the locks of a manager, now that the store has had its say in the ttl.
+    pub(super) fn of(locks: &LockManager, grace: Option<Duration>) -> Result<Self, Failure> {
+        let settings = locks.settings();
+        let usable = settings.terms().usable(settings.ttl);
+        Self::plan(usable, locks.capability().heartbeat, grace)
+    }
+
     /// Fits the grace into a lease of which `usable` is left after a renewal. `heartbeat`: the store's own rhythm.
-    pub(super) fn plan(
+    fn plan(
         usable: Duration,
         heartbeat: Option<Duration>,
         grace: Option<Duration>,

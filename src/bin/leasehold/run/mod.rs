@@ -1,4 +1,4 @@
-//! `leasehold run`: a command that runs only while a lock is held.
+//! `leasehold run` and `leasehold leader`: a command that runs only while a lock is held.
 //!
 //! ```text
 //!  leasehold run ──► lock held ──► leasehold __exec ──► the command, in a process group of its own
@@ -15,32 +15,33 @@
 mod child;
 mod countdown;
 mod exec;
+mod held;
+mod leader;
 mod signals;
 mod terminal;
+mod under;
 
-use std::future::pending;
 use std::time::Duration;
 
-use leasehold::store::Released;
-use leasehold::{Builder, Clock, LockGuard, LockManager};
-use nix::sys::signal::Signal;
-use serde_json::json;
+use leasehold::{Builder, Label, LockManager};
 
 pub(crate) use exec::{EXEC, exec};
+pub(crate) use leader::leader;
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, code};
-use crate::output::{Output, millis, span};
+use crate::output::{Output, span};
 use crate::store;
-use child::{Child, End};
-use countdown::{Countdown, Step};
+use countdown::Countdown;
+use held::Held;
 use signals::Signals;
+use under::{Ended, run_under};
 
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let settings = store::settings(args.ttl, args.wait);
+    let settings = store::settings(args.command.ttl, args.wait);
     let locks = tokio::select! {
-        builder = LockManager::builder_at(args.store.shared()?, settings) => labelled(builder?, args).build()?,
+        builder = LockManager::builder_at(args.store.shared()?, settings) => labelled(builder?, &args.label).build()?,
         signal = signals.ending() => return Ok(code::of(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, output).await;
@@ -55,58 +56,45 @@ async fn hold_and_run(
     signals: &mut Signals,
     output: Output,
 ) -> Result<u8, Failure> {
-    // Now that the store has had its say in the ttl.
-    let settings = locks.settings();
-    let usable = settings.terms().usable(settings.ttl);
-    let countdown = Countdown::plan(usable, locks.capability().heartbeat, args.kill_grace)?;
-    let guard = tokio::select! {
-        guard = acquire(locks, args) => guard?,
+    let countdown = Countdown::of(locks, args.command.kill_grace)?;
+    let held = tokio::select! {
+        held = acquire(locks, args) => held?,
         signal = signals.ending() => return Ok(code::of(signal)),
     };
-    output.quiet_event(&json!({
-        "event": "acquired",
-        "key": guard.key().as_str(),
-        "token": guard.token().number(),
-    }));
-    let ended = match Child::spawn(&args.command, &guard) {
-        Ok(mut child) => {
-            let ended = watch(&mut child, &guard, countdown, signals, output).await;
-            if ended.is_err() {
-                // Nobody watches over it any more.
-                child.tell(Signal::SIGKILL);
-            }
-            ended
-        }
-        Err(failure) => Err(failure),
-    };
-    if let Released::Unknown(why) = guard.release().await {
-        output.event(
-            format!("the lock could not be released, and ends with its ttl: {why}"),
-            &json!({ "event": "release_unknown", "why": why.to_string() }),
-        );
-    }
-    if let Ok(status) = ended {
-        output.quiet_event(&json!({ "event": "ended", "exit": status }));
-    }
-    ended
+    let ended = run_under(held, &args.command.command, countdown, signals, output).await?;
+    Ok(match ended {
+        Ended::ByItself(status) => status,
+        Ended::Lost => code::LOST,
+    })
 }
 
-async fn acquire(locks: &LockManager, args: &RunArgs) -> Result<LockGuard, Failure> {
+async fn acquire(locks: &LockManager, args: &RunArgs) -> Result<Held, Failure> {
     let wait = locks.settings().wait;
-    let lock = locks.lock(&args.lock);
-    let guard = if wait.is_zero() {
-        lock.try_acquire().await?
+    let held = if args.shared {
+        let lock = locks.read_write(&args.lock);
+        let guard = if wait.is_zero() {
+            lock.try_read().await?
+        } else {
+            lock.read_within(wait).await?
+        };
+        guard.map(Held::Shared)
     } else {
-        lock.acquire_within(wait).await?
+        let lock = locks.lock(&args.lock);
+        let guard = if wait.is_zero() {
+            lock.try_acquire().await?
+        } else {
+            lock.acquire_within(wait).await?
+        };
+        guard.map(Held::Alone)
     };
-    match guard {
-        Some(guard) => Ok(guard),
+    match held {
+        Some(held) => Ok(held),
         None => Err(busy(locks, args, wait).await),
     }
 }
 
-fn labelled(builder: Builder, args: &RunArgs) -> Builder {
-    match &args.label {
+fn labelled(builder: Builder, label: &Option<Label>) -> Builder {
+    match label {
         Some(label) => builder.label(label.clone()),
         None => builder,
     }
@@ -127,89 +115,4 @@ async fn busy(locks: &LockManager, args: &RunArgs, wait: Duration) -> Failure {
             holder.unwrap_or_default()
         ),
     }
-}
-
-/// Watches over the command until it has ended. The exit status to leave with.
-async fn watch(
-    child: &mut Child,
-    guard: &LockGuard,
-    countdown: Countdown,
-    signals: &mut Signals,
-    output: Output,
-) -> Result<u8, Failure> {
-    let clock = Clock::system()?;
-    let mut told_at = None;
-    let mut is_killed = false;
-    loop {
-        let told_for = told_at.map(|told_at| clock.stamp().since(&told_at));
-        let pause = match countdown.step(guard.remaining(), told_for) {
-            _ if is_killed => None,
-            Step::Wait(pause) => Some(pause),
-            Step::Tell => {
-                told_at = Some(clock.stamp());
-                at_risk(guard, countdown, output);
-                child.tell(Signal::SIGTERM);
-                // One that is stopped could not act on it.
-                child.tell(Signal::SIGCONT);
-                continue;
-            }
-            Step::End => {
-                is_killed = true;
-                child.tell(Signal::SIGKILL);
-                None
-            }
-        };
-        tokio::select! {
-            signal = signals.next() => match signal {
-                Signal::SIGCHLD => match child.look()? {
-                    Some(end) => {
-                        let is_lost = told_at.is_some() || is_killed || !guard.lease().is_live();
-                        return Ok(leave(child, end, is_lost, output));
-                    }
-                    None => child.keep_going(),
-                },
-                signal => child.pass_on(signal),
-            },
-            _ = guard.lost(), if !is_killed => {}
-            () = sleep(&clock, pause) => {}
-        }
-    }
-}
-
-async fn sleep(clock: &Clock, pause: Option<Duration>) {
-    match pause {
-        Some(pause) => clock.sleep(pause).await,
-        None => pending().await,
-    }
-}
-
-fn at_risk(guard: &LockGuard, countdown: Countdown, output: Output) {
-    let remaining = guard.remaining();
-    output.event(
-        format!(
-            "the lease cannot be renewed: key={} remaining={}; the command gets SIGTERM, and SIGKILL after {}",
-            guard.key(),
-            span(remaining),
-            span(countdown.grace())
-        ),
-        &json!({
-            "event": "at_risk",
-            "key": guard.key().as_str(),
-            "remaining_ms": millis(remaining),
-            "kill_grace_ms": millis(countdown.grace()),
-        }),
-    );
-}
-
-fn leave(child: &Child, end: End, is_lost: bool, output: Output) -> u8 {
-    if !is_lost {
-        return end.status();
-    }
-    // What it left behind in its group is without a lock from now on.
-    child.tell(Signal::SIGKILL);
-    output.event(
-        "the lease was lost, and the command has ended",
-        &json!({ "event": "lost", "command": end.status() }),
-    );
-    code::LOST
 }

@@ -1,0 +1,54 @@
+//! [`Way`]: how the lock is held, as `--mode` says.
+
+use std::time::Duration;
+
+use leasehold::{Error, Executor, Lock, LockGuard, LockManager, ReadWriteLock, WriteGuard};
+
+use super::plan::Plan;
+use super::resource::Resource;
+use crate::args::CounterMode;
+
+#[derive(Debug)]
+pub(super) enum Way {
+    Lock(Lock),
+    Writer(ReadWriteLock),
+}
+
+pub(super) enum Held {
+    Lock(LockGuard),
+    Writer(WriteGuard),
+}
+
+impl Way {
+    pub(super) fn of(plan: &Plan, locks: &LockManager, counter: &Resource) -> Self {
+        match plan.mode {
+            CounterMode::Exclusive => Self::Lock(counter.tie(locks.lock(&plan.lock))),
+            CounterMode::Fair => Self::Lock(counter.tie(locks.lock(&plan.lock)).fair()),
+            CounterMode::Write => Self::Writer(locks.read_write(&plan.lock)),
+        }
+    }
+
+    pub(super) async fn hold(&self, wait: Duration) -> Result<Option<Held>, Error> {
+        Ok(match self {
+            Self::Lock(lock) => lock.acquire_within(wait).await?.map(Held::Lock),
+            Self::Writer(lock) => lock.write_within(wait).await?.map(Held::Writer),
+        })
+    }
+}
+
+impl Held {
+    pub(super) fn executor(&self) -> Executor {
+        match self {
+            Self::Lock(guard) => guard.executor(),
+            Self::Writer(guard) => guard.executor(),
+        }
+    }
+
+    /// What was counted is counted, whatever becomes of the release.
+    pub(super) async fn release(self) {
+        let _ = match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Writer(guard) => guard.release().await,
+        };
+    }
+}

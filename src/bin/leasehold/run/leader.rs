@@ -1,0 +1,78 @@
+//! `leasehold leader`: a command that runs on one of many hosts, and on the next when that one is gone.
+
+use std::time::Duration;
+
+use leasehold::{Clock, Election, ErrorKind, LockManager};
+use serde_json::json;
+
+use super::countdown::Countdown;
+use super::held::Held;
+use super::signals::Signals;
+use super::under::{Ended, run_under};
+use crate::args::LeaderArgs;
+use crate::exit::{Failure, code};
+use crate::output::Output;
+use crate::store;
+
+/// The pause before another campaign, after a store that could not be reached or a term that was lost.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let settings = store::settings(args.command.ttl, None);
+    let locks = tokio::select! {
+        builder = LockManager::builder_at(args.store.shared()?, settings) => builder?.build()?,
+        signal = signals.ending() => return Ok(code::of(signal)),
+    };
+    let ended = lead(&locks, args, &mut signals, output).await;
+    locks.shutdown().await;
+    ended
+}
+
+/// Term after term, until the command ends by itself in one.
+async fn lead(
+    locks: &LockManager,
+    args: &LeaderArgs,
+    signals: &mut Signals,
+    output: Output,
+) -> Result<u8, Failure> {
+    let countdown = Countdown::of(locks, args.command.kill_grace)?;
+    let clock = Clock::system()?;
+    let election = locks.election(&args.election);
+    loop {
+        let held = tokio::select! {
+            held = campaign(&election, args, &clock, output) => held?,
+            signal = signals.ending() => return Ok(code::of(signal)),
+        };
+        match run_under(held, &args.command.command, countdown, signals, output).await? {
+            Ended::ByItself(status) => return Ok(status),
+            // Another may lead by now. We stand for the next term.
+            Ended::Lost => {}
+        }
+    }
+}
+
+/// Campaigns until it has won.
+async fn campaign(
+    election: &Election,
+    args: &LeaderArgs,
+    clock: &Clock,
+    output: Output,
+) -> Result<Held, Failure> {
+    loop {
+        match election.campaign(args.label.as_str()).await {
+            Ok(leadership) => return Ok(Held::Term(leadership)),
+            Err(error) => match error.kind() {
+                ErrorKind::Contended => {}
+                ErrorKind::Unavailable | ErrorKind::InDoubt => {
+                    output.event(
+                        format!("{error}; campaigning again"),
+                        &json!({ "event": "campaign_failed", "why": error.to_string() }),
+                    );
+                    clock.sleep(PAUSE).await;
+                }
+                _ => return Err(error.into()),
+            },
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `leader`, `release --force`, `--shared` and `--mode`: the kinds of lock, on stores that have them and on stores that do not.
+
+use std::process::Stdio;
+
+use crate::command::{Mark, Running, code, leasehold, lines, server, told, tool, until};
+use crate::zookeeper::Server;
+
+fn candidate(url: &str, label: &str, script: &str) -> Running {
+    let arguments = [
+        "leader",
+        "--store",
+        url,
+        "--election",
+        "office",
+        "--label",
+        label,
+        "--ttl",
+        "2s",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let child = tool(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    Running(child.unwrap())
+}
+
+fn until_killed(begun: &Mark) -> String {
+    format!(
+        "echo $LEASEHOLD_TOKEN > {}; while :; do sleep 0.01; done",
+        begun.path()
+    )
+}
+
+/// A real wait of a ttl: the first leader is killed without a farewell.
+#[test]
+fn the_next_candidate_leads_when_the_leader_is_gone_in_a_term_with_a_larger_token() {
+    let (server, url) = server();
+    let [first_begun, second_begun] = [Mark::new(), Mark::new()];
+    let first = candidate(&url, "host-a", &until_killed(&first_begun));
+    let first_term: u64 = first_begun.line().parse().unwrap();
+    let second = candidate(&url, "host-b", &until_killed(&second_begun));
+    let seen = leasehold(&["inspect", "--store", &url, "--json", "office"]);
+    assert_eq!(lines(&seen.stdout)[0]["holder"], "host-a");
+    assert!(!second_begun.is_there());
+    first.signal("-KILL");
+    let second_term: u64 = second_begun.line().parse().unwrap();
+    assert!(second_term > first_term);
+    second.signal("-TERM");
+    assert_eq!(code(&second.output()), 143);
+    assert_eq!(server.cli(&["EXISTS", "office"]), "0");
+}
+
+#[test]
+fn a_candidate_whose_term_was_lost_stands_for_the_next() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let script = format!(
+        "echo $LEASEHOLD_TOKEN >> {}; while :; do sleep 0.01; done",
+        begun.path()
+    );
+    let leader = candidate(&url, "host-a", &script);
+    begun.line();
+    assert_eq!(server.cli(&["DEL", "office"]), "1");
+    until("a second term", || begun.line().lines().count() == 2);
+    leader.signal("-INT");
+    assert_eq!(code(&leader.output()), 130);
+}
+
+#[test]
+fn a_command_that_ends_by_itself_ends_the_leader_with_its_status() {
+    let (server, url) = server();
+    assert_eq!(code(&candidate(&url, "host-a", "exit 6").output()), 6);
+    assert_eq!(server.cli(&["EXISTS", "office"]), "0");
+}
+
+#[test]
+fn a_candidate_that_waits_ends_with_a_signal() {
+    let (_server, url) = server();
+    let begun = Mark::new();
+    let leader = candidate(&url, "host-a", &until_killed(&begun));
+    begun.line();
+    let never = Mark::new();
+    let waiting = candidate(&url, "host-b", &until_killed(&never));
+    // It listens for signals before it asks for anything.
+    let caught = format!("/proc/{}/status", waiting.0.id());
+    until("a handler of SIGTERM", || {
+        let status = std::fs::read_to_string(&caught).unwrap();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 14) != 0
+    });
+    waiting.signal("-TERM");
+    assert_eq!(code(&waiting.output()), 143);
+    assert!(!never.is_there());
+    leader.signal("-TERM");
+}
+
+#[test]
+fn a_lock_is_not_taken_away_by_mistake() {
+    let (_server, url) = server();
+    let output = leasehold(&["release", "--store", &url, "k"]);
+    assert_eq!(code(&output), 64);
+    assert!(told(&output).contains("say --force"), "{}", told(&output));
+    let output = leasehold(&["release", "--force", "--store", "memory:", "k"]);
+    assert_eq!(code(&output), 64);
+    assert!(
+        told(&output).contains("lives in one process"),
+        "{}",
+        told(&output)
+    );
+}
+
+#[test]
+fn locks_in_zookeeper_are_fair_and_counted_without_loss() {
+    let server = Server::start();
+    let url = format!(
+        "zookeeper://{}/locks?session_timeout=4s&tick_time=500ms",
+        server.address()
+    );
+    let output = leasehold(&[
+        "run", "--store", &url, "--lock", "k", "--", "sh", "-c", "exit 4",
+    ]);
+    assert_eq!(code(&output), 4, "{}", told(&output));
+    let output = leasehold(&[
+        "counter", "--store", &url, "--rounds", "20", "--wait", "1m", "--mode", "fair", "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(lines(&output.stdout)[0]["counter"], 60);
+    let output = leasehold(&["counter", "--store", &url, "--nemesis", "pause"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert!(
+        told(&output).contains("store=zookeeper has none"),
+        "{}",
+        told(&output)
+    );
+    let output = leasehold(&[
+        "run", "--store", &url, "--lock", "k", "--ttl", "5s", "--", "true",
+    ]);
+    assert_eq!(code(&output), 64, "the URL says 4s: {}", told(&output));
+}
