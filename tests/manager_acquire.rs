@@ -97,10 +97,10 @@ async fn a_busy_lock_is_busy_though_the_last_look_was_not_answered_in_time() {
     let ours = manager(network.clone());
     let _held = theirs.lock("a").acquire().await.unwrap();
     let lock = ours.lock("a");
-    let mut waiting = Box::pin(lock.acquire_within(ms(1_100)));
+    let mut waiting = Box::pin(lock.acquire_within(ms(1_300)));
     assert!(support::poll_once(&mut waiting).await.is_pending());
     network.stall(Operation::Acquire);
-    for _ in 0..12 {
+    for _ in 0..14 {
         clock.advance(ms(100));
         theirs.settled().await;
         if let Poll::Ready(answer) = support::poll_once(&mut waiting).await {

@@ -22,6 +22,7 @@ trap 'rm -f "$log"' EXIT
 missing_packages() {
     command -v cc >/dev/null || echo build-essential
     command -v git >/dev/null || echo git
+    command -v openssl >/dev/null || echo openssl
     command -v redis-server >/dev/null || echo redis-server
     command -v redis-cli >/dev/null || echo redis-tools
     command -v redis-sentinel >/dev/null || echo redis-sentinel
@@ -49,7 +50,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     cat >&2 <<TEXT
 missing, by their Debian names: ${missing[*]}
 Install what your system calls them, so that these are found:
-  cc, git, redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
+  cc, git, openssl, script (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder)
 TEXT
     exit 1

@@ -200,11 +200,12 @@ async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
 /// Of the process below: where its server is.
 const CHILD: &str = "LEASEHOLD_TEST_TLS";
 
-/// Not a test: a process whose certificates are those that its environment names.
+/// Not a test, but for the one that starts it: a process whose certificates are those that its environment names.
 #[tokio::test]
-#[ignore = "it is the other process of a_server_over_tls_is_trusted_by_its_certificate_alone"]
 async fn tls_client() {
-    let url = std::env::var(CHILD).expect("the test starts it");
+    let Ok(url) = std::env::var(CHILD) else {
+        return;
+    };
     match RedisStore::connect(&url).await {
         Ok(store) => {
             let held = grant(&store, &claim("a")).await;
@@ -265,7 +266,7 @@ fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
     assert_ne!(server.port().to_string(), port);
     let ask = |host: &str, trusted: &str| {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "access::tls_client", "--ignored", "--nocapture"])
+            .args(["--exact", "access::tls_client", "--nocapture"])
             .env(
                 CHILD,
                 format!("rediss://{host}:{port}/0?restart_quarantine=off"),
