@@ -20,7 +20,8 @@ pub struct Permit {
     pub token: FencingToken,
     /// Write this beside the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
-    /// What is left of the lease: take it as the time-out of the call. An awaited commit is given up after it, in doubt.
+    /// What is left of the lease: take it as the time-out of the call. An awaited commit is given up after it, in doubt;
+    /// one that was sent only after it (the process was stopped on the way) has a second for the fence to refuse it.
     pub remaining: Duration,
     /// The end of `remaining` on each of this machine's clocks, for comparing with a later [`Clock::stamp`](crate::Clock::stamp).
     pub not_after: Stamp,

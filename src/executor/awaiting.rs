@@ -3,8 +3,12 @@
 //! Every future that is dropped here leaves its run in one of two states: an armed [`AsyncTx`] (the work was awaited) or an
 //! armed [`Unwinding`] (the commit call or the undo was awaited). The drop of either takes the run back.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -84,6 +88,9 @@ fn unwinding(shared: &Shared, tx: &mut AsyncTx) -> Unwinding {
     Unwinding::new(shared, to_undo, Why::NotCommitted)
 }
 
+/// How long a commit call that was sent only after the end of its lease may take to answer.
+const LATE_COMMIT_LIMIT: Duration = Duration::from_secs(1);
+
 async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
     let cells = sound(tx.tx().noted(), shared.lease().token())?;
     let Some(call) = tx.tx().noted().commit.take() else {
@@ -93,16 +100,27 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
     let permit = ready.permit.clone();
     let mut unwinding = unwinding(shared, tx);
     unwinding.commit_begins(permit.txn_id);
-    let answer = shared
-        .lease()
-        .clock()
-        .until(permit.not_after, call(permit))
-        .await
-        .unwrap_or_else(|| {
-            Err(CommitError::unknown(
-                "no answer came before the lease was over",
-            ))
-        });
+    let (clock, limit) = (shared.lease().clock(), permit.not_after);
+    let mut call = pin!(call(permit));
+    let answer = match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => {
+            let now = clock.stamp();
+            // The process was stopped between the check and the call. What a fence answers then is worth waiting for.
+            let is_late = limit.since(&now).is_zero();
+            let limit = if is_late {
+                now.plus(LATE_COMMIT_LIMIT)
+            } else {
+                limit
+            };
+            clock.until(limit, call).await
+        }
+    };
+    let answer = answer.unwrap_or_else(|| {
+        Err(CommitError::unknown(
+            "no answer came before the lease was over",
+        ))
+    });
     tx.tx().noted().to_undo = unwinding.answered();
     ready.answered(shared, answer)
 }

@@ -408,7 +408,8 @@ fn zombie() {
     runtime.block_on(async {
         let store = RedisStore::connect(&url).await.unwrap();
         let fence = RedisFence::connect(&url).await.unwrap();
-        let ttl = Duration::from_secs(1);
+        // What is left of it when the process goes on is the time that the commit has to be answered in.
+        let ttl = Duration::from_secs(4);
         let clock = Clock::system().unwrap();
         let held = grant(&store, &claim_for("a", ttl)).await;
         let hold = BareHold::new(clock, &Settings::default(), key("a"), held.token, ttl);
@@ -444,11 +445,16 @@ async fn a_zombie_is_refused_by_the_fence_and_its_run_says_so() {
         .spawn()
         .unwrap();
     let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut all = Vec::new();
     let mut next = |start: &str| loop {
-        let line = told.next().expect("it tells").unwrap();
+        let line = told
+            .next()
+            .unwrap_or_else(|| panic!("it ended: {all:?}"))
+            .unwrap();
         if line.starts_with(start) {
             break line;
         }
+        all.push(line);
     };
     next("committing");
     let signal = |signal: &str| {

@@ -31,9 +31,11 @@
 //! quarantine still keeps the next holder out for `max_ttl`, but the capability then says
 //! [`Fencing::None`](super::Fencing::None).
 
+mod attempt;
 pub(crate) mod fault;
 mod link;
 mod links;
+mod member;
 mod names;
 mod options;
 mod preflight;

@@ -1,0 +1,38 @@
+//! A Redis server as a member of a quorum.
+
+use super::attempt::Want;
+use super::links::Purpose;
+use super::reply;
+use super::script::{Call, RAISE};
+use super::store::{COUNTER_TTL, RedisStore};
+use crate::error::Error;
+use crate::store::{Claim, MAX_SKEW, Member, Raised, Vote};
+use crate::token::FencingToken;
+
+impl Member for RedisStore {
+    async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        let wary = MAX_SKEW;
+        let answer = self.shared.attempt(claim, Want { floor, wary }).await?;
+        Ok(Vote {
+            acquired: self.shared.judge(answer.outcome),
+            micros: answer.micros,
+        })
+    }
+
+    async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
+        let shared = &*self.shared;
+        let names = &shared.options().names;
+        let call = Call::new([names.lock(&claim.key), names.counter(&claim.key)])
+            .arg(claim.owner.expose())
+            .number(token.number().into())
+            .arg(claim.label.as_str())
+            .number(COUNTER_TTL.as_millis())
+            .number(MAX_SKEW.as_micros());
+        let link = shared.links.link(Purpose::Ask)?;
+        let answer = call.run(&RAISE, &link).await;
+        reply::raised(
+            claim,
+            &answer.map_err(|failure| failure.into_error("raise"))?,
+        )
+    }
+}
