@@ -45,6 +45,36 @@ async fn an_acquire_and_its_release_are_logged_with_their_times() {
 }
 
 #[tokio::test]
+async fn a_candidate_is_logged_by_its_own_name() {
+    let world = logged();
+    let term = world
+        .ours
+        .election("leader")
+        .campaign("candidate-7")
+        .await
+        .unwrap();
+    let _ = term.resign().await;
+    let lines = lines("leader");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in &lines {
+        assert!(line.contains("holder=candidate-7 "), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_hold_that_became_a_read_hold_is_one_hold_in_the_log() {
+    let world = logged();
+    let writer = world.ours.read_write("downgraded").write().await.unwrap();
+    world.pass(secs(2)).await;
+    let reader = writer.downgrade().await.unwrap();
+    world.pass(secs(1)).await;
+    let _ = reader.release().await;
+    let lines = lines("downgraded");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[1].contains("hold_us=3000000"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn a_busy_lock_is_logged_with_its_wait() {
     let world = logged();
     let _theirs = world.theirs.lock("busy").acquire().await.unwrap();

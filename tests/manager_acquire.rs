@@ -4,10 +4,12 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
+    Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, Key, LockManager, ManualClock, Settings};
 use support::{World, ms, no_hand_on, poll_and_drop, secs, while_time_passes};
@@ -78,6 +80,35 @@ async fn a_wait_ends_with_its_budget() {
         assert!(waited.unwrap().is_none());
         drop(before);
     }
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_busy_though_the_last_look_was_not_answered_in_time() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(store.clone(), clock.clone(), 1);
+    let manager = |store: Faulty<MemoryStore>| {
+        LockManager::builder(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap()
+    };
+    let theirs = manager(Faulty::new(store, clock.clone(), 2));
+    let ours = manager(network.clone());
+    let _held = theirs.lock("a").acquire().await.unwrap();
+    let lock = ours.lock("a");
+    let mut waiting = Box::pin(lock.acquire_within(ms(1_100)));
+    assert!(support::poll_once(&mut waiting).await.is_pending());
+    network.stall(Operation::Acquire);
+    for _ in 0..12 {
+        clock.advance(ms(100));
+        theirs.settled().await;
+        if let Poll::Ready(answer) = support::poll_once(&mut waiting).await {
+            assert!(answer.unwrap().is_none());
+            return;
+        }
+    }
+    panic!("the wait did not end with its budget");
 }
 
 #[tokio::test]

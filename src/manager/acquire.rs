@@ -200,6 +200,7 @@ impl Asking<'_> {
         };
         let mut attempt = Attempt::new(self.shared, &self.want, place_ttl)?;
         let mut hint = None;
+        let mut was_busy = false;
         loop {
             let limit = self.budget.limit();
             self.shared.ensure_at_work()?;
@@ -208,6 +209,8 @@ impl Asking<'_> {
             let busy_for = match attempt.ask(limit).await {
                 Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
+                // The wait was over before the answer could be there. What was asked is withdrawn with the attempt.
+                Err(_) if was_busy && self.budget.left().is_zero() => return Ok(Ended::Busy),
                 Err(error) if may_pay(error.kind()) => {
                     let pause = self.shared.spin();
                     let left = self.budget.left();
@@ -220,6 +223,7 @@ impl Asking<'_> {
                 }
                 Err(error) => return Err(error),
             };
+            was_busy = true;
             let left = self.budget.left();
             if left.is_zero() {
                 return Ok(Ended::Busy);

@@ -12,6 +12,7 @@ use super::shared::{Shared, closed};
 use crate::clock::Stamp;
 use crate::error::Error;
 use crate::handler::{AcquireOutcome, AcquireRequest, Answered, Event, Granted, Last};
+use crate::holder::Label;
 use crate::key::Key;
 
 /// Holds the lock, or says that it is busy.
@@ -25,7 +26,7 @@ pub(crate) async fn acquire(
     if shared.observers.is_empty() {
         return through_chain(shared, want, patience).await;
     }
-    let call = Call::begin(shared, &want.key);
+    let call = Call::begin(shared, &want);
     let answer = through_chain(shared, want, patience).await;
     call.end(&answer);
     answer
@@ -48,7 +49,7 @@ async fn through_chain(
     };
     let mut request = AcquireRequest::new(
         want.key.clone(),
-        want.label.clone().unwrap_or_else(|| shared.label.clone()),
+        want.label.as_ref().unwrap_or(&shared.label).clone(),
         want.spans.ttl,
         shared.clock.clone(),
         wait,
@@ -116,15 +117,17 @@ impl Last for BehindChain<'_> {
 struct Call<'a> {
     shared: &'a Shared,
     key: Key,
+    label: Label,
     started: Stamp,
     is_over: bool,
 }
 
 impl<'a> Call<'a> {
-    fn begin(shared: &'a Shared, key: &Key) -> Self {
+    fn begin(shared: &'a Shared, want: &Want) -> Self {
         Self {
             shared,
-            key: key.clone(),
+            key: want.key.clone(),
+            label: want.label.as_ref().unwrap_or(&shared.label).clone(),
             started: shared.clock.stamp(),
             is_over: false,
         }
@@ -144,7 +147,7 @@ impl<'a> Call<'a> {
     fn tell(&self, outcome: AcquireOutcome<'_>) {
         self.shared.observers.tell(&Event::Acquire {
             key: &self.key,
-            label: &self.shared.label,
+            label: &self.label,
             outcome,
             wait: self.waited(),
         });

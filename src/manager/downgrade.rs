@@ -63,7 +63,9 @@ impl Hold {
             handed_on: 0,
             ..self.from.clone()
         };
-        let next = Self::new(shared, lease, from, turn);
+        let mut next = Self::new(shared, lease, from, turn);
+        // Nobody else has it yet. It was held since the write hold began.
+        Arc::get_mut(&mut next)?.began = self.began;
         // What handlers tied to the hold stays tied to it.
         next.attachments.put(self.attachments.take());
         Some(next)

@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     aside: Aside,
     pub(super) attachments: Arc<Attachments>,
     /// When this holder came to it.
-    began: Stamp,
+    pub(super) began: Stamp,
     /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
     is_passed: AtomicBool,
     is_lost_told: AtomicBool,

@@ -19,9 +19,10 @@ limit=${MUTANT_SECONDS:-300}
 target=$(cd "$root" && cargo metadata --format-version 1 --no-deps --offline 2>/dev/null |
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 target=${target:-$root/target}
-# Always the same folder, so that what is compiled there is compiled once; dependencies are those of the tree.
-tree=$target/mutants
-export CARGO_TARGET_DIR=$target CARGO_TERM_COLOR=never RUST_BACKTRACE=0
+# Always the same folders, so that what is compiled there is compiled once. The target folder is not the repository's own: cargo
+# tells a workspace by its relative paths, and would take what a mutant left for what the repository was compiled to.
+tree=$target/mutants/tree
+export CARGO_TARGET_DIR=$target/mutants/target CARGO_TERM_COLOR=never RUST_BACKTRACE=0
 # The copy may lie inside the repository; its patches are not the repository's business.
 export GIT_CEILING_DIRECTORIES=$target
 log=$(mktemp)

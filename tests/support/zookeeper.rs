@@ -348,9 +348,12 @@ pub(crate) async fn is_busy(store: &ZooKeeperStore, claim: &Claim) -> bool {
     matches!(store.acquire(claim).await.unwrap(), Acquired::Busy { .. })
 }
 
-/// Waits in the queue as a manager does: subscribe, look again, wait for the hint.
+/// Waits in the queue as a manager does: look, subscribe, look again, wait for the hint.
 pub(crate) async fn wait_for(store: &ZooKeeperStore, claim: &Claim) -> Grant {
     loop {
+        if let Acquired::Granted(grant) = store.acquire(claim).await.unwrap() {
+            return grant;
+        }
         let hint = store.subscribe(claim).await.unwrap();
         match store.acquire(claim).await.unwrap() {
             Acquired::Granted(grant) => return grant,
