@@ -48,12 +48,15 @@ enum Source {
 
 impl Plan {
     /// Reads a URL and makes it agree with the settings. Connects to nothing.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "zookeeper")),
+        allow(unused_mut, reason = "only these stores have a say in the settings")
+    )]
     pub(crate) fn of(url: &str, mut settings: Settings) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
-            #[cfg(not(feature = "redis-tls"))]
-            "rediss" => return Err(refusal(scheme, rest)),
+            "rediss" if !cfg!(feature = "redis-tls") => return Err(refusal(scheme, rest)),
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
             #[cfg(feature = "redis")]

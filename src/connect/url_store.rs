@@ -18,11 +18,11 @@ use crate::store::{
 pub struct UrlStore(AnyStore);
 
 impl UrlStore {
-    /// Connects to the store of a URL. For the URLs see [`LockManager::connect`].
+    /// Connects to the store of a URL. For the URLs see [`LockManager::connect`](crate::LockManager::connect).
     ///
     /// # Errors
     ///
-    /// As [`LockManager::connect`].
+    /// As [`LockManager::connect`](crate::LockManager::connect).
     ///
     /// # Cancel safety
     ///
@@ -35,7 +35,7 @@ impl UrlStore {
     ///
     /// # Errors
     ///
-    /// As [`LockManager::builder_at`].
+    /// As [`LockManager::builder_at`](crate::LockManager::builder_at).
     ///
     /// # Cancel safety
     ///
