@@ -116,8 +116,9 @@ fn a_lock_is_not_taken_away_by_mistake() {
     );
 }
 
+/// Real waits: sessions of two seconds run out.
 #[test]
-fn locks_in_zookeeper_are_fair_and_counted_without_loss() {
+fn locks_in_zookeeper_are_fair_counted_without_loss_and_conform() {
     let server = Server::start();
     let url = format!(
         "zookeeper://{}/locks?session_timeout=4s&tick_time=500ms",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
 use leasehold::{Clock, Error, LockManager, Settings, UrlStore};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::args::ConformArgs;
@@ -18,6 +19,7 @@ pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Fa
         settings: settings(&url, args.ttl).await?,
         url,
         clock: Clock::system()?,
+        silent: Mutex::default(),
     };
     let report = conformance::run(&harness).await;
     output.answer(people(&report), &scripts(&report));
@@ -46,6 +48,8 @@ struct AtUrl {
     url: String,
     settings: Settings,
     clock: Clock,
+    /// Clients that say nothing any more.
+    silent: Mutex<Vec<UrlStore>>,
 }
 
 impl Harness for AtUrl {
@@ -61,6 +65,12 @@ impl Harness for AtUrl {
 
     fn clock(&self) -> Clock {
         self.clock.clone()
+    }
+
+    /// A client that is dropped may say goodbye, and a store with sessions then frees its locks at once. One that died says
+    /// nothing: it is kept, and asked for nothing any more.
+    async fn crash(&self, client: UrlStore) {
+        self.silent.lock().push(client);
     }
 }
 
