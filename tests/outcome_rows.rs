@@ -504,6 +504,7 @@ mod awaited {
             .executor
             .guarded_async(async |tx| {
                 tx.commit_with(async move |permit| {
+                    pause().await;
                     clock.advance(permit.remaining);
                     std::future::pending::<Result<(), CommitError>>().await
                 });
@@ -512,6 +513,44 @@ mod awaited {
             .await;
         assert_eq!(name(&outcome), "in doubt");
         assert!(stage.hold.lease().is_in_doubt());
+    }
+
+    #[tokio::test]
+    async fn fenced_when_the_call_was_sent_late_and_the_fence_answers_after_a_while() {
+        let stage = Stage::new();
+        let clock = stage.clock.clone();
+        let outcome = stage
+            .executor
+            .guarded_async(async |tx| {
+                // The process was stopped between the check and the call.
+                tx.commit_with(async move |_| {
+                    clock.advance(PAST);
+                    pause().await;
+                    Err::<(), _>(CommitError::Fenced { seen: None })
+                });
+                Ok(())
+            })
+            .await;
+        assert_eq!(name(&outcome), "fenced");
+    }
+
+    #[tokio::test]
+    async fn in_doubt_when_the_call_was_sent_late_and_nobody_answers() {
+        let stage = Stage::new();
+        let clock = stage.clock.clone();
+        let outcome = stage
+            .executor
+            .guarded_async(async |tx| {
+                tx.commit_with(async move |_| {
+                    clock.advance(PAST);
+                    pause().await;
+                    clock.advance(Duration::from_secs(1));
+                    std::future::pending::<Result<(), CommitError>>().await
+                });
+                Ok(())
+            })
+            .await;
+        assert_eq!(name(&outcome), "in doubt");
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, w
 use super::tally::commit_debt;
 use super::undo::Why;
 use super::unwinding::Unwinding;
+use crate::clock::{Clock, Stamp};
 use crate::commit::CommitError;
 use crate::run_event::RunEvent;
 
@@ -88,9 +89,6 @@ fn unwinding(shared: &Shared, tx: &mut AsyncTx) -> Unwinding {
     Unwinding::new(shared, to_undo, Why::NotCommitted)
 }
 
-/// How long a commit call that was sent only after the end of its lease may take to answer.
-const LATE_COMMIT_LIMIT: Duration = Duration::from_secs(1);
-
 async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
     let cells = sound(tx.tx().noted(), shared.lease().token())?;
     let Some(call) = tx.tx().noted().commit.take() else {
@@ -100,22 +98,7 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
     let permit = ready.permit.clone();
     let mut unwinding = unwinding(shared, tx);
     unwinding.commit_begins(permit.txn_id);
-    let (clock, limit) = (shared.lease().clock(), permit.not_after);
-    let mut call = pin!(call(permit));
-    let answer = match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-        Poll::Ready(answer) => Some(answer),
-        Poll::Pending => {
-            let now = clock.stamp();
-            // The process was stopped between the check and the call. What a fence answers then is worth waiting for.
-            let is_late = limit.since(&now).is_zero();
-            let limit = if is_late {
-                now.plus(LATE_COMMIT_LIMIT)
-            } else {
-                limit
-            };
-            clock.until(limit, call).await
-        }
-    };
+    let answer = in_time(shared.lease().clock(), permit.not_after, call(permit)).await;
     let answer = answer.unwrap_or_else(|| {
         Err(CommitError::unknown(
             "no answer came before the lease was over",
@@ -123,4 +106,33 @@ async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettl
     });
     tx.tx().noted().to_undo = unwinding.answered();
     ready.answered(shared, answer)
+}
+
+/// How long a commit call that was sent only after the end of its lease may take to answer.
+const LATE_COMMIT_LIMIT: Duration = Duration::from_secs(1);
+
+/// The answer of a commit call, if it comes before `limit`. If the limit has passed when the call was first polled, the process
+/// was stopped between the check and the call: what a fence answers then is worth waiting for.
+async fn in_time<A>(clock: &Clock, limit: Stamp, call: impl Future<Output = A>) -> Option<A> {
+    let mut call = pin!(call);
+    let mut sleep = pin!(None);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = call.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        if sleep.is_none() {
+            let left = limit.since(&clock.stamp());
+            let left = if left.is_zero() {
+                LATE_COMMIT_LIMIT
+            } else {
+                left
+            };
+            sleep.set(Some(clock.sleep(left)));
+        }
+        match sleep.as_mut().as_pin_mut() {
+            Some(sleep) => sleep.poll(cx).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
