@@ -30,7 +30,8 @@ const TRIES: usize = 8;
 ///
 /// let fence = ZkFence::new(&store);
 /// let guard = locks.lock("accounts/7").fence(fence.clone()).acquire().await?;
-/// let done = guard.executor().guarded_async(async |tx| {
+/// let executor = guard.executor();
+/// let done = executor.guarded_async(async |tx| {
 ///     let fence = fence.clone();
 ///     tx.commit_with(move |permit| fence.apply(permit, ZkBatch::new().set("/balances/7", "90")));
 ///     Ok(())
