@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use leasehold::store::{Acquired, Claim, Grant, Released, Store};
-use leasehold::{Clock, Key, Label, OwnerToken};
+use leasehold::{Key, Label, OwnerToken};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
@@ -28,19 +28,6 @@ pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Grant {
         Ok(Acquired::Granted(grant)) => grant,
         other => panic!("not granted: {other:?}"),
     }
-}
-
-/// The grant of a key that is free, or free as soon as what a lost attempt had sent is taken back. Real time, because that
-/// is on its way through real servers.
-pub(crate) async fn grant_soon(store: &impl Store, claim: &Claim) -> Grant {
-    let clock = Clock::system().unwrap();
-    for _ in 0..100 {
-        if let Ok(Acquired::Granted(grant)) = store.acquire(claim).await {
-            return grant;
-        }
-        clock.sleep(Duration::from_millis(50)).await;
-    }
-    grant(store, claim).await
 }
 
 pub(crate) async fn is_busy(store: &impl Store, claim: &Claim) -> bool {
