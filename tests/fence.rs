@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::fence::{Fence, FenceGate, Refusal};
-use leasehold::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, MemoryStore, Record, Released, Renewed,
-    Store,
-};
+use leasehold::store::MemoryStore;
 use leasehold::{
     CommitError, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock, Proof, RunError,
 };
 
+#[path = "support/plain.rs"]
+mod plain;
 mod support;
+use plain::Plain;
 use support::{World, ms};
 
 fn key() -> Key {
@@ -152,58 +152,10 @@ fn a_refusal_that_is_converted_by_hand_keeps_its_meaning() {
     ));
 }
 
-/// A store whose tokens may go back.
-#[derive(Debug)]
-struct Forgetful(MemoryStore);
-
-impl Store for Forgetful {
-    fn name(&self) -> &'static str {
-        "forgetful"
-    }
-
-    fn capability(&self) -> Capability {
-        let mut capability = self.0.capability();
-        capability.fencing = Fencing::None;
-        capability
-    }
-
-    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        self.0.acquire(claim).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.0.renew(grants).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Released {
-        self.0.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.0.withdraw(claim).await
-    }
-
-    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.0.subscribe(claim).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
-        self.0.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
-        self.0.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.0.close().await
-    }
-}
-
 #[tokio::test]
 async fn a_store_whose_tokens_may_go_back_can_have_no_fence() {
     let clock = ManualClock::new();
-    let store = Forgetful(MemoryStore::with_clock(clock.clone()));
+    let store = Plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store)
         .clock(clock)
         .build()

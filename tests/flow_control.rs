@@ -30,6 +30,17 @@ async fn passes(world: &World, key: &str) -> bool {
     }
 }
 
+/// Until a look gets through. What a dropped or lost hold took is given back on a thread of its own, which no barrier waits for.
+async fn until_passes(world: &World, key: &str) {
+    for _ in 0..100_000 {
+        if passes(world, key).await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{key}: a place was never given back");
+}
+
 #[tokio::test]
 async fn a_key_that_is_asked_for_too_often_is_refused_until_its_rate_allows_it() {
     let world = limited(FlowControl::new().per_key(rate(2)));
@@ -103,15 +114,12 @@ async fn so_many_are_held_at_once_and_each_end_lets_the_next_one_in() {
     drop(second);
     until_ended(&world, "b").await;
     let held = world.ours.lock("a").acquire().await.unwrap();
-    assert!(
-        passes(&world, "c").await,
-        "the dropped one has given its place back"
-    );
+    until_passes(&world, "c").await;
     world.store.forget();
     world.pass(secs(4)).await;
     assert!(!held.lease().is_live());
     let _again = world.ours.lock("a").acquire().await.unwrap();
-    assert!(passes(&world, "c").await, "the lost one too");
+    until_passes(&world, "c").await;
 }
 
 #[tokio::test]

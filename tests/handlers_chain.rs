@@ -258,10 +258,8 @@ async fn a_call_that_hangs_in_a_handler_ends_with_the_manager() {
         let lock = world.ours.lock("a");
         let mut asked = Box::pin(lock.acquire());
         assert!(poll_once(asked.as_mut()).await.is_pending());
-        let mut over = Box::pin(world.ours.shutdown());
-        assert!(poll_once(over.as_mut()).await.is_pending());
-        assert_eq!(asked.await.unwrap_err().kind(), ErrorKind::Closed);
-        over.await;
+        let (asked, ()) = tokio::join!(asked, world.ours.shutdown());
+        assert_eq!(asked.unwrap_err().kind(), ErrorKind::Closed);
         assert!(world.theirs.inspect("a").await.unwrap().is_none());
         assert!(calls.lock().contains(&"behind hears of Closed".to_owned()));
     }

@@ -142,7 +142,7 @@ async fn a_plain_caller_does_not_pass_those_who_queue() {
 #[tokio::test]
 async fn a_store_without_a_queue_refuses_and_says_which_store_has_one() {
     let clock = ManualClock::new();
-    let store = crate::operators::Plain(MemoryStore::with_clock(clock.clone()));
+    let store = crate::plain::Plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
     let error = locks.lock("a").fair().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -5,6 +5,8 @@ mod election;
 mod fair;
 mod multi;
 mod operators;
+#[path = "../support/plain.rs"]
+mod plain;
 mod read_write;
 mod reentrant;
 mod semaphore;

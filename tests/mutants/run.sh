@@ -5,7 +5,7 @@
 #
 # Each file beside this one, NAME.patch, is one mutant. Above the diff stand two lines:
 #
-#   # cargo test --test loom lease_word       the test that must fail
+#   # cargo test --test loom lease_word       the test that must fail (with --all-features)
 #   # breaks: revocation is a swap (I2)       the rule that is broken
 #
 # A mutant counts as caught when the test passes without the patch, compiles with it, and then fails. A patch that does
@@ -69,7 +69,7 @@ split() { read -r -a words <<<"$1"; }
 
 run_test() {
     split "$1"
-    timeout --kill-after=10 "$limit" cargo test --quiet "${words[@]}" >"$log" 2>&1
+    timeout --kill-after=10 "$limit" cargo test --quiet --all-features "${words[@]}" >"$log" 2>&1
 }
 
 compiles() {
@@ -79,7 +79,7 @@ compiles() {
         [ "$word" != -- ] || break
         arguments+=("$word")
     done
-    cargo test --quiet --no-run "${arguments[@]}" >"$log" 2>&1
+    cargo test --quiet --all-features --no-run "${arguments[@]}" >"$log" 2>&1
 }
 
 show_log() { sed 's/^/    | /' "$log" | tail -n 40; }
