@@ -10,11 +10,14 @@ use super::links::Purpose;
 use super::preflight::Server;
 use super::quarantine::caution;
 use super::reply::{self, Answer, Outcome};
-use super::script::{ACQUIRE, Call};
+use super::script::{ACQUIRE, Call, ENTER, Script};
 use super::store::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Acquired, Claim, Mode};
 use crate::token::FencingToken;
+
+/// No place is kept for longer: a number that a server can count by.
+const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
 
 /// What an attempt asks for beyond a grant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +26,32 @@ pub(super) struct Want {
     pub(super) floor: Option<FencingToken>,
     /// What is added to a quarantine.
     pub(super) wary: Duration,
+}
+
+/// Which script is asked.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// [`ACQUIRE`]: the lock is free or it is not.
+    Plain,
+    /// [`ENTER`]: there is an order.
+    Queued,
+}
+
+impl Way {
+    fn of(claim: &Claim) -> Self {
+        if claim.queues() {
+            Self::Queued
+        } else {
+            Self::Plain
+        }
+    }
+
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Plain => &ACQUIRE,
+            Self::Queued => &ENTER,
+        }
+    }
 }
 
 impl Shared {
@@ -36,6 +65,7 @@ impl Shared {
         )))
     }
 
+    /// A call of [`ACQUIRE`]; of [`ENTER`], when it is made into one.
     fn acquire_call(&self, claim: &Claim, server: &Server, want: Want) -> Call {
         let options = self.options();
         let names = &options.names;
@@ -47,7 +77,7 @@ impl Shared {
         ])
         .arg(claim.owner.expose())
         .number(claim.ttl.as_millis())
-        .arg(claim.label.as_str())
+        .arg(record_label(claim))
         .number(want.floor.map_or(0, FencingToken::number).into());
         if !options.quarantine {
             return call;
@@ -60,15 +90,28 @@ impl Shared {
             .number(caution.if_none.as_millis())
     }
 
-    /// One attempt, by whichever way the options ask for.
+    /// Makes a call of [`ACQUIRE`] one of `way`.
+    fn call_of(&self, way: Way, call: Call, claim: &Claim) -> Call {
+        let (names, key) = (&self.options().names, &claim.key);
+        match way {
+            Way::Plain => call.key(names.queue(key)),
+            Way::Queued => call
+                .key(names.queue(key))
+                .key(names.alone(key))
+                .key(names.places(key))
+                .key(names.readers(key))
+                .key(names.grants(key))
+                .key(names.entering(key))
+                .arg(claim.mode.to_string())
+                .number(place_millis(claim)),
+        }
+    }
+
+    /// One attempt, by whichever way the options ask for. A claim that does not queue learns from the first script that
+    /// others do.
     pub(super) async fn attempt(&self, claim: &Claim, want: Want) -> Result<Answer, Error> {
         self.check_ttl(claim.ttl)?;
-        if claim.mode != Mode::Exclusive {
-            return Err(Error::unsupported(format!(
-                "locks in redis are exclusive: key={}; ask for the plain lock, or choose another store",
-                claim.key
-            )));
-        }
+        check_place(claim)?;
         let is_replicated = self.options().replicas > 0;
         let purpose = if is_replicated {
             Purpose::Replicated
@@ -77,13 +120,18 @@ impl Shared {
         };
         let link = self.links.link(purpose)?;
         let server = link.server().await?;
-        let call = self.acquire_call(claim, &server, want);
-        let answer = if is_replicated {
-            self.acquire_replicated(claim, &call, &link).await?
-        } else {
-            let answer = call.run(&ACQUIRE, &link).await;
-            answer.map_err(|failure| failure.into_error("acquire"))?
+        let ask = async |way: Way| {
+            let call = self.call_of(way, self.acquire_call(claim, &server, want), claim);
+            if is_replicated {
+                return self.acquire_replicated(claim, way, &call, &link).await;
+            }
+            let answer = call.run(way.script(), &link).await;
+            answer.map_err(|failure| failure.into_error("acquire"))
         };
+        let mut answer = ask(Way::of(claim)).await?;
+        if reply::is_queued(&answer) {
+            answer = ask(Way::Queued).await?;
+        }
         let answer = reply::acquired(claim, &answer)?;
         self.note_marker(&server);
         Ok(answer)
@@ -131,6 +179,7 @@ impl Shared {
     async fn acquire_replicated(
         &self,
         claim: &Claim,
+        way: Way,
         call: &Call,
         link: &Link,
     ) -> Result<Value, Error> {
@@ -150,8 +199,9 @@ impl Shared {
                 .map_err(Failure::Refused)?;
             Ok::<_, Failure>((granted, answers.next()))
         };
-        let answered = match ask(call.by_hash(&ACQUIRE)).await {
-            Err(failure) if failure.is_unknown_script() => ask(call.by_text(&ACQUIRE)).await,
+        let script = way.script();
+        let answered = match ask(call.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
             answered => answered,
         };
         let (granted, confirmed) = answered.map_err(failed)?;
@@ -175,6 +225,32 @@ impl Shared {
             ));
         }
         Ok(granted)
+    }
+}
+
+fn check_place(claim: &Claim) -> Result<(), Error> {
+    if claim.place_ttl <= MAX_PLACE_TTL {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "place_ttl={:?} is out of range; keep a place for up to {MAX_PLACE_TTL:?}",
+        claim.place_ttl
+    )))
+}
+
+/// For how long a claim that is told to wait keeps a place: a whole number, and 0 only for none at all.
+fn place_millis(claim: &Claim) -> u128 {
+    if !claim.queues() || claim.place_ttl.is_zero() {
+        return 0;
+    }
+    claim.place_ttl.as_millis().max(1)
+}
+
+/// The label as it stands in the record of the newest grant, which tells a writer's. No label has a tab.
+fn record_label(claim: &Claim) -> String {
+    match claim.mode {
+        Mode::Write => format!("{}\twrite", claim.label),
+        _ => claim.label.as_str().to_owned(),
     }
 }
 

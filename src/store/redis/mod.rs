@@ -33,6 +33,7 @@
 
 mod attempt;
 pub(crate) mod fault;
+mod line;
 mod link;
 mod links;
 mod member;

@@ -36,7 +36,21 @@ scripts! {
     WITHDRAW = "withdraw.lua";
     INSPECT = "inspect.lua";
     RAISE = "raise.lua";
+    LEAVE = "leave.lua";
+    DOWNGRADE = "downgrade.lua";
+    REVOKE = "revoke.lua";
 }
+
+/// An attempt where there is a queue: what it decides about order stands around the text of [`ACQUIRE`], so that trust and
+/// tokens are the same for every claim.
+pub(crate) static ENTER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        "local function acquire()\n",
+        include_str!("scripts/acquire.lua"),
+        "end\n",
+        include_str!("scripts/enter.lua")
+    ))
+});
 
 /// One call of a script: its keys and arguments.
 #[derive(Debug, Default)]
@@ -51,6 +65,11 @@ impl Call {
             keys: keys.into_iter().map(Into::into).collect(),
             args: Vec::new(),
         }
+    }
+
+    pub(crate) fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.keys.push(key.into());
+        self
     }
 
     pub(crate) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
