@@ -26,6 +26,12 @@
 //! 6. **Release.** Goes to every member. Whoever did not hold our vote gets a tombstone, since a vote may still be on its
 //!    way.
 //!
+//! # What it cannot
+//!
+//! There is no queue and there are no readers: members would each have an order of their own, and a majority that agrees on
+//! the first of them costs rounds that a single store does not. Nor is a lock taken away: a member that did not hold the
+//! holder's vote learns nothing of who is to be refused, and would be planted with it by the holder's next renewal.
+//!
 //! # Safety
 //!
 //! Two majorities have a member in common, and a member holds one vote. So no two holds are proven at one time, as long as

@@ -1,8 +1,8 @@
--- Ends what a claim has of a lock for which it may stand in the queue or among the readers. Compares, deletes, and wakes
--- who waits. The tombstone refuses an attempt that is executed only after this.
+-- Ends the hold of a claim that may be one of several readers: compares, deletes, and wakes who waits. With a tombstone it is
+-- withdrawn: it loses its place too, and the tombstone refuses an attempt that is executed only after this.
 --
 -- KEYS: lock, queue, alone, places, readers, grants, tombstone of this owner
--- ARGV: owner, channel, tombstone's ttl (ms; 0: none is left)
+-- ARGV: owner, channel, tombstone's ttl (ms; 0: a release, which leaves none)
 -- Answers: 1 it held, 0 it did not
 local READERS = 'leasehold:readers'
 local lock, readers, grants, owner = KEYS[1], KEYS[5], KEYS[6], ARGV[1]
@@ -16,12 +16,13 @@ local function ask(...)
   return answer
 end
 
+local waited = 0
 if ARGV[3] ~= '0' then
   redis.call('SET', KEYS[7], '', 'PX', ARGV[3])
+  waited = ask('ZREM', KEYS[2], owner)
+  ask('ZREM', KEYS[3], owner)
+  ask('ZREM', KEYS[4], owner)
 end
-local waited = ask('ZREM', KEYS[2], owner)
-ask('ZREM', KEYS[3], owner)
-ask('ZREM', KEYS[4], owner)
 
 local holder = ask('GET', lock)
 local held = 0
