@@ -1,5 +1,8 @@
-//! The Redis store beside the memory store, which is its specification: asked the same in the same order, both give the
-//! same answers.
+//! The Redis store beside the memory store, which is its specification: asked the same in the same order, with the same
+//! time between, both give the same answers.
+//!
+//! Time passes by whole steps: on the manual clock of the memory store, and in the server by moving every end that it keeps.
+//! Every span of a claim ends in the middle between two steps, so that the moments which a case takes in fact change nothing.
 
 use std::time::Duration;
 
@@ -12,10 +15,37 @@ use leasehold::{ErrorKind, ManualClock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+/// What passes at a time.
+const STEP: Duration = Duration::from_secs(4);
+/// Of all claims. Their ends differ by when they came or were renewed. It is `max_ttl` too, for which a tombstone lasts in
+/// the server; in memory it lasts for the claim's own ttl.
+const TTL: Duration = Duration::from_secs(14);
+/// What claims ask for their places.
+const PLACES: [Duration; 3] = [
+    Duration::from_secs(2),
+    Duration::from_secs(6),
+    Duration::from_secs(14),
+];
+
+/// Moves every end in the server by so many milliseconds.
+const PASS: &str = r"
+local step = tonumber(ARGV[1])
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if string.match(key, ':places$') or string.match(key, ':readers$') then
+    for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+      redis.call('ZINCRBY', key, -step, member)
+    end
+  end
+  local left = redis.call('PTTL', key)
+  if left >= 0 then
+    redis.call('PEXPIRE', key, left - step)
+  end
+end";
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A new claim asks.
-    Come(Kind),
+    Come(Kind, Duration),
     /// One that came asks again, whether it waits, holds, or is gone.
     Ask(prop::sample::Index),
     Renew(prop::sample::Index),
@@ -23,6 +53,7 @@ enum Step {
     Withdraw(prop::sample::Index),
     Downgrade(prop::sample::Index),
     Revoke(Revoke),
+    Pass,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,34 +76,37 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Kind::Write,
     ]);
     let index = any::<prop::sample::Index>;
+    let place_ttl = prop::sample::select(PLACES.to_vec());
     let how = prop::sample::select(vec![Revoke::Now, Revoke::AfterTtl]);
     let step = prop_oneof![
-        6 => kind.prop_map(Step::Come),
+        6 => (kind, place_ttl).prop_map(|(kind, place_ttl)| Step::Come(kind, place_ttl)),
         6 => index().prop_map(Step::Ask),
         3 => index().prop_map(Step::Renew),
         6 => index().prop_map(Step::Release),
         2 => index().prop_map(Step::Withdraw),
         3 => index().prop_map(Step::Downgrade),
         1 => how.prop_map(Step::Revoke),
+        3 => Just(Step::Pass),
     ];
     prop::collection::vec(step, 1..60)
 }
 
-fn claim_of(kind: Kind) -> Claim {
+fn claim_of(kind: Kind, place_ttl: Duration) -> Claim {
     let mut new = match kind {
         Kind::Plain => claim("a"),
         Kind::Fair | Kind::Once => queued("a", Mode::Exclusive),
         Kind::Read => queued("a", Mode::Read),
         Kind::Write => queued("a", Mode::Write),
     };
-    if matches!(kind, Kind::Once) {
-        new.place_ttl = Duration::ZERO;
-    }
+    new.ttl = TTL;
+    new.place_ttl = match kind {
+        Kind::Once => Duration::ZERO,
+        _ => place_ttl,
+    };
     new
 }
 
-/// What a store said of one claim, without numbers that no two stores share. Times are left out: in the server they run,
-/// beside the memory store they stand still, and both are far from their end.
+/// What a store said of one claim, without numbers that no two stores share.
 async fn ask(store: &impl Store, claim: &Claim, grants: &mut Vec<Grant>) -> String {
     match store.acquire(claim).await {
         Ok(Acquired::Granted(new)) => {
@@ -108,7 +142,8 @@ async fn take(
 ) -> Option<String> {
     let pick = |index: prop::sample::Index| (!claims.is_empty()).then(|| index.get(claims));
     let told = match step {
-        Step::Come(_) => ask(store, claims.last()?, grants).await,
+        Step::Pass => "time passed".to_owned(),
+        Step::Come(..) => ask(store, claims.last()?, grants).await,
         Step::Ask(index) => ask(store, pick(index)?, grants).await,
         Step::Renew(index) => match store.renew(&[grant_of(grants, pick(index)?)]).await[..] {
             [Renewed::Extended(_)] => "extended".to_owned(),
@@ -151,7 +186,7 @@ fn asked_the_same_both_stores_give_the_same_answers() {
         .enable_all()
         .build()
         .unwrap();
-    let url = server.url("prefix=app&restart_quarantine=off");
+    let url = server.url("prefix=app&restart_quarantine=off&max_ttl=14s");
     let redis = runtime.block_on(RedisStore::connect(&url)).unwrap();
     let mut config = Config::with_cases(96);
     config.failure_persistence = None;
@@ -159,11 +194,18 @@ fn asked_the_same_both_stores_give_the_same_answers() {
     let mut runner = TestRunner::new(config);
     let compared = runner.run(&steps(), |steps| {
         server.cli(&["FLUSHALL"]);
-        let memory = MemoryStore::with_clock(ManualClock::new());
+        let clock = ManualClock::new();
+        let memory = MemoryStore::with_clock(clock.clone());
         let (mut claims, mut in_memory, mut in_redis) = (Vec::new(), Vec::new(), Vec::new());
         for (number, step) in steps.iter().enumerate() {
-            if let Step::Come(kind) = step {
-                claims.push(claim_of(*kind));
+            match *step {
+                Step::Come(kind, place_ttl) => claims.push(claim_of(kind, place_ttl)),
+                Step::Pass => {
+                    clock.advance(STEP);
+                    let millis = STEP.as_millis().to_string();
+                    server.cli(&["EVAL", PASS, "0", &millis]);
+                }
+                _ => {}
             }
             let expected = runtime.block_on(take(&memory, *step, &claims, &mut in_memory));
             let told = runtime.block_on(take(&redis, *step, &claims, &mut in_redis));
