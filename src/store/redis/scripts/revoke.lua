@@ -21,7 +21,9 @@ if left < 0 and not is_now then
 end
 local owners = {holder}
 if holder == READERS then
-  owners = redis.call('ZRANGE', readers, 0, -1)
+  local time = redis.call('TIME')
+  local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+  owners = redis.call('ZRANGEBYSCORE', readers, '(' .. now, '+inf')
 end
 for _, owner in ipairs(owners) do
   -- Another client's value is no owner token of ours, and no claim of ours comes with it.
