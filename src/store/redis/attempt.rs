@@ -65,45 +65,46 @@ impl Shared {
         )))
     }
 
-    /// A call of [`ACQUIRE`]; of [`ENTER`], when it is made into one.
-    fn acquire_call(&self, claim: &Claim, server: &Server, want: Want) -> Call {
+    /// The keys and arguments of a script that asks: [`ACQUIRE`] and [`ENTER`] begin with the same.
+    fn acquire_call(&self, way: Way, claim: &Claim, server: &Server, want: Want) -> Call {
         let options = self.options();
-        let names = &options.names;
-        let call = Call::new([
-            names.lock(&claim.key),
-            names.counter(&claim.key),
-            names.tombstone(&claim.key, &claim.owner),
+        let (names, key) = (&options.names, &claim.key);
+        let keys = [
+            names.lock(key),
+            names.counter(key),
+            names.tombstone(key, &claim.owner),
             names.marker(),
-        ])
-        .arg(claim.owner.expose())
-        .number(claim.ttl.as_millis())
-        .arg(record_label(claim))
-        .number(want.floor.map_or(0, FencingToken::number).into());
-        if !options.quarantine {
-            return call;
+            names.queue(key),
+        ];
+        let call = match way {
+            Way::Plain => Call::new(keys),
+            Way::Queued => Call::new(keys.into_iter().chain([
+                names.alone(key),
+                names.places(key),
+                names.readers(key),
+                names.grants(key),
+                names.entering(key),
+            ])),
+        };
+        let call = call.arg(claim.owner.expose()).number(claim.ttl.as_millis());
+        // The record of the newest grant tells whether a writer has it. No label has a tab.
+        let call = match claim.mode {
+            Mode::Write => call.arg(format!("{}\twrite", claim.label)),
+            _ => call.arg(claim.label.as_str()),
+        };
+        let mut call = call.number(want.floor.map_or(0, FencingToken::number).into());
+        if options.quarantine {
+            let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
+            let caution = caution(server, options.max_ttl + want.wary, is_seen);
+            call = call
+                .arg(server.run_id.as_deref().unwrap_or("?"))
+                .number(options.max_ttl.as_millis())
+                .number(caution.if_other.as_millis())
+                .number(caution.if_none.as_millis());
         }
-        let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
-        let caution = caution(server, options.max_ttl + want.wary, is_seen);
-        call.arg(server.run_id.as_deref().unwrap_or("?"))
-            .number(options.max_ttl.as_millis())
-            .number(caution.if_other.as_millis())
-            .number(caution.if_none.as_millis())
-    }
-
-    /// Makes a call of [`ACQUIRE`] one of `way`.
-    fn call_of(&self, way: Way, call: Call, claim: &Claim) -> Call {
-        let (names, key) = (&self.options().names, &claim.key);
         match way {
-            Way::Plain => call.key(names.queue(key)),
-            Way::Queued => call
-                .key(names.queue(key))
-                .key(names.alone(key))
-                .key(names.places(key))
-                .key(names.readers(key))
-                .key(names.grants(key))
-                .key(names.entering(key))
-                .arg(claim.mode.to_string())
-                .number(place_millis(claim)),
+            Way::Plain => call,
+            Way::Queued => call.arg(claim.mode.to_string()).number(place_millis(claim)),
         }
     }
 
@@ -121,7 +122,7 @@ impl Shared {
         let link = self.links.link(purpose)?;
         let server = link.server().await?;
         let ask = async |way: Way| {
-            let call = self.call_of(way, self.acquire_call(claim, &server, want), claim);
+            let call = self.acquire_call(way, claim, &server, want);
             if is_replicated {
                 return self.acquire_replicated(claim, way, &call, &link).await;
             }
@@ -244,14 +245,6 @@ fn place_millis(claim: &Claim) -> u128 {
         return 0;
     }
     claim.place_ttl.as_millis().max(1)
-}
-
-/// The label as it stands in the record of the newest grant, which tells a writer's. No label has a tab.
-fn record_label(claim: &Claim) -> String {
-    match claim.mode {
-        Mode::Write => format!("{}\twrite", claim.label),
-        _ => claim.label.as_str().to_owned(),
-    }
 }
 
 fn millis_text(span: Duration) -> String {

@@ -47,7 +47,7 @@ impl Names {
     }
 
     pub(crate) fn tombstone(&self, key: &Key, owner: &OwnerToken) -> String {
-        format!("{}{}", self.tombstones(key), owner.expose())
+        self.beside(key, &format!("gone:{}", owner.expose()))
     }
 
     pub(crate) fn channel(&self, key: &Key) -> String {

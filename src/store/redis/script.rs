@@ -67,11 +67,6 @@ impl Call {
         }
     }
 
-    pub(crate) fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.keys.push(key.into());
-        self
-    }
-
     pub(crate) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
         self.args.push(arg.into());
         self
