@@ -38,7 +38,7 @@ impl Outcome {
 
 /// Whether the acquire script sends a claim to the queue.
 pub(super) fn is_queued(answer: &Value) -> bool {
-    words(answer).is_some_and(|(word, _)| word == "queued")
+    matches!(answer, Value::Array(parts) if parts.first().and_then(text) == Some("queued"))
 }
 
 /// Reads the answer of the acquire script.
