@@ -28,9 +28,9 @@
 //!
 //! # What it cannot
 //!
-//! There is no queue and there are no readers: members would each have an order of their own, and a majority that agrees on
-//! the first of them costs rounds that a single store does not. Nor is a lock taken away: a member that did not hold the
-//! holder's vote learns nothing of who is to be refused, and would be planted with it by the holder's next renewal.
+//! There is no queue and there are no readers: each member would have an order of its own, and to agree on one takes rounds
+//! of which a lock with one store has none. Nor is a lock taken away: a member that did not hold the vote does not learn
+//! whom to refuse, and would be planted with it by the holder's next renewal.
 //!
 //! # Safety
 //!

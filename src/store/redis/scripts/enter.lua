@@ -1,7 +1,7 @@
--- One attempt of a claim that queues, or of any claim where others queue. It stands behind acquire.lua, whose text is the
--- function acquire(): what is said there of withdrawn claims, quarantine and tokens is said here by the same words.
+-- One attempt of a claim that queues, or of any claim where others queue. It stands behind acquire.lua, whose text is
+-- the function acquire(): what is said there of withdrawn claims, quarantine and tokens is said here by the same words.
 --
--- KEYS: those of acquire.lua; then queue, alone, places, readers, grants, entering
+-- KEYS: the first four of acquire.lua; then queue, alone, places, readers, grants, entering
 -- ARGV: those of acquire.lua; then mode, the place's ttl (ms; 0: it takes no place)
 -- Answers: those of acquire.lua, but queued
 local READERS = 'leasehold:readers'
