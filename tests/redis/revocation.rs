@@ -184,7 +184,7 @@ async fn a_key_of_a_wrong_type_is_not_revoked() {
 async fn a_manager_takes_a_lock_from_a_holder_that_hears_of_it_at_its_next_heartbeat() {
     let server = RedisServer::start();
     let mut settings = Settings::default();
-    settings.ttl = Duration::from_secs(2);
+    settings.ttl = Duration::from_secs(4);
     let [ours, theirs] = [(); 2].map(|()| {
         let options = leasehold::store::RedisOptions::parse(&server.url(FRESH)).unwrap();
         let store = RedisStore::member(options).unwrap();
