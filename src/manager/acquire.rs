@@ -14,7 +14,9 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::{Label, OwnerToken};
 use crate::key::Key;
 use crate::lease::{Granted, Lease};
-use crate::store::{Acquired, Capability, Claim, Fencing, Grant, Hint, Mode};
+use crate::store::{
+    Acquired, Capability, Claim, FAIR_STORES, Fencing, Grant, Hint, Mode, READ_WRITE_STORES,
+};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -59,12 +61,12 @@ impl Want {
         let key = &self.key;
         if self.mode != Mode::Exclusive && !capability.read_write {
             return Err(Error::unsupported(format!(
-                "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write, such as MemoryStore"
+                "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write: {READ_WRITE_STORES}"
             )));
         }
         if self.is_fair && !capability.is_fair() {
             return Err(Error::unsupported(format!(
-                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues, such as MemoryStore or ZooKeeper"
+                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues: {FAIR_STORES}"
             )));
         }
         Ok(())

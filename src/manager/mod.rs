@@ -51,7 +51,7 @@ use task::Msg;
 use crate::error::Error;
 use crate::key::Key;
 use crate::settings::Settings;
-use crate::store::{Capability, Record, Revoke, Revoked, Store};
+use crate::store::{Capability, REVOKING_STORES, Record, Revoke, Revoked, Store};
 use crate::token::FencingToken;
 
 /// Holds and renews the locks of one store. Cloning is cheap; all clones are the same manager.
@@ -215,7 +215,7 @@ impl LockManager {
         let key = key.try_into().map_err(Into::into)?;
         if !shared.capability.revokes {
             return Err(Error::unsupported(format!(
-                "this store takes no lock away: store={} key={key}; wait for the ttl, or use a store whose capability says revokes, such as MemoryStore",
+                "this store takes no lock away: store={} key={key}; wait for the ttl, or use a store whose capability says revokes: {REVOKING_STORES}",
                 shared.store.name()
             )));
         }

@@ -23,6 +23,7 @@ pub mod zookeeper;
 use std::fmt::Debug;
 
 pub use capability::{Capability, Fencing};
+pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, REVOKING_STORES};
 pub use claim::{Claim, Grant, Mode, Proof};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
@@ -130,7 +131,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// `Lost` if the claim does not hold the lock any more; `Unsupported` if the store has no such modes; `InDoubt` if it
     /// may or may not have happened.
     fn downgrade(&self, grant: &Grant) -> impl Future<Output = Result<Grant, Error>> + Send {
-        let refused = unsupported(self.name(), "downgrade", &grant.claim.key);
+        let refused = unsupported(
+            self.name(),
+            "downgrade",
+            &grant.claim.key,
+            READ_WRITE_STORES,
+        );
         async move { Err(refused) }
     }
 
@@ -150,7 +156,7 @@ pub trait Store: Debug + Send + Sync + 'static {
         how: Revoke,
     ) -> impl Future<Output = Result<Revoked, Error>> + Send {
         let _ = how;
-        let refused = unsupported(self.name(), "revoke", key);
+        let refused = unsupported(self.name(), "revoke", key, REVOKING_STORES);
         async move { Err(refused) }
     }
 
@@ -176,8 +182,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-fn unsupported(store: &str, what: &str, key: &Key) -> Error {
+fn unsupported(store: &str, what: &str, key: &Key, who: &str) -> Error {
     Error::unsupported(format!(
-        "this store cannot {what}: store={store} key={key}; MemoryStore can"
+        "this store cannot {what}: store={store} key={key}; {who} can"
     ))
 }

@@ -23,8 +23,16 @@ mod fence;
 #[cfg(test)]
 mod manager;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
 mod quorum;
 #[cfg(test)]
+mod read_write;
+#[cfg(test)]
 mod restart;
+#[cfg(test)]
+mod revocation;
 #[cfg(test)]
 mod store;

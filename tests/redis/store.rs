@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, release};
 use crate::server::RedisServer;
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, Mode, RedisStore, Released, Renewed, Store};
+use leasehold::store::{Acquired, RedisStore, Released, Renewed, Store};
 
 /// A throw-away server: nothing was granted on it before.
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -265,15 +265,6 @@ async fn a_ttl_above_max_ttl_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{ttl:?}");
     }
     assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
-}
-
-#[tokio::test]
-async fn a_mode_that_it_does_not_know_is_unsupported() {
-    let server = RedisServer::start();
-    let mut reader = claim("a");
-    reader.mode = Mode::Read;
-    let error = store(&server).await.acquire(&reader).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[tokio::test]

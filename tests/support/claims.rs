@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Grant, Released, Store};
+use leasehold::store::{Acquired, Claim, Grant, Mode, Released, Store};
 use leasehold::{Key, Label, OwnerToken};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -20,6 +20,14 @@ pub(crate) fn claim(text: &str) -> Claim {
 pub(crate) fn claim_for(text: &str, ttl: Duration) -> Claim {
     let label = Label::parse("a test").unwrap();
     Claim::new(key(text), OwnerToken::generate().unwrap(), label, ttl)
+}
+
+/// A claim that queues.
+pub(crate) fn queued(text: &str, mode: Mode) -> Claim {
+    let mut claim = claim(text);
+    claim.mode = mode;
+    claim.is_fair = true;
+    claim
 }
 
 /// The grant, or a panic that shows the answer.

@@ -116,6 +116,120 @@ fn a_lock_is_not_taken_away_by_mistake() {
     );
 }
 
+fn until_there(begun: &Mark, ends: &Mark) -> String {
+    format!(
+        "echo $LEASEHOLD_TOKEN > {}; until [ -e {} ]; do sleep 0.01; done",
+        begun.path(),
+        ends.path()
+    )
+}
+
+#[test]
+fn commands_that_share_a_lock_run_together_and_who_wants_it_alone_waits_for_both() {
+    let (server, url) = server();
+    let ends = Mark::new();
+    let begun = [Mark::new(), Mark::new()];
+    let [first, second] = begun.each_ref().map(|begun| {
+        let options = ["--lock", "k", "--shared", "--label", "reader"];
+        Running::run(&url, &options, &until_there(begun, &ends))
+    });
+    let tokens = begun.each_ref().map(|begun| begun.line());
+    assert_ne!(tokens[0], tokens[1]);
+    let held = leasehold(&["inspect", "--json", "--store", &url, "k"]);
+    let held = &lines(&held.stdout)[0];
+    assert_eq!(
+        (&held["mode"], &held["holder"]),
+        (&"read".into(), &"reader".into())
+    );
+    assert_eq!(held["holders"], 2, "{held}");
+    let alone = [
+        "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
+    ];
+    assert_eq!(code(&leasehold(&alone)), 75);
+    // Another client, of any language.
+    assert_eq!(server.cli(&["SET", "k", "theirs", "NX", "PX", "1000"]), "");
+
+    std::fs::write(ends.path(), "").unwrap();
+    for reader in [first, second] {
+        assert_eq!(code(&reader.output()), 0);
+    }
+    assert_eq!(code(&leasehold(&alone)), 0);
+}
+
+/// A real wait of a ttl of four seconds.
+#[test]
+fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_is_over() {
+    let (server, url) = server();
+    let [begun, never] = [Mark::new(), Mark::new()];
+    let options = ["--lock", "k", "--ttl", "4s"];
+    let holder = Running::run(&url, &options, &until_there(&begun, &never));
+    let first: u64 = begun.line().parse().unwrap();
+    let forced = leasehold(&["release", "--force", "--store", &url, "--json", "k"]);
+    assert_eq!(code(&forced), 0, "{}", told(&forced));
+    let answer = &lines(&forced.stdout)[0];
+    assert_eq!(answer["was_held"], true);
+    assert!((1..=4_000).contains(&answer["free_in_ms"].as_u64().unwrap()));
+    // Nobody enters before: the key stands, for other clients too.
+    assert_eq!(server.cli(&["SET", "k", "theirs", "NX", "PX", "1000"]), "");
+    let next = Running::run(
+        &url,
+        &["--lock", "k", "--wait", "1m"],
+        "echo $LEASEHOLD_TOKEN",
+    );
+    assert_eq!(code(&holder.output()), 76);
+    let next = next.output();
+    assert_eq!(code(&next), 0, "{}", told(&next));
+    let second = String::from_utf8(next.stdout).unwrap();
+    assert!(second.trim().parse::<u64>().unwrap() > first);
+    let free = leasehold(&["release", "--force", "--store", &url, "k"]);
+    assert_eq!(code(&free), 1, "{}", told(&free));
+}
+
+/// A real wait of a heartbeat: the old holder hears of it then.
+#[test]
+fn a_lock_taken_now_is_free_at_once_and_the_log_says_that_two_may_act() {
+    let (_server, url) = server();
+    let [begun, never] = [Mark::new(), Mark::new()];
+    let holder = Running::run(
+        &url,
+        &["--lock", "k", "--ttl", "4s"],
+        &until_there(&begun, &never),
+    );
+    begun.line();
+    let forced = leasehold(&["release", "--force", "--now", "--store", &url, "k"]);
+    assert_eq!(code(&forced), 0, "{}", told(&forced));
+    assert!(told(&forced).contains("two may act"), "{}", told(&forced));
+    let next = [
+        "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
+    ];
+    let next = leasehold(&next);
+    assert_eq!(code(&next), 0, "{}", told(&next));
+    assert_eq!(code(&holder.output()), 76);
+}
+
+#[test]
+fn no_update_is_lost_in_redis_by_turns_in_order_or_by_writers() {
+    let (_server, url) = server();
+    for mode in ["fair", "write"] {
+        let output = leasehold(&[
+            "counter",
+            "--store",
+            &url,
+            "--processes",
+            "3",
+            "--rounds",
+            "20",
+            "--wait",
+            "1m",
+            "--mode",
+            mode,
+            "--json",
+        ]);
+        assert_eq!(code(&output), 0, "{mode}: {}", told(&output));
+        assert_eq!(lines(&output.stdout)[0]["counter"], 60, "{mode}");
+    }
+}
+
 /// Real waits: sessions of two seconds run out.
 #[test]
 fn locks_in_zookeeper_are_fair_counted_without_loss_and_conform() {

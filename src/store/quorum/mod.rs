@@ -26,6 +26,12 @@
 //! 6. **Release.** Goes to every member. Whoever did not hold our vote gets a tombstone, since a vote may still be on its
 //!    way.
 //!
+//! # What it cannot
+//!
+//! There is no queue and there are no readers: each member would have an order of its own, and to agree on one takes rounds
+//! of which a lock with one store has none. Nor is a lock taken away: a member that did not hold the vote does not learn
+//! whom to refuse, and would be planted with it by the holder's next renewal.
+//!
 //! # Safety
 //!
 //! Two majorities have a member in common, and a member holds one vote. So no two holds are proven at one time, as long as

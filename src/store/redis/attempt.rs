@@ -10,11 +10,14 @@ use super::links::Purpose;
 use super::preflight::Server;
 use super::quarantine::caution;
 use super::reply::{self, Answer, Outcome};
-use super::script::{ACQUIRE, Call};
+use super::script::{ACQUIRE, Call, ENTER, Script};
 use super::store::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Acquired, Claim, Mode};
 use crate::token::FencingToken;
+
+/// No place is kept for longer: a number that a server can count by.
+const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
 
 /// What an attempt asks for beyond a grant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +26,32 @@ pub(super) struct Want {
     pub(super) floor: Option<FencingToken>,
     /// What is added to a quarantine.
     pub(super) wary: Duration,
+}
+
+/// Which script is asked.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// [`ACQUIRE`]: the lock is free or it is not.
+    Plain,
+    /// [`ENTER`]: there is an order.
+    Queued,
+}
+
+impl Way {
+    fn of(claim: &Claim) -> Self {
+        if claim.queues() {
+            Self::Queued
+        } else {
+            Self::Plain
+        }
+    }
+
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Plain => &ACQUIRE,
+            Self::Queued => &ENTER,
+        }
+    }
 }
 
 impl Shared {
@@ -36,39 +65,54 @@ impl Shared {
         )))
     }
 
-    fn acquire_call(&self, claim: &Claim, server: &Server, want: Want) -> Call {
+    /// The keys and arguments of a script that asks: [`ACQUIRE`] and [`ENTER`] begin with the same.
+    fn acquire_call(&self, way: Way, claim: &Claim, server: &Server, want: Want) -> Call {
         let options = self.options();
-        let names = &options.names;
-        let call = Call::new([
-            names.lock(&claim.key),
-            names.counter(&claim.key),
-            names.tombstone(&claim.key, &claim.owner),
+        let (names, key) = (&options.names, &claim.key);
+        let keys = [
+            names.lock(key),
+            names.counter(key),
+            names.tombstone(key, &claim.owner),
             names.marker(),
-        ])
-        .arg(claim.owner.expose())
-        .number(claim.ttl.as_millis())
-        .arg(claim.label.as_str())
-        .number(want.floor.map_or(0, FencingToken::number).into());
-        if !options.quarantine {
-            return call;
+            names.queue(key),
+        ];
+        let call = match way {
+            Way::Plain => Call::new(keys),
+            Way::Queued => Call::new(keys.into_iter().chain([
+                names.alone(key),
+                names.places(key),
+                names.readers(key),
+                names.grants(key),
+                names.entering(key),
+            ])),
+        };
+        let call = call.arg(claim.owner.expose()).number(claim.ttl.as_millis());
+        // The record of the newest grant tells whether a writer has it. No label has a tab.
+        let call = match claim.mode {
+            Mode::Write => call.arg(format!("{}\twrite", claim.label)),
+            _ => call.arg(claim.label.as_str()),
+        };
+        let mut call = call.number(want.floor.map_or(0, FencingToken::number).into());
+        if options.quarantine {
+            let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
+            let caution = caution(server, options.max_ttl + want.wary, is_seen);
+            call = call
+                .arg(server.run_id.as_deref().unwrap_or("?"))
+                .number(options.max_ttl.as_millis())
+                .number(caution.if_other.as_millis())
+                .number(caution.if_none.as_millis());
         }
-        let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
-        let caution = caution(server, options.max_ttl + want.wary, is_seen);
-        call.arg(server.run_id.as_deref().unwrap_or("?"))
-            .number(options.max_ttl.as_millis())
-            .number(caution.if_other.as_millis())
-            .number(caution.if_none.as_millis())
+        match way {
+            Way::Plain => call,
+            Way::Queued => call.arg(claim.mode.to_string()).number(place_millis(claim)),
+        }
     }
 
-    /// One attempt, by whichever way the options ask for.
+    /// One attempt, by whichever way the options ask for. A claim that does not queue learns from the first script that
+    /// others do.
     pub(super) async fn attempt(&self, claim: &Claim, want: Want) -> Result<Answer, Error> {
         self.check_ttl(claim.ttl)?;
-        if claim.mode != Mode::Exclusive {
-            return Err(Error::unsupported(format!(
-                "locks in redis are exclusive: key={}; ask for the plain lock, or choose another store",
-                claim.key
-            )));
-        }
+        check_place(claim)?;
         let is_replicated = self.options().replicas > 0;
         let purpose = if is_replicated {
             Purpose::Replicated
@@ -77,13 +121,18 @@ impl Shared {
         };
         let link = self.links.link(purpose)?;
         let server = link.server().await?;
-        let call = self.acquire_call(claim, &server, want);
-        let answer = if is_replicated {
-            self.acquire_replicated(claim, &call, &link).await?
-        } else {
-            let answer = call.run(&ACQUIRE, &link).await;
-            answer.map_err(|failure| failure.into_error("acquire"))?
+        let ask = async |way: Way| {
+            let call = self.acquire_call(way, claim, &server, want);
+            if is_replicated {
+                return self.acquire_replicated(claim, way, &call, &link).await;
+            }
+            let answer = call.run(way.script(), &link).await;
+            answer.map_err(|failure| failure.into_error("acquire"))
         };
+        let mut answer = ask(Way::of(claim)).await?;
+        if reply::is_queued(&answer) {
+            answer = ask(Way::Queued).await?;
+        }
         let answer = reply::acquired(claim, &answer)?;
         self.note_marker(&server);
         Ok(answer)
@@ -131,6 +180,7 @@ impl Shared {
     async fn acquire_replicated(
         &self,
         claim: &Claim,
+        way: Way,
         call: &Call,
         link: &Link,
     ) -> Result<Value, Error> {
@@ -150,8 +200,9 @@ impl Shared {
                 .map_err(Failure::Refused)?;
             Ok::<_, Failure>((granted, answers.next()))
         };
-        let answered = match ask(call.by_hash(&ACQUIRE)).await {
-            Err(failure) if failure.is_unknown_script() => ask(call.by_text(&ACQUIRE)).await,
+        let script = way.script();
+        let answered = match ask(call.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
             answered => answered,
         };
         let (granted, confirmed) = answered.map_err(failed)?;
@@ -176,6 +227,24 @@ impl Shared {
         }
         Ok(granted)
     }
+}
+
+fn check_place(claim: &Claim) -> Result<(), Error> {
+    if claim.place_ttl <= MAX_PLACE_TTL {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "place_ttl={:?} is out of range; keep a place for up to {MAX_PLACE_TTL:?}",
+        claim.place_ttl
+    )))
+}
+
+/// For how long a claim that is told to wait keeps a place: a whole number, and 0 only for none at all.
+fn place_millis(claim: &Claim) -> u128 {
+    if !claim.queues() || claim.place_ttl.is_zero() {
+        return 0;
+    }
+    claim.place_ttl.as_millis().max(1)
 }
 
 fn millis_text(span: Duration) -> String {

@@ -6,14 +6,20 @@
 //!
 //! | key | value | lives |
 //! |---|---|---|
-//! | `app:accounts/7` | the owner token | the TTL |
+//! | `app:accounts/7` | the owner token; `leasehold:readers` for readers, `leasehold:barred` for nobody | the longest TTL |
 //! | `app:{app:accounts/7}:fence` | last token, its owner, its label | a week after the last grant |
-//! | `app:{app:accounts/7}:gone:<owner>` | a withdrawn attempt | `max_ttl` |
+//! | `app:{app:accounts/7}:gone:<owner>` | an attempt that was withdrawn or revoked | `max_ttl` |
+//! | `app:{app:accounts/7}:queue` | who waits, by arrival | the longest place |
+//! | `app:{app:accounts/7}:alone` | those of them who go with nobody, by arrival | the longest place |
+//! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
+//! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
+//! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
 //! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl` | always |
 //!
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
-//! deletes takes turns with us, whatever its language. All keys of a lock are in one slot, and all begin with the prefix,
-//! so that an access list of one pattern (`~app:* &app:*`) is enough.
+//! deletes takes turns with us, whatever its language. It is there for as long as anybody holds, readers too, and while the
+//! time of a revoked hold runs out: so such a client is kept out then, and we wait for its value. All keys of a lock are in
+//! one slot, and all begin with the prefix, so that an access list of one pattern (`~app:* &app:*`) is enough.
 //!
 //! # How it answers
 //!
@@ -24,6 +30,17 @@
 //! - **A server that restarted may have forgotten locks** that are still held: [`quarantine`].
 //! - **A connection that timed out once is thrown away**, since its queue holds commands of unknown fate: [`link`].
 //!
+//! # Who comes first
+//!
+//! A claim that queues has a place from when it is told to wait, for as long as it asks again in time, and for up to a day
+//! between two askings. Dead waiters are dropped all at once, by whoever asks next. A reader waits for those before it who want
+//! to be alone; whoever wants to be alone, for all before it. A claim that does not queue asks `acquire.lua`, which sends it
+//! to `enter.lua` where there is a queue. A release wakes all who wait, and the first is served. A client that sees the
+//! plain key only passes the queue.
+//!
+//! A revocation takes a lock from any holder, other clients included: they lose it as we do, by finding another value. The
+//! bar has the time that was left. A value that never expires is not barred, as nobody knows when its holder ends.
+//!
 //! # What is not promised
 //!
 //! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
@@ -33,6 +50,7 @@
 
 mod attempt;
 pub(crate) mod fault;
+mod line;
 mod link;
 mod links;
 mod member;

@@ -54,6 +54,41 @@ impl Names {
         self.beside(key, "free")
     }
 
+    /// What the name of every tombstone of a lock begins with.
+    pub(crate) fn tombstones(&self, key: &Key) -> String {
+        self.beside(key, "gone:")
+    }
+
+    /// Who waits, by arrival.
+    pub(crate) fn queue(&self, key: &Key) -> String {
+        self.beside(key, "queue")
+    }
+
+    /// Those of the queue who go with nobody.
+    pub(crate) fn alone(&self, key: &Key) -> String {
+        self.beside(key, "alone")
+    }
+
+    /// Until when each place in the queue is kept.
+    pub(crate) fn places(&self, key: &Key) -> String {
+        self.beside(key, "places")
+    }
+
+    /// Until when each reader holds.
+    pub(crate) fn readers(&self, key: &Key) -> String {
+        self.beside(key, "readers")
+    }
+
+    /// Token and label of each reader.
+    pub(crate) fn grants(&self, key: &Key) -> String {
+        self.beside(key, "grants")
+    }
+
+    /// There only while a script lets a reader in.
+    pub(crate) fn entering(&self, key: &Key) -> String {
+        self.beside(key, "entering")
+    }
+
     pub(crate) fn marker(&self) -> String {
         format!("{}{{leasehold}}:marker", self.prefix)
     }

@@ -7,7 +7,9 @@ use ::redis::Value;
 use crate::error::Error;
 use crate::holder::Label;
 use crate::key::Key;
-use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Proof, Raised, Record, Renewed};
+use crate::store::{
+    Acquired, Claim, Grant, MAX_SKEW, Mode, Proof, Raised, Record, Renewed, Revoked,
+};
 use crate::token::FencingToken;
 
 use super::fault::strange;
@@ -32,6 +34,11 @@ impl Outcome {
     pub(super) fn is_grant(&self) -> bool {
         matches!(self, Self::Acquired(Acquired::Granted(_)))
     }
+}
+
+/// Whether the acquire script sends a claim to the queue.
+pub(super) fn is_queued(answer: &Value) -> bool {
+    matches!(answer, Value::Array(parts) if parts.first().and_then(text) == Some("queued"))
 }
 
 /// Reads the answer of the acquire script.
@@ -125,7 +132,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn millis(number: i64) -> Option<Duration> {
+pub(super) fn millis(number: i64) -> Option<Duration> {
     u64::try_from(number).ok().map(Duration::from_millis)
 }
 
@@ -154,26 +161,67 @@ pub(super) fn whole_millis(ttl: Duration) -> Duration {
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Reads the answer of the revoke script.
+pub(super) fn revoked(key: &Key, answer: &Value) -> Result<Revoked, Error> {
+    match words(answer) {
+        Some(("revoked", numbers)) => match numbers.as_slice() {
+            [left] => {
+                let free_in = millis(*left).ok_or_else(|| strange("revoke"))?;
+                Ok(Revoked::Revoked { free_in })
+            }
+            _ => Err(strange("revoke")),
+        },
+        Some(("free", _)) => Ok(Revoked::NotHeld),
+        Some(("endless", _)) => Err(Error::corrupt(format!(
+            "the key never expires, so that there is no end of a lease to wait for: key={key}; it was left as it is: look at it, or revoke it now"
+        ))),
+        _ => Err(strange("revoke")),
+    }
+}
+
 /// Reads one answer of the inspect script.
 pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Error> {
     let parts = match answer {
         Value::Nil | Value::Boolean(false) => return Ok(None),
-        Value::Array(parts) => parts,
+        Value::Array(parts) => parts.as_slice(),
         _ => return Err(strange("inspect")),
     };
-    match (parts.first().and_then(text), parts.get(1)) {
-        (Some("held"), Some(Value::Int(left))) => Ok(Some(Record {
-            label: (parts.get(3).and_then(text)).and_then(|label| Label::parse(label).ok()),
-            token: match parts.get(2) {
+    let [word, rest @ ..] = parts else {
+        return Err(strange("inspect"));
+    };
+    match (text(word), rest) {
+        (
+            Some("held"),
+            [
+                Value::Int(left),
+                mode,
+                Value::Int(holders),
+                Value::Int(queue),
+                last @ ..,
+            ],
+        ) => Ok(Some(Record {
+            label: (last.get(1).and_then(text)).and_then(|label| Label::parse(label).ok()),
+            token: match last.first() {
                 Some(Value::Int(token)) => Some(FencingToken::new(
                     u64::try_from(*token).map_err(|_| strange("inspect"))?,
                 )?),
                 _ => None,
             },
             remaining: millis(*left),
+            mode: text(mode).and_then(mode_of),
+            holders: usize::try_from(*holders).map_err(|_| strange("inspect"))?,
+            queue: usize::try_from(*queue).ok(),
             ..Record::of(key.clone())
         })),
-        (Some("foreign"), _) => Err(wrong_type(key)),
+        (Some("wrongtype"), _) => Err(wrong_type(key)),
+        (Some("foreign"), _) => Err(foreign(key)),
         _ => Err(strange("inspect")),
     }
+}
+
+/// `None` for a holder of whom we know nothing, and for nobody.
+fn mode_of(word: &str) -> Option<Mode> {
+    [Mode::Exclusive, Mode::Read, Mode::Write]
+        .into_iter()
+        .find(|mode| mode.to_string() == word)
 }

@@ -21,6 +21,17 @@ impl Script {
     }
 }
 
+/// An attempt where there is a queue: what it decides about order stands around the text of [`ACQUIRE`], so that trust and
+/// tokens are the same for every claim.
+pub(crate) static ENTER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        "local function acquire()\n",
+        include_str!("scripts/acquire.lua"),
+        "end\n",
+        include_str!("scripts/enter.lua")
+    ))
+});
+
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {$(
         $(#[$doc])*
@@ -36,6 +47,9 @@ scripts! {
     WITHDRAW = "withdraw.lua";
     INSPECT = "inspect.lua";
     RAISE = "raise.lua";
+    LEAVE = "leave.lua";
+    DOWNGRADE = "downgrade.lua";
+    REVOKE = "revoke.lua";
 }
 
 /// One call of a script: its keys and arguments.

@@ -10,15 +10,17 @@ use parking_lot::Mutex;
 
 use super::attempt::Want;
 use super::fault::strange;
+use super::line::Burial;
 use super::link::{Link, Target};
 use super::links::{Links, Purpose};
 use super::options::RedisOptions;
 use super::reply;
-use super::script::{Call, INSPECT, RELEASE, RENEW, WITHDRAW};
+use super::script::{Call, INSPECT, LEAVE, RELEASE, RENEW, WITHDRAW};
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, Mode, Record, Released, Renewed, Revoke,
+    Revoked, Store,
 };
 
 /// How many grants one script renews: the server answers nobody else meanwhile.
@@ -121,6 +123,9 @@ impl Shared {
     }
 
     pub(super) async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        if claim.queues() {
+            return self.withdraw_queued(claim).await;
+        }
         let names = &self.options().names;
         let call = Call::new([
             names.lock(&claim.key),
@@ -146,6 +151,7 @@ impl Shared {
         for grant in grants {
             call = call.number(grant.claim.ttl.as_millis());
         }
+        let call = call.arg(names.prefix());
         match call.run(&RENEW, link).await {
             Ok(answer) => reply::renewed(grants, &answer),
             Err(failure) => all_unknown(grants, &failure.into_error("renew")),
@@ -158,10 +164,16 @@ impl Shared {
         keys: &[Key],
     ) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
         let names = &self.options().names;
-        let both = keys
-            .iter()
-            .flat_map(|key| [names.lock(key), names.counter(key)]);
-        let answer = Call::new(both).run(&INSPECT, link).await;
+        let all = keys.iter().flat_map(|key| {
+            [
+                names.lock(key),
+                names.counter(key),
+                names.places(key),
+                names.readers(key),
+                names.grants(key),
+            ]
+        });
+        let answer = Call::new(all).run(&INSPECT, link).await;
         match answer.map_err(|failure| cannot_say(failure.into_error("inspect")))? {
             Value::Array(answers) if answers.len() == keys.len() => Ok(keys
                 .iter()
@@ -200,6 +212,9 @@ impl Store for RedisStore {
             fencing: self.shared.fencing,
             wakes: true,
             ttl_per_lock: true,
+            fair: true,
+            read_write: true,
+            revokes: true,
             tells_holder: true,
             ..Capability::least()
         }
@@ -230,10 +245,19 @@ impl Store for RedisStore {
             Ok(link) => link,
             Err(error) => return Released::Unknown(error),
         };
-        let call = Call::new([names.lock(&grant.claim.key)])
-            .arg(grant.claim.owner.expose())
-            .arg(names.channel(&grant.claim.key));
-        match call.run(&RELEASE, &link).await {
+        let released = match grant.claim.mode {
+            Mode::Exclusive => {
+                let call = Call::new([names.lock(&grant.claim.key)])
+                    .arg(grant.claim.owner.expose())
+                    .arg(names.channel(&grant.claim.key));
+                call.run(&RELEASE, &link).await
+            }
+            Mode::Read | Mode::Write => {
+                let call = shared.leave_call(&grant.claim, Burial::None);
+                call.run(&LEAVE, &link).await
+            }
+        };
+        match released {
             Ok(Value::Int(1)) => Released::Released,
             Ok(Value::Int(0)) => Released::AlreadyGone,
             Ok(_) => Released::Unknown(strange("release")),
@@ -256,6 +280,16 @@ impl Store for RedisStore {
             // An error says that no wake-up can come any more: look again.
             let _ = woken.await;
         }))
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        self.shared.downgrade(grant).await
+    }
+
+    /// Takes it from other clients too: their value gives way to a bar that lasts as long as it would have lasted, or with
+    /// [`Revoke::Now`] to nothing. A value that never expires has no end to wait for: `Corrupt`, and it stays.
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        self.shared.revoke(key, how).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
@@ -294,7 +328,9 @@ impl Store for RedisStore {
                 .filter(|key| key.as_str().starts_with(prefix))
                 .collect();
             let found = shared.inspect(&link, &keys).await?;
-            let is_ours = |record: &Record| record.token.is_some() || !names.prefix().is_empty();
+            let is_ours = |record: &Record| {
+                record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
+            };
             records.extend(found.into_iter().flatten().flatten().filter(is_ours));
             if next == "0" {
                 break;

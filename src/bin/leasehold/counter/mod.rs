@@ -62,7 +62,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     };
     if !can {
         return Err(Failure::usage(
-            "this store has no locks of that mode; leave out --mode, or use another store",
+            "this store has no locks of that mode; leave out --mode, or use redis://, which has all of them",
         ));
     }
     if args.mode == CounterMode::Write && args.nemesis.is_some() {

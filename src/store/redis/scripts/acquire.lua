@@ -1,11 +1,11 @@
 -- One attempt to hold. Everything is judged before the lock is written, because a script that fails half-way is not
 -- rolled back. MGET tells nothing of a key of a wrong type: so what seems not to be there is written with NX, which tells.
 --
--- KEYS: lock, counter, tombstone of this owner, marker
+-- KEYS: lock, counter, tombstone of this owner, marker; and outside of enter.lua: queue
 -- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id ('?' = the server does not
 --       tell), max ttl (ms), quarantine if the marker names another run (ms), quarantine if there is no marker (ms)
--- Answers: granted token ttl now | busy ttl now | withdrawn | quarantined ms now | ahead counter now | foreign which |
---          disagree ms | wrongtype
+-- Answers: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
+--          ahead counter now | foreign which | disagree ms | wrongtype
 local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
 local owner, ttl, run_id = ARGV[1], ARGV[2], ARGV[5]
 local found = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
@@ -51,6 +51,10 @@ end
 
 if holder and holder ~= owner then
   return {'busy', redis.call('PTTL', KEYS[1]), micros}
+end
+-- The lock is free, but not for who comes past a queue.
+if not holder and KEYS[5] and redis.call('EXISTS', KEYS[5]) == 1 then
+  return {'queued'}
 end
 
 local last = 0

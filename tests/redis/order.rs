@@ -1,0 +1,240 @@
+//! Claims that queue in a Redis server: places that end, the order over managers, what stands in the server.
+//!
+//! Where a place or a hold has to be over, its end is moved in the server: no test waits for one.
+
+use std::sync::{Arc, Mutex};
+
+use crate::claims::{claim, grant, is_busy, queued, release};
+use crate::server::{RedisServer, breathe};
+use leasehold::store::{Acquired, Claim, Mode, RedisStore, Store};
+use leasehold::{ErrorKind, LockManager};
+
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+/// What stands beside the lock `a`, but for its counter and its tombstones.
+const BESIDE: [&str; 5] = ["queue", "alone", "places", "readers", "grants"];
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(FRESH)).await.unwrap()
+}
+
+fn beside(what: &str) -> String {
+    format!("app:{{app:a}}:{what}")
+}
+
+/// The waiter asked for the last time longer ago than its place lasts.
+fn end_place(server: &RedisServer, claim: &Claim) {
+    let changed = ["ZADD", &beside("places"), "XX", "CH", "1"];
+    let owner = claim.owner.expose();
+    assert_eq!(server.cli(&[&changed[..], &[&owner]].concat()), "1");
+}
+
+async fn busy_for(store: &RedisStore, claim: &Claim) -> std::time::Duration {
+    match store.acquire(claim).await.unwrap() {
+        Acquired::Busy { remaining } => remaining.unwrap(),
+        granted => panic!("{granted:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_fair_hold_is_the_plain_key_with_its_owner_and_its_time() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &queued("a", Mode::Exclusive)).await;
+    assert_eq!(server.cli(&["GET", "app:a"]), held.claim.owner.expose());
+    assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "");
+    let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!((5_000..=10_000).contains(&left), "{left}");
+    release(&store, &held).await;
+    assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "OK");
+}
+
+#[tokio::test]
+async fn who_waits_for_another_client_keeps_its_place_before_who_came_later() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    server.cli(&["SET", "app:a", "theirs", "NX", "PX", "60000"]);
+    let first = queued("a", Mode::Exclusive);
+    let later = queued("a", Mode::Exclusive);
+    assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
+    assert_eq!(server.cli(&["GET", "app:a"]), "theirs");
+    server.cli(&["DEL", "app:a"]);
+    assert!(is_busy(&store, &later).await);
+    let _held = grant(&store, &first).await;
+}
+
+#[tokio::test]
+async fn dead_heads_are_skipped_together_when_their_places_end() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let dead: Vec<_> = (0..5).map(|_| queued("a", Mode::Exclusive)).collect();
+    for claim in &dead {
+        assert!(is_busy(&store, claim).await);
+    }
+    let live = queued("a", Mode::Exclusive);
+    assert!(is_busy(&store, &live).await);
+    release(&store, &held).await;
+    // Until then they are waited for, no longer than a place lasts.
+    assert!(busy_for(&store, &live).await <= dead[0].place_ttl);
+    for claim in &dead[..4] {
+        end_place(&server, claim);
+    }
+    assert!(is_busy(&store, &live).await);
+    end_place(&server, &dead[4]);
+    let _held = grant(&store, &live).await;
+}
+
+#[tokio::test]
+async fn a_place_lasts_as_long_as_its_claim_says() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let mut short = queued("a", Mode::Exclusive);
+    short.place_ttl = std::time::Duration::from_millis(300);
+    let live = queued("a", Mode::Exclusive);
+    assert!(is_busy(&store, &short).await && is_busy(&store, &live).await);
+    release(&store, &held).await;
+    // The server counts by its own clock.
+    while is_busy(&store, &live).await {
+        breathe().await;
+    }
+    assert!(is_busy(&store, &short).await);
+    short.place_ttl = std::time::Duration::from_secs(90_000);
+    let error = store.acquire(&short).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[tokio::test]
+async fn a_waiter_whose_place_ended_rejoins_at_the_end() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let late = queued("a", Mode::Exclusive);
+    let next = queued("a", Mode::Exclusive);
+    assert!(is_busy(&store, &late).await && is_busy(&store, &next).await);
+    end_place(&server, &late);
+    assert!(is_busy(&store, &late).await);
+    release(&store, &held).await;
+    assert!(is_busy(&store, &late).await);
+    let held = grant(&store, &next).await;
+    release(&store, &held).await;
+    let _held = grant(&store, &late).await;
+}
+
+#[tokio::test]
+async fn a_waiter_keeps_its_place_in_quarantine() {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&max_ttl=500ms");
+    let store = RedisStore::connect(&url).await.unwrap();
+    let [first, later] = [(); 2].map(|()| {
+        let mut claim = queued("a", Mode::Exclusive);
+        claim.ttl = std::time::Duration::from_millis(500);
+        claim
+    });
+    let info = server.cli(&["INFO", "server"]);
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let mark = |until: &str| {
+        let marker = format!("{} {until} 500", run.unwrap().trim());
+        server.cli(&["SET", "app:{leasehold}:marker", &marker]);
+    };
+    mark("9999999999999");
+    assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
+    mark("1");
+    assert!(is_busy(&store, &later).await);
+    let _held = grant(&store, &first).await;
+}
+
+#[tokio::test]
+async fn who_gave_up_leaves_nothing_in_the_server() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &queued("a", Mode::Write)).await;
+    let waiting: Vec<_> = [Mode::Exclusive, Mode::Read, Mode::Write]
+        .map(|mode| queued("a", mode))
+        .into();
+    for claim in &waiting {
+        assert!(is_busy(&store, claim).await);
+    }
+    for what in ["queue", "alone", "places"] {
+        let left: i64 = server.cli(&["PTTL", &beside(what)]).parse().unwrap();
+        assert!((1..=10_000).contains(&left), "{what}: {left}");
+    }
+    for claim in &waiting {
+        store.withdraw(claim).await.unwrap();
+        let error = store.acquire(claim).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    release(&store, &held).await;
+    for what in BESIDE {
+        assert_eq!(server.cli(&["EXISTS", &beside(what)]), "0", "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for what in BESIDE {
+        server.cli(&["FLUSHALL"]);
+        server.cli(&["RPUSH", &beside(what), "1"]);
+        for mode in [Mode::Exclusive, Mode::Read, Mode::Write] {
+            let claim = queued("a", mode);
+            let error = store.acquire(&claim).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+            store.withdraw(&claim).await.unwrap();
+        }
+        assert_eq!(server.cli(&["LRANGE", &beside(what), "0", "-1"]), "1");
+        assert_eq!(server.cli(&["EXISTS", "app:a"]), "0", "{what}");
+    }
+    // A claim that does not queue looks at the queue alone.
+    server.cli(&["FLUSHALL"]);
+    server.cli(&["RPUSH", &beside("queue"), "1"]);
+    let error = store.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[tokio::test]
+async fn a_withdrawal_of_a_place_wakes_who_waits_behind_it() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let _held = grant(&store, &queued("a", Mode::Read)).await;
+    let writer = queued("a", Mode::Write);
+    let reader = queued("a", Mode::Read);
+    assert!(is_busy(&store, &writer).await && is_busy(&store, &reader).await);
+    let hint = store.subscribe(&reader).await.unwrap();
+    store.withdraw(&writer).await.unwrap();
+    hint.await;
+    let _held = grant(&store, &reader).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_two_managers_are_served_in_the_order_of_their_arrival() {
+    let server = RedisServer::start();
+    let mut managers = Vec::new();
+    for _ in 0..2 {
+        managers.push(LockManager::connect(&server.url(FRESH)).await.unwrap());
+    }
+    let held = managers[0].lock("a").fair().acquire().await.unwrap();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = Vec::new();
+    for number in 0..8 {
+        let lock = managers[number % 2].lock("a").fair();
+        let told = Arc::clone(&served);
+        callers.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            told.lock().unwrap().push(number);
+            let _ = guard.release().await;
+        }));
+        // The next comes when this one stands in the queue.
+        while server.cli(&["ZCARD", &beside("queue")]) != (number + 1).to_string() {
+            breathe().await;
+        }
+    }
+    let record = managers[1].inspect("a").await.unwrap().unwrap();
+    assert_eq!((record.holders, record.queue), (1, Some(8)));
+    let _ = held.release().await;
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
