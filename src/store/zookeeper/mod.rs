@@ -49,19 +49,24 @@
 //! gives more than its lease.
 
 mod acquire;
+mod bars;
 #[cfg(feature = "zookeeper-async")]
 mod boxed;
 mod client;
+mod downgrade;
 mod driver;
 mod fenced;
 mod keeper;
 mod names;
 mod options;
+mod order;
 mod place;
 mod proof;
 mod queue;
 mod records;
 mod renewal;
+mod revoke;
+mod said;
 mod session;
 mod simple;
 
@@ -73,14 +78,21 @@ use tokio::sync::watch;
 pub(crate) use driver::{Change, Fault, Refused};
 pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
 
-use super::{Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Revoke, Revoked,
+    Store,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::Key;
+use bars::Bars;
 use keeper::{Keeper, Shared, State};
 use parking_lot::Mutex;
 use place::Places;
 use session::HEARTBEATS_PER_TIMEOUT;
+
+/// Between two looks whether the keeper has deleted a bar whose time is over.
+const BAR_PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks in Apache ZooKeeper, over one session.
 ///
@@ -124,6 +136,7 @@ impl ZooKeeperStore {
             options,
             clock: clock.into(),
             places: Places::default(),
+            bars: Bars::default(),
             state: watch::Sender::new(State::Opening(None)),
         });
         let mut state = shared.state.subscribe();
@@ -162,6 +175,25 @@ impl ZooKeeperStore {
         records::queue(&session, &path, key).await
     }
 
+    /// Completes when no bar of ours stands any more; at the latest one session time-out after the last should have gone.
+    async fn bars_lifted(&self) {
+        let (bars, clock) = (&self.shared.bars, &self.shared.clock);
+        let Some(left) = bars.ours(&clock.stamp()) else {
+            return;
+        };
+        let lifted = async {
+            while let Some(left) = bars.ours(&clock.stamp()) {
+                clock.sleep(left.max(BAR_PAUSE)).await;
+            }
+        };
+        let limit = left + self.shared.options.session_timeout;
+        if clock.timeout(limit, lifted).await.is_none() {
+            tracing::warn!(
+                "a bar stays behind in zookeeper; the next client that meets it ends it"
+            );
+        }
+    }
+
     async fn remove(&self, place: &place::Place) -> Result<bool, Error> {
         let _turn = place.turn.lock().await;
         let session = self.shared.session().await?;
@@ -184,6 +216,8 @@ impl Store for ZooKeeperStore {
             wakes: true,
             ttl_per_lock: false,
             queues: self.shared.options.mode == Mode::Queue,
+            read_write: self.shared.options.mode == Mode::Queue,
+            revokes: self.shared.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
             tells_holder: true,
             ..Capability::least()
@@ -231,18 +265,34 @@ impl Store for ZooKeeperStore {
         acquire::subscribe(&self.shared, claim).await
     }
 
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        downgrade::downgrade(&self.shared, grant).await
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        if !self.capability().revokes {
+            return Err(Error::unsupported(format!(
+                "the driver zookeeper-async takes no lock away, because it cannot bar the next holder in one write: \
+                 key={key}; use the driver zookeeper-client"
+            )));
+        }
+        revoke::revoke(&self.shared, key, how).await
+    }
+
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
         let path = names::key_path(&self.shared.options.chroot, key)?;
         let session = self.shared.session().await?;
-        records::inspect(&session, &path, key).await
+        records::inspect(&self.shared, &session, &path, key).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         let session = self.shared.session().await?;
-        records::list(&session, &self.shared.options.chroot, prefix).await
+        records::list(&self.shared, &session, prefix).await
     }
 
+    /// Waits for the end of the bars that were made here, so that they do not stay behind.
     async fn close(&self) -> Result<(), Error> {
+        self.bars_lifted().await;
         let mut state = self.shared.state.subscribe();
         drop(self.keeper.lock().take());
         while !matches!(*state.borrow_and_update(), State::Closed) {
