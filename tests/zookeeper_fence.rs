@@ -166,7 +166,8 @@ async fn commit_when_told(address: &str, mode: Mode, chroot: &str) {
     let lock = locks.lock("k").fence(fence.clone());
     let guard = lock.acquire().await.unwrap();
     let batch = ZkBatch::new().set(format!("{chroot}-data"), "zombie");
-    let run = guard.executor().guarded_async(async |tx| {
+    let executor = guard.executor();
+    let run = executor.guarded_async(async |tx| {
         tx.commit_with(move |permit| {
             println!("committing");
             std::io::stdin().read_line(&mut String::new()).unwrap();
