@@ -98,6 +98,27 @@ async fn a_bar_stands_for_the_lease_of_who_held_and_not_for_that_of_who_made_it(
 }
 
 #[tokio::test]
+async fn a_bar_is_deleted_by_who_held_when_the_operator_died_and_nobody_waits() {
+    let server = Server::shared();
+    let client = raw(&server).await;
+    let proxy = Proxy::to(server.port);
+    let operator = short_store(&format!("127.0.0.1:{}", proxy.port), "/bar-orphan").await;
+    let holder = short_store(&server.address(), "/bar-orphan").await;
+    let held = granted(&holder, &claim("k")).await;
+    let clock = Clock::system().unwrap();
+    let before = clock.stamp();
+    let _ = taken_away(&operator, "k").await;
+    proxy.stall();
+    drop(operator);
+    assert!(matches!(renewed(&holder, &held).await, Renewed::Gone));
+    until("the bar is deleted", || async {
+        line(&client, "/bar-orphan/k").await.is_empty()
+    })
+    .await;
+    assert!(clock.stamp().since(&before) >= SHORT);
+}
+
+#[tokio::test]
 async fn a_bar_is_counted_in_full_when_the_operator_died_at_once() {
     let server = Server::shared();
     let client = raw(&server).await;

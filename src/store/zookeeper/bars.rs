@@ -4,8 +4,10 @@
 //! for it, other libraries' clients too. It stays when the session of who made it ends: an operator's process often does at once.
 //! Its data tell for how long it stands, and nobody's wall clock has a say in it. Each client that meets a bar counts the whole
 //! time on its own clock from its *first sight*, which is after the hold was taken away, and whoever is through first deletes it.
-//! So a bar may stand for longer than it says, and never for less. Where nobody of ours ever meets it, who made it deletes it;
-//! if that one is gone too, it stays: `release --force` again, with `--now`.
+//! So a bar may stand for longer than it says, and never for less.
+//!
+//! Who made a bar counts as well, and so does who held the lock, when a heartbeat finds the hold gone. If both of them are gone
+//! and nobody of ours waits, the bar stays, and clients of other libraries wait: [`Revoke::Now`](crate::store::Revoke::Now) lifts it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +18,8 @@ use tokio::sync::Notify;
 
 use super::driver::Fault;
 use super::keeper::Shared;
-use super::names::Contender;
+use super::names::{self, Contender};
+use super::order;
 use super::said::Said;
 use super::session::Session;
 use crate::clock::Stamp;
@@ -122,6 +125,16 @@ pub(super) async fn left(
     });
     let left: Result<Vec<_>, _> = join_all(each).await.into_iter().collect();
     Ok(left?.into_iter().max().unwrap_or_default())
+}
+
+/// Looks for bars of a key, so that they are counted from here too. A convenience: others count them as well.
+pub(super) async fn notice(shared: &Shared, session: &Session, parent: &str) {
+    let Ok(children) = session.driver.children(parent).await else {
+        return;
+    };
+    if let Ok(contenders) = names::contenders(children) {
+        let _ = left(shared, session, parent, order::bars(&contenders)).await;
+    }
 }
 
 /// Deletes the bars whose time is over.
