@@ -135,6 +135,35 @@ mod tests {
         assert_eq!(stand(&all, "nobody", true), Standing::Missing);
     }
 
+    /// Every line of up to four, of every kind, with and without a first writer that reads.
+    #[test]
+    fn who_stands_first_is_who_holds_and_readers_alone_do_it_together() {
+        const STEMS: [&str; 4] = ["-lock-", "-__WRIT__", "-__READ__", "-bar-__WRIT__"];
+        for length in 0..=4_u32 {
+            for number in 0..4_usize.pow(length) {
+                let stem = |at: u32| STEMS[number / 4_usize.pow(at) % 4];
+                let names: Vec<_> = (0..length)
+                    .map(|at| format!("_c_{at}{}{at:010}", stem(at)))
+                    .collect();
+                let all = line(&names.iter().map(String::as_str).collect::<Vec<_>>());
+                let first_is_writer = all.first().is_some_and(|c| c.kind == Kind::Write);
+                for first_reads in [false, first_is_writer] {
+                    let is_in = |c: &&Contender| match stand(&all, &c.name, false) {
+                        Standing::First => c.kind != Kind::Bar,
+                        Standing::BehindHolder(_) => first_reads,
+                        Standing::Behind(_) | Standing::Missing => false,
+                    };
+                    let inside: Vec<_> = all.iter().filter(is_in).collect();
+                    let holders: Vec<_> = holders(&all, first_reads).iter().collect();
+                    assert_eq!(inside, holders, "{names:?}");
+                    let alone = inside.iter().filter(|c| c.kind != Kind::Read).count();
+                    let may = inside.len() <= 1 || alone == usize::from(first_reads);
+                    assert!(may, "{names:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn who_holds_is_one_alone_or_the_readers_before_everybody() {
         let count = |names: &[&str], first_reads| holders(&line(names), first_reads).len();

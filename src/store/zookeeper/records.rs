@@ -85,9 +85,8 @@ async fn held(
         Some(last) => record(session, path, last, key).await?,
         None => {
             let left = bars::left(shared, session, path, bars).await;
-            let left = left.map_err(into_error)?;
-            (!left.is_zero()).then(|| Record {
-                remaining: Some(left),
+            Some(Record {
+                remaining: Some(left.map_err(into_error)?),
                 ..Record::of(key.clone())
             })
         }

@@ -49,6 +49,8 @@ impl Said {
             }
             said.reads |= line == READS;
         }
+        // Who reads now has said for how long, too: another client's word may be the same by chance.
+        said.reads &= said.ttl.is_some();
         said
     }
 
@@ -86,7 +88,7 @@ mod tests {
             b"\xff\xfe",
             b"10.0.0.1",
             b"ttl_millis=5",
-            b"x\nttl_millis=-1\nread",
+            b"x\nttl_millis=-1\nreads",
         ] {
             let said = Said::decode(data);
             assert_eq!((said.ttl, said.reads), (None, false), "{data:?}");
