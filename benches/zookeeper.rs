@@ -2,7 +2,7 @@
 //!
 //! - `uncontended`: acquire and confirmed release, against create + children + delete.
 //! - `handoff`: with 15 contenders, each with a session of its own, from the delete of one to the start of the next, against
-//!   a bare watch and children.
+//!   a bare watch and children. Packets to the server are counted, apart for joining the queue and for the hand-offs.
 //!
 //! Rounds of both are interleaved, so that a busy machine harms both alike; the medians are compared.
 #![allow(clippy::unwrap_used)]
@@ -135,22 +135,27 @@ async fn handoff(server: &Server, rounds: usize) {
         )
         .await
         .unwrap();
-    let (mut floor, mut ours, mut requests) = (Vec::new(), Vec::new(), [0, 0]);
+    let (mut floor, mut ours, mut packets) = (Vec::new(), Vec::new(), [Packets::default(); 2]);
     for _ in 0..rounds {
-        let before = received(server);
-        floor.extend(raw_turns(&clients).await);
-        let between = received(server);
-        ours.extend(our_turns(&stores).await);
-        requests[0] += between - before;
-        requests[1] += received(server) - between;
+        floor.extend(raw_turns(server, &clients, &mut packets[0]).await);
+        ours.extend(our_turns(server, &stores, &mut packets[1]).await);
     }
-    let per_turn = |all: u64| all as f64 / (rounds * CONTENDERS) as f64;
-    println!(
-        "packets to the server for each turn, joining, pings and heartbeats included: floor {:.1}  ours {:.1}",
-        per_turn(requests[0]),
-        per_turn(requests[1])
-    );
+    for (who, packets) in ["floor", "ours"].iter().zip(packets) {
+        let each = |all: u64| all as f64 / (rounds * CONTENDERS) as f64;
+        println!(
+            "packets to the server, {who}: {:.1} for each that joins, {:.1} for each hand-off, pings and heartbeats included",
+            each(packets.joining),
+            each(packets.handing_on)
+        );
+    }
     report("handoff, 15 contenders", floor, ours);
+}
+
+/// Packets of all rounds.
+#[derive(Clone, Copy, Default)]
+struct Packets {
+    joining: u64,
+    handing_on: u64,
 }
 
 /// How many packets the server has received.
@@ -163,28 +168,31 @@ fn received(server: &Server) -> u64 {
     line.trim().parse().unwrap()
 }
 
-async fn raw_turns(clients: &[Client]) -> Vec<Duration> {
+async fn raw_turns(server: &Server, clients: &[Client], packets: &mut Packets) -> Vec<Duration> {
     let turns = Arc::new(Turns::default());
-    let mut names = Vec::new();
+    let before = received(server);
+    let mut names: Vec<String> = Vec::new();
+    let mut watchers = Vec::new();
     for client in clients {
         let (_, sequence) = client
             .create("/bench/turns/x-", b"tester", &sequential())
             .await
             .unwrap();
+        watchers.push(match names.last() {
+            Some(before) => {
+                let path = format!("/bench/turns/{before}");
+                Some(client.get_and_watch_data(&path).await.unwrap().2)
+            }
+            None => None,
+        });
         names.push(format!("x-{sequence}"));
     }
-    let tasks = clients.iter().enumerate().map(|(n, client)| {
+    let joined = received(server);
+    let tasks = clients.iter().zip(watchers).zip(names);
+    let tasks = tasks.map(|((client, watcher), own)| {
         let (client, turns, clock) = (client.clone(), Arc::clone(&turns), Clock::system().unwrap());
-        let (own, before) = (
-            names[n].clone(),
-            n.checked_sub(1).map(|before| names[before].clone()),
-        );
         tokio::spawn(async move {
-            if let Some(before) = before
-                && let Ok((_, _, watcher)) = client
-                    .get_and_watch_data(&format!("/bench/turns/{before}"))
-                    .await
-            {
+            if let Some(watcher) = watcher {
                 watcher.changed().await;
             }
             let mut children = client.list_children("/bench/turns").await.unwrap();
@@ -201,19 +209,33 @@ async fn raw_turns(clients: &[Client]) -> Vec<Duration> {
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
+    packets.joining += joined - before;
+    packets.handing_on += received(server) - joined;
     turns.spans()
 }
 
-async fn our_turns(stores: &[ZooKeeperStore]) -> Vec<Duration> {
+async fn our_turns(
+    server: &Server,
+    stores: &[ZooKeeperStore],
+    packets: &mut Packets,
+) -> Vec<Duration> {
     let turns = Arc::new(Turns::default());
-    let claims: Vec<_> = stores.iter().map(|_| claim("turns")).collect();
-    let first = granted(&stores[0], &claims[0]).await;
-    for (store, claim) in stores.iter().zip(&claims).skip(1) {
-        assert!(is_busy(store, claim).await);
+    let before = received(server);
+    let mut waiting = Vec::new();
+    let first = granted(&stores[0], &claim("turns")).await;
+    // As a manager does: look, subscribe, look again.
+    for store in &stores[1..] {
+        let claim = claim("turns");
+        assert!(is_busy(store, &claim).await);
+        let hint = store.subscribe(&claim).await.unwrap();
+        assert!(is_busy(store, &claim).await);
+        waiting.push((store.clone(), claim, hint));
     }
-    let tasks = stores.iter().zip(claims).skip(1).map(|(store, claim)| {
-        let (store, turns, clock) = (store.clone(), Arc::clone(&turns), Clock::system().unwrap());
+    let joined = received(server);
+    let tasks = waiting.into_iter().map(|(store, claim, hint)| {
+        let (turns, clock) = (Arc::clone(&turns), Clock::system().unwrap());
         tokio::spawn(async move {
+            hint.await;
             let grant = zookeeper::wait_for(&store, &claim).await;
             turns.begin(clock.stamp());
             turns.end(clock.stamp());
@@ -229,5 +251,7 @@ async fn our_turns(stores: &[ZooKeeperStore]) -> Vec<Duration> {
     for task in tasks {
         task.await.unwrap();
     }
+    packets.joining += joined - before;
+    packets.handing_on += received(server) - joined;
     turns.spans()
 }

@@ -5,7 +5,8 @@
 //! - A connection that breaks ends the session and every hold, because this client may open another session without a word.
 //! - The negotiated time-out is not known, so that one which the server shortened is not refused: a session of more than 20
 //!   ticks is.
-//! - It has no `multi`: a heartbeat looks at each held node, one request after the other. Hundreds of holds, not thousands.
+//! - It has no `multi`: a heartbeat looks at each held node, one request after the other. Hundreds of holds, not thousands. It
+//!   fences no writes and takes no lock away, and says so (`zookeeper_fence.rs`, `zookeeper_revoke.rs`).
 #![allow(
     clippy::duplicate_mod,
     reason = "each file brings its own support along"
@@ -15,6 +16,8 @@
 mod conformance;
 #[path = "zookeeper_faults.rs"]
 mod faults;
+#[path = "zookeeper_kinds.rs"]
+mod kinds;
 #[path = "zookeeper_proof.rs"]
 mod proof;
 #[path = "zookeeper_queue.rs"]

@@ -12,53 +12,14 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select};
 use leasehold::store::zookeeper::{Credentials, ZooKeeperStore};
-use leasehold::store::{Acquired, Claim, Grant, Released, Renewed, Store};
+use leasehold::store::{Grant, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind, Lane};
 use proxy::Proxy;
 use zookeeper::{
-    PATIENCE, Server, claim, granted, is_busy, open, options, raw, rest, store, until, wait_for,
+    PATIENCE, SHORT, Server, children, claim, granted, insist, is_busy, open, options, raw,
+    renewed, rest, short_store, store, until, wait_for,
 };
-use zookeeper_client::{Acls, Client, CreateMode, Error as Zk};
-
-/// Eight ticks: short, so that tests need not wait long for its end.
-const SHORT: Duration = Duration::from_secs(4);
-
-async fn short_store(address: &str, chroot: &str) -> ZooKeeperStore {
-    let mut options = options(address, chroot);
-    options.session_timeout = SHORT;
-    open(options).await
-}
-
-async fn children(client: &Client, path: &str) -> Vec<String> {
-    match client.list_children(path).await {
-        Ok(children) => children,
-        Err(Zk::NoNode) => Vec::new(),
-        Err(other) => panic!("{other}"),
-    }
-}
-
-async fn renewed(store: &ZooKeeperStore, grant: &Grant) -> Renewed {
-    store.renew(std::slice::from_ref(grant)).await.remove(0)
-}
-
-/// Acquires through faults, as a manager does: the same claim again, until there is an answer.
-async fn insist(store: &ZooKeeperStore, claim: &Claim) -> Grant {
-    let clock = Clock::system().unwrap();
-    let start = clock.stamp();
-    loop {
-        assert!(
-            clock.stamp().since(&start) < PATIENCE,
-            "the lock never came"
-        );
-        match clock
-            .timeout(Duration::from_secs(2), store.acquire(claim))
-            .await
-        {
-            Some(Ok(Acquired::Granted(grant))) => return grant,
-            Some(Ok(_) | Err(_)) | None => rest(Duration::from_millis(20)).await,
-        }
-    }
-}
+use zookeeper_client::{Acls, CreateMode, Error as Zk};
 
 #[tokio::test]
 async fn a_server_stopped_for_more_than_the_session_ends_every_lease_and_locks_go_on() {

@@ -6,6 +6,8 @@ mod proxy;
 #[path = "support/zookeeper.rs"]
 mod zookeeper;
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
@@ -13,7 +15,9 @@ use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperStore};
 use leasehold::store::{Released, Store};
 use leasehold::{CommitError, ErrorKind, LockManager, Proof, RunError};
 use proxy::Proxy;
-use zookeeper::{Server, claim, granted, open, options, raw, simple_store, store, wait_for};
+use zookeeper::{
+    Server, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
+};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 async fn data(client: &Client, path: &str) -> String {
@@ -140,6 +144,90 @@ async fn a_zombie_of_the_queue_is_fenced() {
 #[tokio::test]
 async fn a_zombie_of_a_simple_lock_is_fenced_although_the_path_is_used_again() {
     a_zombie_is_fenced(Mode::Simple, "/zombie-simple").await;
+}
+
+const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_ZOMBIE";
+/// Four ticks: the shortest.
+const SHORT: Duration = Duration::from_secs(2);
+
+async fn manager(address: &str, mode: Mode, chroot: &str) -> (LockManager, ZkFence) {
+    let mut options = options(address, chroot);
+    options.session_timeout = SHORT;
+    options.mode = mode;
+    let store = open(options).await;
+    let fence = ZkFence::new(&store);
+    (LockManager::new(store).unwrap(), fence)
+}
+
+/// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
+/// batch is not yet on its way.
+async fn commit_when_told(address: &str, mode: Mode, chroot: &str) {
+    let (locks, fence) = manager(address, mode, chroot).await;
+    let lock = locks.lock("k").fence(fence.clone());
+    let guard = lock.acquire().await.unwrap();
+    let batch = ZkBatch::new().set(format!("{chroot}-data"), "zombie");
+    let executor = guard.executor();
+    let run = executor.guarded_async(async |tx| {
+        tx.commit_with(move |permit| {
+            println!("committing");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            fence.apply(permit, batch)
+        });
+        Ok(())
+    });
+    match run.await {
+        Ok(done) => println!("outcome committed {:?}", done.proof),
+        Err(RunError::Fenced { seen, .. }) => println!("outcome fenced {}", seen.unwrap()),
+        Err(other) => println!("outcome {other:?}"),
+    }
+}
+
+async fn a_stopped_commit_is_fenced(test: &str, mode: Mode, chroot: &str) {
+    if let Ok(address) = std::env::var(CHILD) {
+        return commit_when_told(&address, mode, chroot).await;
+    }
+    let server = Server::shared();
+    let path = format!("{chroot}-data");
+    let client = with_data(&server, &path).await;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            &zookeeper::test_name(module_path!(), test),
+            "--nocapture",
+        ])
+        .env(CHILD, server.address())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("committing")));
+    signal(child.id(), "STOP");
+    let (locks, fence) = manager(&server.address(), mode, chroot).await;
+    let lock = locks.lock("k").fence(fence);
+    let ours_now = lock.acquire().await.unwrap();
+    // Raised, and nothing written under it yet. The word to go on lies there before it goes on.
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    signal(child.id(), "CONT");
+    let outcome = lines.find_map(|line| line.strip_prefix("outcome ").map(str::to_owned));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(outcome, Some(format!("fenced {}", ours_now.token())));
+    assert_eq!(data(&client, &path).await, "");
+    assert!(ours_now.lease().is_live());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced() {
+    let own_name = "a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced";
+    a_stopped_commit_is_fenced(own_name, Mode::Queue, "/stopped").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced() {
+    let own_name = "a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced";
+    a_stopped_commit_is_fenced(own_name, Mode::Simple, "/stopped-simple").await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::store::Released;
+use leasehold::store::{Released, Revoke, Revoked};
 use leasehold::{Abort, LockManager, RunError};
 use proxy::Proxy;
 use zookeeper::{Server, open, options, pause, raw, rest, signal, until};
@@ -77,6 +77,85 @@ async fn callers_of_three_managers_hold_one_at_a_time_and_all_get_their_turn() {
         locks.settled().await;
     }
     assert_eq!(children(&server, "/manager-turns/k").await, [""; 0]);
+}
+
+/// Who is in: readers in steps of one, writers in steps of a thousand.
+struct Room(AtomicUsize);
+
+impl Room {
+    const WRITER: usize = 1_000;
+
+    fn enter(&self, step: usize) {
+        let there = self.0.fetch_add(step, Ordering::SeqCst);
+        let others = if step == Self::WRITER {
+            there
+        } else {
+            there / Self::WRITER
+        };
+        assert_eq!(others, 0, "{step} came in while {there} were there");
+    }
+
+    fn leave(&self, step: usize) {
+        self.0.fetch_sub(step, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_three_managers_hold_together_and_writers_alone_and_nobody_starves() {
+    let server = Server::shared();
+    let address = server.address();
+    let managers = join_all((0..3).map(|_| manager(&address, "/manager-rw"))).await;
+    let room = Arc::new(Room(AtomicUsize::new(0)));
+    let tasks = (0..12).map(|n| {
+        let (lock, room) = (managers[n % 3].read_write("k"), Arc::clone(&room));
+        tokio::spawn(async move {
+            for turn in 0..4 {
+                if n % 4 == 0 {
+                    let writer = lock.write().await.unwrap();
+                    room.enter(Room::WRITER);
+                    tokio::task::yield_now().await;
+                    room.leave(Room::WRITER);
+                    if turn % 2 == 0 {
+                        let reader = writer.downgrade().await.unwrap();
+                        room.enter(1);
+                        tokio::task::yield_now().await;
+                        room.leave(1);
+                        let _ = reader.release().await;
+                    } else {
+                        let _ = writer.release().await;
+                    }
+                } else {
+                    let reader = lock.read().await.unwrap();
+                    room.enter(1);
+                    tokio::task::yield_now().await;
+                    room.leave(1);
+                    let _ = reader.release().await;
+                }
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.unwrap();
+    }
+    for locks in &managers {
+        locks.settled().await;
+    }
+    assert_eq!(children(&server, "/manager-rw/k").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
+    let server = Server::shared();
+    let (ours, theirs) = (
+        manager(&server.address(), "/manager-force").await,
+        manager(&server.address(), "/manager-force").await,
+    );
+    let guard = ours.lock("k").acquire().await.unwrap();
+    let revoked = theirs.force_release("k", Revoke::AfterTtl).await.unwrap();
+    assert!(matches!(revoked, Revoked::Revoked { free_in } if free_in == SHORT));
+    let next = theirs.lock("k").acquire().await.unwrap();
+    assert!(!guard.lease().is_live());
+    assert!(next.token() > guard.token());
 }
 
 #[tokio::test]

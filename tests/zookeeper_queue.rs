@@ -10,16 +10,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::store::{Acquired, Released, Renewed, Store};
-use zookeeper::{Server, claim, granted, is_busy, raw, simple_store, store, until, wait_for};
-use zookeeper_client::{Acls, CreateMode, Error as Zk};
-
-async fn children(client: &zookeeper_client::Client, path: &str) -> Vec<String> {
-    match client.list_children(path).await {
-        Ok(children) => children,
-        Err(Zk::NoNode) => Vec::new(),
-        Err(other) => panic!("{other}"),
-    }
-}
+use zookeeper::{
+    Server, children, claim, granted, is_busy, raw, simple_store, store, until, wait_for,
+};
+use zookeeper_client::{Acls, CreateMode};
 
 #[tokio::test]
 async fn one_claim_holds_and_a_release_passes_the_lock_on() {

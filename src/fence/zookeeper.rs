@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -15,6 +16,10 @@ use crate::token::FencingToken;
 
 /// How often a fence is looked at again when somebody else wrote it in between.
 const TRIES: usize = 8;
+/// How long the fence is looked at for a batch that came too late: within the second in which an answer is waited for.
+const LATE_LOOK: Duration = Duration::from_millis(900);
+/// Between two looks, while the session is opened anew.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Data in the ensemble that grants the locks, changed only under the newest token of a key.
 ///
@@ -139,9 +144,13 @@ impl ZkFence {
 
     /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
     ///
+    /// Nothing is sent when the permit's time was over before (the process was stopped on the way): the session may have ended as
+    /// well, and a batch that leaves over its old connection is not answered. The fence is read in place of it.
+    ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// As [`write`](Self::write). [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied) when the permit's time was
+    /// over.
     ///
     /// # Cancel safety
     ///
@@ -152,7 +161,39 @@ impl ZkFence {
         batch: ZkBatch,
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let fence = self.clone();
-        async move { fence.write(&permit.key, permit.token, &batch).await }
+        async move {
+            let left = permit.not_after.since(&fence.store.clock().stamp());
+            if left.is_zero() {
+                return Err(fence.too_late(&permit.key, permit.token).await);
+            }
+            fence.write(&permit.key, permit.token, &batch).await
+        }
+    }
+
+    /// Why a batch was not sent: a newer holder was there, or the lease is over.
+    async fn too_late(&self, key: &Key, token: FencingToken) -> CommitError {
+        match self.store.clock().timeout(LATE_LOOK, self.seen(key)).await {
+            Some(seen) if seen > token => CommitError::Fenced { seen: Some(seen) },
+            _ => CommitError::not_applied(Error::unavailable(format!(
+                "the lease was over before a batch was sent, and it was not sent: key={key}; ask for the lock again"
+            ))),
+        }
+    }
+
+    /// The token that a key's fence was raised to, once the ensemble tells.
+    async fn seen(&self, key: &Key) -> FencingToken {
+        loop {
+            let told = match self.store.fence_path(key) {
+                Ok(path) => self.store.read_now(&path).await,
+                Err(error) => Err(error),
+            };
+            if let Ok(Some(node)) = told
+                && let Ok(seen) = parse(key, &node.data)
+            {
+                return seen;
+            }
+            self.store.clock().sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Applies a batch under a token. Raises the fence to it first if that was not done from here.

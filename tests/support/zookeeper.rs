@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Acquired, Claim, Grant, Store};
+use leasehold::store::{Acquired, Claim, Grant, Renewed, Store};
 use leasehold::{Clock, Key, Label, OwnerToken};
 
 /// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.
@@ -319,6 +319,16 @@ pub(crate) async fn simple_store(server: &Server, chroot: &str) -> ZooKeeperStor
     open(options).await
 }
 
+/// Eight ticks: short, so that tests need not wait long for its end.
+pub(crate) const SHORT: Duration = Duration::from_secs(4);
+
+/// A store whose session is [`SHORT`].
+pub(crate) async fn short_store(address: &str, chroot: &str) -> ZooKeeperStore {
+    let mut options = options(address, chroot);
+    options.session_timeout = SHORT;
+    open(options).await
+}
+
 pub(crate) async fn open(options: ZooKeeperOptions) -> ZooKeeperStore {
     ZooKeeperStore::open(options, Clock::system().unwrap())
         .await
@@ -341,6 +351,29 @@ pub(crate) async fn granted(store: &ZooKeeperStore, claim: &Claim) -> Grant {
     match store.acquire(claim).await.unwrap() {
         Acquired::Granted(grant) => grant,
         other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) async fn renewed(store: &ZooKeeperStore, grant: &Grant) -> Renewed {
+    store.renew(std::slice::from_ref(grant)).await.remove(0)
+}
+
+/// Acquires through faults, as a manager does: the same claim again, until there is an answer.
+pub(crate) async fn insist(store: &ZooKeeperStore, claim: &Claim) -> Grant {
+    let clock = Clock::system().unwrap();
+    let start = clock.stamp();
+    loop {
+        assert!(
+            clock.stamp().since(&start) < PATIENCE,
+            "the lock never came"
+        );
+        match clock
+            .timeout(Duration::from_secs(2), store.acquire(claim))
+            .await
+        {
+            Some(Ok(Acquired::Granted(grant))) => return grant,
+            Some(Ok(_) | Err(_)) | None => rest(Duration::from_millis(20)).await,
+        }
     }
 }
 
@@ -367,4 +400,13 @@ pub(crate) async fn raw(server: &Server) -> zookeeper_client::Client {
     zookeeper_client::Client::connect(&server.address())
         .await
         .unwrap()
+}
+
+/// The names of a node's children; none if there is no such node.
+pub(crate) async fn children(client: &zookeeper_client::Client, path: &str) -> Vec<String> {
+    match client.list_children(path).await {
+        Ok(children) => children,
+        Err(zookeeper_client::Error::NoNode) => Vec::new(),
+        Err(other) => panic!("{other}"),
+    }
 }

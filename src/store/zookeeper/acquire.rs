@@ -13,7 +13,7 @@ use super::queue::{self, Blind, Look};
 use super::session::Session;
 use super::{closed, simple};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Acquired, Claim, Grant, Hint};
+use crate::store::{Acquired, Claim, Grant, Hint, Mode as ClaimMode};
 use crate::token::FencingToken;
 
 /// How many broken connections or ended sessions one attempt outlives.
@@ -54,6 +54,12 @@ impl Shared {
 
 pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, Error> {
     let ttl = shared.options.session_timeout;
+    if shared.options.mode == Mode::Simple && claim.mode != ClaimMode::Exclusive {
+        return Err(Error::unsupported(format!(
+            "the simple lock of zookeeper has no read and write modes: key={}; leave out mode=simple",
+            claim.key
+        )));
+    }
     let place = shared
         .places
         .enter(claim, &shared.options.chroot, &shared.clock.stamp(), ttl)?;
@@ -65,15 +71,19 @@ pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, 
             return Err(withdrawn(claim));
         }
         let look = match shared.options.mode {
-            Mode::Queue => queue::look(&session, &shared.clock, &place).await,
-            Mode::Simple => simple::look(&session, &shared.clock, &place).await,
+            Mode::Queue => queue::look(shared, &session, &place).await,
+            Mode::Simple => simple::look(shared, &session, &place).await,
         };
         match look {
-            Ok(Look::Behind) => {
+            Ok(Look::Behind(remaining)) => {
                 if place.standing() == Standing::Nowhere {
                     shared.places.leave(&place);
                 }
-                return Ok(Acquired::Busy { remaining: None });
+                return Ok(Acquired::Busy { remaining });
+            }
+            Ok(Look::TakenAway) => {
+                shared.places.bury(&place, &shared.clock.stamp(), ttl);
+                return Err(withdrawn(claim));
             }
             Ok(Look::First(spot)) => {
                 let number = u64::try_from(spot.czxid).unwrap_or(u64::MAX);
@@ -103,12 +113,20 @@ pub(super) async fn remove(
     session: &Session,
     place: &Place,
 ) -> Result<bool, Error> {
+    let was_held = place.held_in(session.id).is_some();
     let removed = match shared.options.mode {
         Mode::Queue => queue::remove(session, place).await,
         Mode::Simple => simple::remove(session, place).await,
     };
     let was_there = removed.map_err(|fault| fault.into_error("delete our node"))?;
-    shared.places.leave(place);
+    if was_held && !was_there {
+        // Taken away: the claim is not to be granted again because it was released in between.
+        shared
+            .places
+            .bury(place, &shared.clock.stamp(), session.ttl);
+    } else {
+        shared.places.leave(place);
+    }
     Ok(was_there)
 }
 

@@ -279,6 +279,13 @@ impl Driver for BoxedDriver {
         })
     }
 
+    fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>> {
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.ask(move |client| {
+            Box::pin(async move { client.set_data(&path, data, None).await.map(drop) })
+        })
+    }
+
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>> {
         let (path, life) = (path.to_owned(), self.life.clone());
         Box::pin(async move {

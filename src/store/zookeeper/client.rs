@@ -140,6 +140,10 @@ impl Driver for ClientDriver {
         })
     }
 
+    fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>> {
+        self.ask(move |client| async move { client.set_data(path, data, None).await.map(drop) })
+    }
+
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>> {
         self.ask(move |client| async move {
             // Not `exists`: on a node that is gone it would leave a watch that nothing ever resolves.

@@ -47,6 +47,9 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     /// A node's data and what the server says of it.
     fn read<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Node, Fault>>;
 
+    /// Writes a node's data.
+    fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>>;
+
     /// Completes once a watch stands on a node that exists; what it gives completes when the node may have changed.
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>>;
 

@@ -3,11 +3,17 @@
 use super::ZooKeeperStore;
 use super::driver::{Change, Fault, Node, Refused};
 use super::{names, place::Standing};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::Key;
 use crate::token::FencingToken;
 
 impl ZooKeeperStore {
+    /// The clock that its leases are counted by.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
     /// The node by which a key's fence is known. It stays when the lock is free.
     pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
         Ok(format!(

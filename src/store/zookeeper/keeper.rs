@@ -4,6 +4,7 @@
 //! closure or ended runtime of a caller can delay a heartbeat or take the session of all locks along. Callers' requests go
 //! to the connection from wherever they are.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::{oneshot, watch};
 
 use super::acquire;
+use super::bars::{self, Bars};
 #[cfg(feature = "zookeeper-async")]
 use super::boxed::BoxedDriver;
 use super::client::ClientDriver;
@@ -33,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) options: ZooKeeperOptions,
     pub(crate) clock: Clock,
     pub(crate) places: Places,
+    pub(crate) bars: Bars,
     pub(crate) state: watch::Sender<State>,
 }
 
@@ -148,11 +151,17 @@ async fn connect(shared: &Shared) -> Result<Box<dyn Driver>, Error> {
     }
 }
 
-/// Proves the session whenever that is due, until it is over.
+/// Proves the session whenever that is due, until it is over; and deletes the bars whose time is over.
 async fn live(shared: &Shared, session: &Session) {
     let beats = async {
         loop {
-            shared.clock.sleep(session.until_due()).await;
+            let bar = shared.bars.next(&shared.clock.stamp());
+            let pause = session.until_due().min(bar.unwrap_or(Duration::MAX));
+            let slept = unless(&mut pin!(shared.bars.more()), shared.clock.sleep(pause)).await;
+            bars::sweep(shared, session).await;
+            if slept.is_none() || !session.until_due().is_zero() {
+                continue;
+            }
             match session.beat(&[]).await {
                 Ok(()) => acquire::sweep(shared, session).await,
                 Err(Missing::Fault(Fault::Expired)) => return,

@@ -3,14 +3,32 @@
 //! # The lock
 //!
 //! A key is a node under the chroot, and each claim an ephemeral sequential node below it, as Apache Curator's
-//! `InterProcessMutex` lays them out: `_c_<guid>-lock-0000000007`. First come, first served; each claim that waits watches
-//! the one before it. Every child that ends in a sequence number contends, whoever made it, so that Java services (Curator)
-//! and Python services (kazoo's `Lock`, with `extra_lock_patterns=["-lock-"]`) take turns with ours on the same path. The
-//! [simple mode](Mode::Simple) is one ephemeral node, unfair.
+//! `InterProcessMutex` and `InterProcessReadWriteLock` lay them out: `_c_<guid>-lock-0000000007`, `_c_<guid>-__READ__0000000007`,
+//! `_c_<guid>-__WRIT__0000000007`. First come, first served; a reader waits for the nearest writer before it, whoever else for
+//! the one just before it, and watches only that one. Every child that ends in a sequence number contends, whoever made it, and
+//! wants to be alone unless its name says that it reads. So Java services (Curator) and Python services (kazoo's `Lock`, with
+//! `extra_lock_patterns=["-lock-"]`) take turns with ours on the same path. The [simple mode](Mode::Simple) is one ephemeral
+//! node, unfair, without readers.
+//!
+//! Curator's two recipes do not see each other's nodes. Ours see both; but a key that Java takes through one of them has to be
+//! taken through the same one here: `lock` for `InterProcessMutex`, `read_write` for `InterProcessReadWriteLock`.
 //!
 //! An acquire that finds itself not first answers `Busy` and *keeps its place*: ask again with the same claim to look
 //! again, [withdraw](Store::withdraw) to leave the queue. The fencing token is the `czxid` of the claim's node: it grows
-//! over the whole ensemble, and never goes back.
+//! over the whole ensemble, and never goes back. Readers that hold together have different tokens, and may be granted in another
+//! order than that of their tokens; a writer's is larger than those of all readers before it.
+//!
+//! A write hold that [becomes a read hold](Store::downgrade) keeps its node, its token and its place; the node's data say that
+//! it reads now. Our readers behind it enter; Curator's, who go by names alone, wait for its end.
+//!
+//! # Taking a lock away
+//!
+//! [`revoke`](Store::revoke) deletes the nodes of whoever holds, and in the same write puts a *bar* in their place: a node with
+//! the holder's own number, which everybody who waited for the holder waits for, other libraries too. It stands for the longest
+//! lease of those who held: their nodes say how long that is; a client of another library is believed to have a session like
+//! ours. Each client that meets the bar counts that time in full, by its own clock, and the first who is through deletes it. So
+//! does who made it, for as long as its process lives: [`close`](Store::close) waits for it, a manager's shutdown only for its
+//! `request_timeout`. With [`Revoke::Now`] the bar is deleted at once.
 //!
 //! # The lease
 //!
@@ -41,6 +59,8 @@
 //! | negotiated time-out | known and checked | the operator's word; at most 20 ticks |
 //! | thousands of holds | one request for 500 of them | no: one request for each, one after the other |
 //! | nodes of old keys | containers, which the server deletes | stay |
+//! | readers and writers, downgrade | yes | yes |
+//! | [taking a lock away](Store::revoke) | yes | refused: it has no `multi`, and would let somebody in between |
 //! | data under a [fence](crate::fence::ZkFence) | one `multi` | refused: it has none |
 //!
 //! # Not promised
@@ -49,19 +69,24 @@
 //! gives more than its lease.
 
 mod acquire;
+mod bars;
 #[cfg(feature = "zookeeper-async")]
 mod boxed;
 mod client;
+mod downgrade;
 mod driver;
 mod fenced;
 mod keeper;
 mod names;
 mod options;
+mod order;
 mod place;
 mod proof;
 mod queue;
 mod records;
 mod renewal;
+mod revoke;
+mod said;
 mod session;
 mod simple;
 
@@ -73,14 +98,21 @@ use tokio::sync::watch;
 pub(crate) use driver::{Change, Fault, Refused};
 pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
 
-use super::{Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Store};
+use super::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Revoke, Revoked,
+    Store,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::Key;
+use bars::Bars;
 use keeper::{Keeper, Shared, State};
 use parking_lot::Mutex;
 use place::Places;
 use session::HEARTBEATS_PER_TIMEOUT;
+
+/// Between two looks whether the keeper has deleted a bar whose time is over.
+const BAR_PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks in Apache ZooKeeper, over one session.
 ///
@@ -124,6 +156,7 @@ impl ZooKeeperStore {
             options,
             clock: clock.into(),
             places: Places::default(),
+            bars: Bars::default(),
             state: watch::Sender::new(State::Opening(None)),
         });
         let mut state = shared.state.subscribe();
@@ -162,6 +195,25 @@ impl ZooKeeperStore {
         records::queue(&session, &path, key).await
     }
 
+    /// Completes when no bar of ours stands any more; at the latest one session time-out after the last should have gone.
+    async fn bars_lifted(&self) {
+        let (bars, clock) = (&self.shared.bars, &self.shared.clock);
+        let Some(left) = bars.ours(&clock.stamp()) else {
+            return;
+        };
+        let lifted = async {
+            while let Some(left) = bars.ours(&clock.stamp()) {
+                clock.sleep(left.max(BAR_PAUSE)).await;
+            }
+        };
+        let limit = left + self.shared.options.session_timeout;
+        if clock.timeout(limit, lifted).await.is_none() {
+            tracing::warn!(
+                "a bar stays behind in zookeeper; the next client that meets it ends it"
+            );
+        }
+    }
+
     async fn remove(&self, place: &place::Place) -> Result<bool, Error> {
         let _turn = place.turn.lock().await;
         let session = self.shared.session().await?;
@@ -184,6 +236,8 @@ impl Store for ZooKeeperStore {
             wakes: true,
             ttl_per_lock: false,
             queues: self.shared.options.mode == Mode::Queue,
+            read_write: self.shared.options.mode == Mode::Queue,
+            revokes: self.shared.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
             tells_holder: true,
             ..Capability::least()
@@ -231,18 +285,34 @@ impl Store for ZooKeeperStore {
         acquire::subscribe(&self.shared, claim).await
     }
 
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        downgrade::downgrade(&self.shared, grant).await
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        if !self.capability().revokes {
+            return Err(Error::unsupported(format!(
+                "the driver zookeeper-async takes no lock away, because it cannot bar the next holder in one write: \
+                 key={key}; use the driver zookeeper-client"
+            )));
+        }
+        revoke::revoke(&self.shared, key, how).await
+    }
+
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
         let path = names::key_path(&self.shared.options.chroot, key)?;
         let session = self.shared.session().await?;
-        records::inspect(&session, &path, key).await
+        records::inspect(&self.shared, &session, &path, key).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         let session = self.shared.session().await?;
-        records::list(&session, &self.shared.options.chroot, prefix).await
+        records::list(&self.shared, &session, prefix).await
     }
 
+    /// Waits for the end of the bars that were made here, so that they do not stay behind.
     async fn close(&self) -> Result<(), Error> {
+        self.bars_lifted().await;
         let mut state = self.shared.state.subscribe();
         drop(self.keeper.lock().take());
         while !matches!(*state.borrow_and_update(), State::Closed) {

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::holder::{hex, random_bytes};
 use crate::key::Key;
+use crate::store::Mode;
 
 /// Under the chroot: one node for each session, which its heartbeats write. No key has a `~`.
 const SESSIONS: &str = "~leasehold";
@@ -15,6 +16,13 @@ const DIGITS: usize = 10;
 /// Sequence numbers are signed and 32 bits wide, and go on below zero after the largest. Nobody can tell the order across
 /// that edge, so that near it, on either side, nothing is granted (I9).
 const LAST_SEQUENCE: u64 = 2_000_000_000;
+/// What the server adds ten digits to: the layouts of Curator's `InterProcessMutex` and `InterProcessReadWriteLock`.
+const EXCLUSIVE: &str = "-lock-";
+const READ: &str = "-__READ__";
+const WRITE: &str = "-__WRIT__";
+/// In the name of a node that keeps everybody out for a while. It ends like that of a contender, so that other clients of the
+/// path wait for it.
+const BAR: &str = "-bar";
 
 /// The node of a key.
 ///
@@ -70,9 +78,30 @@ pub(crate) fn new_guid() -> Result<String, Error> {
     ))
 }
 
-/// What the server adds ten digits to: the layout of Curator's `InterProcessMutex`.
-pub(crate) fn queue_prefix(guid: &str) -> String {
-    format!("_c_{guid}-lock-")
+/// What the server adds ten digits to for a claim in this mode.
+pub(crate) fn queue_prefix(guid: &str, mode: Mode) -> String {
+    let suffix = match mode {
+        Mode::Exclusive => EXCLUSIVE,
+        Mode::Read => READ,
+        Mode::Write => WRITE,
+    };
+    format!("{}{suffix}", own_prefix(guid))
+}
+
+/// What every node of a claim begins with, and no other.
+pub(crate) fn own_prefix(guid: &str) -> String {
+    format!("_c_{guid}")
+}
+
+/// The name of a bar in the place of a holder: with its very number, so that it is before everybody whom the holder was before,
+/// also for clients that know nothing of bars.
+pub(crate) fn bar(guid: &str, holder: &Contender) -> String {
+    let suffix = match holder.kind {
+        Kind::Read | Kind::Write => WRITE,
+        Kind::Bar | Kind::Exclusive => EXCLUSIVE,
+    };
+    let sequence = holder.sequence.unwrap_or(0);
+    format!("{}{BAR}{suffix}{sequence:010}", own_prefix(guid))
 }
 
 /// The sequence number of a name that ends in one, whoever made it.
@@ -87,11 +116,54 @@ fn sequence(name: &str) -> Option<u64> {
         .then(|| digits.parse().ok())?
 }
 
-/// One that holds the lock or waits for it.
+/// What a contender's name says that it wants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// Nothing: it keeps the others out.
+    Bar,
+    /// To be alone. So does whoever does not say.
+    Exclusive,
+    /// To write, alone.
+    Write,
+    /// To read, with others.
+    Read,
+}
+
+impl Kind {
+    fn of(name: &str) -> Self {
+        let at = name.len().checked_sub(DIGITS);
+        let stem = at.and_then(|at| name.get(..at)).unwrap_or_default();
+        let is_bar = |suffix: &str| {
+            stem.strip_suffix(suffix)
+                .is_some_and(|stem| stem.ends_with(BAR))
+        };
+        if is_bar(EXCLUSIVE) || is_bar(WRITE) {
+            Self::Bar
+        } else if stem.ends_with(READ) {
+            Self::Read
+        } else if stem.ends_with(WRITE) {
+            Self::Write
+        } else {
+            Self::Exclusive
+        }
+    }
+
+    /// How a node of this kind holds the lock.
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Read => Mode::Read,
+            Self::Write => Mode::Write,
+            Self::Bar | Self::Exclusive => Mode::Exclusive,
+        }
+    }
+}
+
+/// One that holds the lock or waits for it, or a bar.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Contender {
     /// `None`, which is before every number, for a simple lock.
-    sequence: Option<u64>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) kind: Kind,
     pub(crate) name: String,
 }
 
@@ -111,7 +183,15 @@ pub(crate) fn contenders(children: Vec<String>) -> Result<Vec<Contender>, Error>
             ));
         }
         if sequence.is_some() || name == SIMPLE {
-            contenders.push(Contender { sequence, name });
+            let kind = match sequence {
+                Some(_) => Kind::of(&name),
+                None => Kind::Exclusive,
+            };
+            contenders.push(Contender {
+                sequence,
+                kind,
+                name,
+            });
         }
     }
     contenders.sort_unstable();
@@ -150,6 +230,40 @@ mod tests {
     #[test]
     fn a_simple_lock_is_before_every_number() {
         assert_eq!(order(&["x-0000000000", SIMPLE]), [SIMPLE, "x-0000000000"]);
+    }
+
+    #[test]
+    fn a_contender_that_does_not_say_that_it_reads_wants_to_be_alone() {
+        let kinds = [
+            ("_c_a-__READ__0000000001", Kind::Read),
+            ("_c_a-__WRIT__0000000001", Kind::Write),
+            ("_c_a-lock-0000000001", Kind::Exclusive),
+            ("a__lock__0000000001", Kind::Exclusive),
+            ("__READ__x0000000001", Kind::Exclusive),
+            ("é000000001", Kind::Exclusive),
+        ];
+        for (name, kind) in kinds {
+            assert_eq!(Kind::of(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bar_has_the_place_of_its_holder_and_the_name_of_one_that_is_waited_for() {
+        for (holder, ends) in [
+            ("_c_a-__READ__0000000007", "-__WRIT__0000000007"),
+            ("_c_a-__WRIT__0000000007", "-__WRIT__0000000007"),
+            ("_c_a-lock-0000000007", "-lock-0000000007"),
+            ("a__lock__0000000007", "-lock-0000000007"),
+            (SIMPLE, "-lock-0000000000"),
+        ] {
+            let found = contenders(vec![holder.to_owned()]).unwrap();
+            let bar = bar("0b", &found[0]);
+            assert!(bar.starts_with("_c_0b") && bar.ends_with(ends), "{bar}");
+            assert_eq!(Kind::of(&bar), Kind::Bar);
+            if holder != SIMPLE {
+                assert_eq!(order(&[holder, &bar]), [&*bar, holder]);
+            }
+        }
     }
 
     #[test]

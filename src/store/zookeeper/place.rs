@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::names;
+use super::said::Said;
 use crate::clock::Stamp;
 use crate::error::Error;
 use crate::holder::OwnerToken;
@@ -78,6 +79,15 @@ impl Place {
         match self.standing() {
             Standing::At(spot) if spot.session == session && spot.is_granted => Some(spot),
             _ => None,
+        }
+    }
+
+    /// What the claim's node says in a queue.
+    pub(crate) fn said(&self, ttl: Duration, reads: bool) -> Said {
+        Said {
+            head: self.claim.label.as_str().to_owned(),
+            ttl: Some(ttl),
+            reads,
         }
     }
 
@@ -170,20 +180,19 @@ impl Places {
     /// From now on the claim is never granted. Gives its place, if it has one.
     pub(crate) fn withdraw(&self, claim: &Claim, now: &Stamp, ttl: Duration) -> Option<Arc<Place>> {
         let mut inner = self.inner.lock();
-        inner
-            .withdrawn
-            .insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));
-        if inner.withdrawn.len() > inner.sweep_at {
-            inner
-                .withdrawn
-                .retain(|_, until| !until.since(now).is_zero());
-            inner.sweep_at = (2 * inner.withdrawn.len()).max(SWEEP_AT);
-        }
+        inner.bury(claim, now, ttl);
         let place = inner.places.get(&claim.owner).cloned();
         if let Some(place) = &place {
             place.is_withdrawn.store(true, Ordering::SeqCst);
         }
         place
+    }
+
+    /// Forgets a place whose node somebody took away: its claim is never granted again.
+    pub(crate) fn bury(&self, place: &Place, now: &Stamp, ttl: Duration) {
+        let mut inner = self.inner.lock();
+        inner.bury(&place.claim, now, ttl);
+        inner.places.remove(&place.claim.owner);
     }
 
     /// Forgets a place whose nodes are gone.
@@ -201,9 +210,21 @@ impl Places {
     }
 }
 
+impl Inner {
+    fn bury(&mut self, claim: &Claim, now: &Stamp, ttl: Duration) {
+        self.withdrawn
+            .insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));
+        if self.withdrawn.len() > self.sweep_at {
+            self.withdrawn
+                .retain(|_, until| !until.since(now).is_zero());
+            self.sweep_at = (2 * self.withdrawn.len()).max(SWEEP_AT);
+        }
+    }
+}
+
 pub(crate) fn withdrawn(claim: &Claim) -> Error {
     Error::invalid(format!(
-        "this claim was withdrawn: key={}; make a new claim",
+        "this claim was withdrawn or taken away: key={}; make a new claim",
         claim.key
     ))
 }

@@ -1,8 +1,8 @@
-//! The queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` lays them out.
+//! The queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` and `InterProcessReadWriteLock` lay them out.
 //!
 //! Every child of the key's node that ends in a sequence number contends, whoever made it. The first holds the lock; each
-//! of the others watches the one before it, so that a release wakes one waiter and no herd. That the one before vanished
-//! is no grant: it may have given up, and another stands before it.
+//! of the others watches the [one that it waits for](super::order), so that a release wakes one waiter and no herd. That this
+//! one vanished is no grant: it may have given up, and another stands before it.
 //!
 //! The list is asked for right behind the create, on the same session, so that it shows everything that came before our
 //! node: who is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
@@ -10,11 +10,16 @@
 
 use futures_util::future::join;
 
+use std::time::Duration;
+
+use super::bars;
+use super::downgrade::reads;
 use super::driver::{Fault, Kind};
+use super::keeper::Shared;
 use super::names::{self, Contender};
+use super::order::{self, Standing as Order};
 use super::place::{Place, Spot, Standing};
 use super::session::Session;
-use crate::clock::Clock;
 use crate::error::Error;
 
 /// How many times the key's node may vanish under our hands before the answer is that it cannot be told.
@@ -25,8 +30,10 @@ const TRIES: usize = 4;
 pub(crate) enum Look {
     /// The lock is ours.
     First(Spot),
-    /// Somebody else is before us.
-    Behind,
+    /// Somebody else is before us. A bar keeps us out for so long at least, if there is one.
+    Behind(Option<Duration>),
+    /// The lock was ours, and somebody took it away.
+    TakenAway,
 }
 
 /// Why a look failed.
@@ -39,7 +46,7 @@ pub(crate) enum Blind {
 }
 
 /// Joins the queue, if the claim is not in it, and looks who is first.
-pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Result<Look, Blind> {
+pub(crate) async fn look(shared: &Shared, session: &Session, place: &Place) -> Result<Look, Blind> {
     for _ in 0..TRIES {
         let known = match place.standing() {
             Standing::At(spot) if spot.session == session.id => Some(spot),
@@ -51,7 +58,7 @@ pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Res
                 let children = session.driver.children(&place.parent).await;
                 (spot, children)
             }
-            None => match join_queue(session, clock, place).await? {
+            None => match join_queue(shared, session, place).await? {
                 Some(joined) => joined,
                 None => continue,
             },
@@ -61,50 +68,87 @@ pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Res
             Err(Fault::NoNode) => Vec::new(),
             Err(other) => return Err(blind(other, "list the contenders")),
         };
-        match judge(spot, contenders) {
-            Some((spot, is_first)) => {
-                place.stand(Standing::At(spot.clone()));
-                return Ok(if is_first {
-                    Look::First(spot)
-                } else {
-                    Look::Behind
-                });
-            }
+        match judge(session, place, &spot, &contenders).await? {
+            Judged::Missing if spot.is_granted => return Ok(Look::TakenAway),
             // Deleted by somebody else: our place is lost, and we join again behind the others.
-            None => place.stand(Standing::Nowhere),
+            Judged::Missing => place.stand(Standing::Nowhere),
+            Judged::Waits(predecessor) => {
+                let is_first = predecessor.is_none();
+                let spot = Spot {
+                    is_granted: is_first,
+                    predecessor,
+                    ..spot
+                };
+                place.stand(Standing::At(spot.clone()));
+                if is_first {
+                    return Ok(Look::First(spot));
+                }
+                let left = barred_for(shared, session, place, &contenders).await?;
+                return Ok(Look::Behind(left));
+            }
         }
     }
     Err(Blind::Error(Fault::NoNode.into_error("join the queue")))
 }
 
-/// Who is before our node; `None` if our node is not there.
-fn judge(mut spot: Spot, contenders: Vec<Contender>) -> Option<(Spot, bool)> {
-    let at = contenders.iter().position(|c| c.name == spot.name)?;
-    // A simple lock that is tried while we hold counts as before us, but gives way.
-    let is_first =
-        at == 0 || (spot.is_granted && contenders[..at].iter().all(|c| c.name == names::SIMPLE));
-    spot.is_granted = is_first;
-    spot.predecessor = at
-        .checked_sub(1)
-        .map(|before| contenders[before].name.clone());
-    Some((spot, is_first))
+enum Judged {
+    /// Our node is not there.
+    Missing,
+    /// For whom our node waits; for nobody if it is first.
+    Waits(Option<String>),
+}
+
+async fn judge(
+    session: &Session,
+    place: &Place,
+    spot: &Spot,
+    contenders: &[Contender],
+) -> Result<Judged, Blind> {
+    let waits_for = match order::stand(contenders, &spot.name, spot.is_granted) {
+        Order::Missing => return Ok(Judged::Missing),
+        Order::First => None,
+        Order::Behind(other) => Some(other),
+        Order::BehindHolder(writer) => {
+            let path = format!("{}/{}", place.parent, writer.name);
+            let reads = reads(session, &path).await;
+            let reads = reads.map_err(|f| blind(f, "look whether a writer reads now"))?;
+            (!reads).then_some(writer)
+        }
+    };
+    Ok(Judged::Waits(waits_for.map(|other| other.name.clone())))
+}
+
+/// How long the bars that are before everybody stand, if there are any.
+pub(crate) async fn barred_for(
+    shared: &Shared,
+    session: &Session,
+    place: &Place,
+    contenders: &[Contender],
+) -> Result<Option<Duration>, Blind> {
+    let bars = order::bars(contenders);
+    if bars.is_empty() {
+        return Ok(None);
+    }
+    let left = bars::left(shared, session, &place.parent, bars).await;
+    let left = left.map_err(|f| blind(f, "look at a bar"))?;
+    Ok((!left.is_zero()).then_some(left))
 }
 
 type Joined = (Spot, Result<Vec<String>, Fault>);
 
 /// Makes our node, and lists behind it. `None`: the key's node was missing and was made; try again.
 async fn join_queue(
+    shared: &Shared,
     session: &Session,
-    clock: &Clock,
     place: &Place,
 ) -> Result<Option<Joined>, Blind> {
-    let prefix = names::queue_prefix(&place.guid);
+    let prefix = names::queue_prefix(&place.guid, place.claim.mode);
     let path = format!("{}/{prefix}", place.parent);
-    let label = place.claim.label.as_str().as_bytes();
+    let data = place.said(session.ttl, false).encode();
     // Said before it is sent: a caller who goes away now leaves a node that is found again by its guid.
     place.stand(Standing::InDoubt);
-    let sent_at = clock.stamp();
-    let create = session.driver.create(&path, label, Kind::Sequential);
+    let sent_at = shared.clock.stamp();
+    let create = session.driver.create(&path, &data, Kind::Sequential);
     let (made, children) = join(create, session.driver.children(&place.parent)).await;
     let made = match made {
         Ok(made) => made,
@@ -185,7 +229,7 @@ async fn ours(session: &Session, place: &Place) -> Result<Vec<String>, Fault> {
         Err(Fault::NoNode) => Vec::new(),
         Err(other) => return Err(other),
     };
-    let prefix = names::queue_prefix(&place.guid);
+    let prefix = names::own_prefix(&place.guid);
     names.retain(|name| name.starts_with(&prefix));
     names.sort_unstable();
     Ok(names)

@@ -2,20 +2,49 @@
 
 use futures_util::future::join_all;
 
+use super::downgrade::reads;
 use super::driver::Fault;
-use super::names::{self, SIMPLE};
+use super::keeper::Shared;
+use super::names::{self, Contender, Kind, SIMPLE};
+use super::said::Said;
 use super::session::Session;
+use super::{bars, order};
 use crate::error::Error;
-use crate::holder::Label;
 use crate::key::Key;
-use crate::store::Record;
+use crate::store::{Mode, Record};
 use crate::token::FencingToken;
 
 /// How many nodes one listing looks at. More is no answer for people.
 const MOST_NODES: usize = 100_000;
 
-/// Who is first in a key's queue.
+/// Who holds a key.
+pub(crate) struct Holders<'a> {
+    pub(crate) nodes: &'a [Contender],
+    pub(crate) are_readers: bool,
+}
+
+/// Who holds a key, of those that contend for it.
+pub(crate) async fn holders<'a>(
+    session: &Session,
+    path: &str,
+    contenders: &'a [Contender],
+) -> Result<Holders<'a>, Fault> {
+    let first_reads = match contenders.first() {
+        Some(first) if first.kind == Kind::Read => true,
+        Some(first) if first.kind == Kind::Write => {
+            reads(session, &format!("{path}/{}", first.name)).await?
+        }
+        _ => false,
+    };
+    Ok(Holders {
+        nodes: order::holders(contenders, first_reads),
+        are_readers: first_reads,
+    })
+}
+
+/// What is told of a key.
 pub(crate) async fn inspect(
+    shared: &Shared,
     session: &Session,
     path: &str,
     key: &Key,
@@ -28,13 +57,45 @@ pub(crate) async fn inspect(
             Err(Fault::NoNode) => return Ok(None),
             Err(other) => return Err(other.into_error(what)),
         };
-        let Some(first) = names::contenders(children)?.into_iter().next() else {
+        let contenders = names::contenders(children)?;
+        if contenders.is_empty() {
             return Ok(None);
-        };
-        if let Some(record) = record(session, path, &first.name, key).await? {
+        }
+        if let Some(record) = held(shared, session, path, key, &contenders).await? {
             return Ok(Some(record));
         }
     }
+}
+
+/// What is told of a key that is held or barred; `None` if who held it just left.
+async fn held(
+    shared: &Shared,
+    session: &Session,
+    path: &str,
+    key: &Key,
+    contenders: &[Contender],
+) -> Result<Option<Record>, Error> {
+    let into_error = |fault: Fault| fault.into_error("inspect a lock");
+    let held = holders(session, path, contenders)
+        .await
+        .map_err(into_error)?;
+    let bars = order::bars(contenders);
+    let queue = contenders.iter().filter(|c| c.kind != Kind::Bar).count() - held.nodes.len();
+    let told = match held.nodes.last() {
+        Some(last) => record(session, path, last, key).await?,
+        None => {
+            let left = bars::left(shared, session, path, bars).await;
+            Some(Record {
+                remaining: Some(left.map_err(into_error)?),
+                ..Record::of(key.clone())
+            })
+        }
+    };
+    Ok(told.map(|told| Record {
+        holders: held.nodes.len(),
+        queue: Some(queue),
+        ..told
+    }))
 }
 
 /// Who holds a key and who waits for it, first come first.
@@ -46,8 +107,9 @@ pub(crate) async fn queue(session: &Session, path: &str, key: &Key) -> Result<Ve
         Err(Fault::NoNode) => return Ok(Vec::new()),
         Err(other) => return Err(other.into_error(what)),
     };
-    let contenders = names::contenders(children)?;
-    let told = join_all((contenders.iter()).map(|c| record(session, path, &c.name, key))).await;
+    let mut contenders = names::contenders(children)?;
+    contenders.retain(|c| c.kind != Kind::Bar);
+    let told = join_all((contenders.iter()).map(|c| record(session, path, c, key))).await;
     told.into_iter().filter_map(Result::transpose).collect()
 }
 
@@ -55,23 +117,25 @@ pub(crate) async fn queue(session: &Session, path: &str, key: &Key) -> Result<Ve
 async fn record(
     session: &Session,
     path: &str,
-    name: &str,
+    contender: &Contender,
     key: &Key,
 ) -> Result<Option<Record>, Error> {
-    let node = match session.driver.read(&format!("{path}/{name}")).await {
+    let node = match (session.driver)
+        .read(&format!("{path}/{}", contender.name))
+        .await
+    {
         Ok(node) => node,
         Err(Fault::NoNode) => return Ok(None),
         Err(other) => return Err(other.into_error("inspect a lock")),
     };
-    let text = String::from_utf8_lossy(&node.data);
-    let label = if name == SIMPLE {
-        text.split_once(' ').map(|(_, label)| label)
-    } else {
-        Some(&*text)
+    let said = Said::decode(&node.data);
+    let mode = match contender.kind.mode() {
+        Mode::Write if said.reads => Mode::Read,
+        mode => mode,
     };
     Ok(Some(Record {
-        // Another client's node may carry anything, or nothing.
-        label: label.and_then(|text| Label::parse(text).ok()),
+        label: said.label(contender.name == SIMPLE),
+        mode: Some(mode),
         token: u64::try_from(node.czxid)
             .ok()
             .and_then(|number| FencingToken::new(number).ok()),
@@ -81,10 +145,11 @@ async fn record(
 
 /// Every held lock under `chroot` whose key starts with `prefix`, by key.
 pub(crate) async fn list(
+    shared: &Shared,
     session: &Session,
-    chroot: &str,
     prefix: &str,
 ) -> Result<Vec<Record>, Error> {
+    let chroot = shared.options.chroot.as_str();
     let what = "list the locks";
     let mut records = Vec::new();
     let mut open = vec![String::new()];
@@ -126,11 +191,9 @@ pub(crate) async fn list(
         if !key.starts_with(prefix) {
             continue;
         }
-        if let (Ok(key), Some(first)) = (
-            Key::parse(&key),
-            names::contenders(children)?.into_iter().next(),
-        ) {
-            records.extend(record(session, &path, &first.name, &key).await?);
+        let contenders = names::contenders(children)?;
+        if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
+            records.extend(held(shared, session, &path, &key, &contenders).await?);
         }
     }
     records.sort_by(|a: &Record, b| a.key.cmp(&b.key));

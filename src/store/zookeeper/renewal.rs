@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 
+use super::bars;
 use super::driver::{Fault, Missing};
 use super::keeper::Shared;
 use super::names::SIMPLE;
@@ -70,7 +71,12 @@ async fn renew_chunk(shared: &Shared, session: &Session, chunk: &mut [Hold<'_>])
                 return;
             }
             Err(Missing::Held) => match still_there(session, chunk, &live).await {
-                Ok(there) => live = there,
+                Ok(there) => {
+                    for i in live.iter().filter(|i| !there.contains(i)) {
+                        bars::notice(shared, session, &chunk[*i].place.parent).await;
+                    }
+                    live = there;
+                }
                 Err(fault) => return answer(chunk, &live, fault),
             },
             Err(Missing::Own) => return answer(chunk, &live, Fault::NoNode),

@@ -7,18 +7,19 @@
 use futures_util::future::join;
 
 use super::driver::{Fault, Kind, Node};
+use super::keeper::Shared;
 use super::names::{self, SIMPLE};
 use super::place::{Place, Spot, Standing};
-use super::queue::{Blind, Look, blind};
+use super::queue::{Blind, Look, barred_for, blind};
+use super::said::Said;
 use super::session::Session;
-use crate::clock::Clock;
 use crate::error::Error;
 
 /// As for the queue.
 const TRIES: usize = 4;
 
 /// Makes the node, if the claim does not hold it.
-pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Result<Look, Blind> {
+pub(crate) async fn look(shared: &Shared, session: &Session, place: &Place) -> Result<Look, Blind> {
     let path = path(place);
     for _ in 0..TRIES {
         match place.standing() {
@@ -45,21 +46,25 @@ pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Res
                         .await
                         .map_err(|f| blind(f, "delete our old node"))?;
                 }
+                None if place.held_in(session.id).is_some() => return Ok(Look::TakenAway),
                 None => place.stand(Standing::Nowhere),
             },
         }
         place.stand(Standing::InDoubt);
-        let data = format!("{} {}", place.guid, place.claim.label);
-        let sent_at = clock.stamp();
-        let create = session
-            .driver
-            .create(&path, data.as_bytes(), Kind::Ephemeral);
+        let said = Said {
+            head: format!("{} {}", place.guid, place.claim.label),
+            ttl: Some(session.ttl),
+            reads: false,
+        };
+        let data = said.encode();
+        let sent_at = shared.clock.stamp();
+        let create = session.driver.create(&path, &data, Kind::Ephemeral);
         let (made, children) = join(create, session.driver.children(&place.parent)).await;
         let made = match made {
             Ok(made) => made,
             Err(Fault::Exists) => {
                 place.stand(Standing::Nowhere);
-                return Ok(Look::Behind);
+                return Ok(Look::Behind(None));
             }
             Err(Fault::NoNode) => {
                 place.stand(Standing::Nowhere);
@@ -91,7 +96,8 @@ pub(crate) async fn look(session: &Session, clock: &Clock, place: &Place) -> Res
             remove(session, place)
                 .await
                 .map_err(|f| blind(f, "give way to a contender"))?;
-            return Ok(Look::Behind);
+            let left = barred_for(shared, session, place, &others).await?;
+            return Ok(Look::Behind(left));
         }
         spot.is_granted = true;
         place.stand(Standing::At(spot.clone()));

@@ -1,0 +1,66 @@
+//! A writer becomes a reader in its place.
+//!
+//! Its node stays, and its data say that it reads now: one write, which is done or not done, and done again changes nothing.
+//! So the token stays (it is the node's `czxid`), the heartbeat goes on proving the same node, and the write wakes the readers
+//! who watch it. Curator makes a second node in place of that. It would have another `czxid`, and while the answer to its making is
+//! lost the hold would have two nodes or none. The price: Curator's readers, who go by names alone, wait until the hold ends.
+
+use super::driver::Fault;
+use super::keeper::Shared;
+use super::said::Said;
+use super::session::Session;
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::key::Key;
+use crate::store::{Claim, Grant, Mode};
+
+pub(super) async fn downgrade(shared: &Shared, grant: &Grant) -> Result<Grant, Error> {
+    let key = &grant.claim.key;
+    let place = (shared.places.of(&grant.claim)).ok_or_else(|| gone(key))?;
+    if place.claim.mode == Mode::Exclusive {
+        return Err(Error::invalid(format!(
+            "an exclusive hold cannot become a read hold: key={key}; take a write lock"
+        )));
+    }
+    let _turn = place.turn.lock().await;
+    let session = shared.session().await?;
+    let spot = place.held_in(session.id).ok_or_else(|| gone(key))?;
+    if place.claim.mode == Mode::Write {
+        let data = place.said(session.ttl, true).encode();
+        let sent_at = shared.clock.stamp();
+        let written = session.driver.write(&place.path(&spot), &data).await;
+        written.map_err(|fault| refused(fault, key))?;
+        session.proven(sent_at);
+    }
+    Ok(read_grant(grant, &session))
+}
+
+/// Whether the writer whose node this is reads now.
+pub(super) async fn reads(session: &Session, path: &str) -> Result<bool, Fault> {
+    match session.driver.read(path).await {
+        Ok(node) => Ok(Said::decode(&node.data).reads),
+        Err(Fault::NoNode) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+fn read_grant(grant: &Grant, session: &Session) -> Grant {
+    let claim = Claim {
+        mode: Mode::Read,
+        ..grant.claim.clone()
+    };
+    Grant::new(claim, grant.token, session.proof())
+}
+
+fn refused(fault: Fault, key: &Key) -> Error {
+    match fault {
+        Fault::NoNode | Fault::Expired => gone(key),
+        other => other.into_error("turn a write hold into a read hold"),
+    }
+}
+
+fn gone(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Lost(LostReason::Gone),
+        format!("the claim does not hold the lock: key={key}; ask for it again"),
+    )
+}

@@ -1,0 +1,177 @@
+//! Who is before whom: pure, over the names of the contenders, first come first.
+//!
+//! A reader waits for the nearest writer before it, and so is let in beside other readers. Whoever wants to be alone waits for
+//! the one just before it, whatever that one wants. A bar is waited for by all. So one end wakes one writer, or the readers that
+//! enter together.
+
+use super::names::{Contender, Kind, SIMPLE};
+
+/// Where a node stands among the contenders.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Standing<'a> {
+    /// It is not there.
+    Missing,
+    /// Nobody keeps it out.
+    First,
+    /// Only this one keeps it out, a writer who holds. It may have become a reader: its data tells.
+    BehindHolder(&'a Contender),
+    /// This one is to be waited for.
+    Behind(&'a Contender),
+}
+
+/// Where the node of this name stands. `was_granted`: it held the lock when it was last looked at.
+pub(crate) fn stand<'a>(
+    contenders: &'a [Contender],
+    name: &str,
+    was_granted: bool,
+) -> Standing<'a> {
+    let Some(at) = contenders.iter().position(|c| c.name == name) else {
+        return Standing::Missing;
+    };
+    let keeps_out = |other: &&Contender| match (contenders[at].kind, other.kind) {
+        (Kind::Read, Kind::Read) => false,
+        // A simple lock that is tried while we hold counts as before us, but gives way.
+        _ => !(was_granted && other.name == SIMPLE),
+    };
+    let mut blocking = contenders[..at].iter().filter(keeps_out);
+    let Some(nearest) = blocking.next_back() else {
+        return Standing::First;
+    };
+    let is_alone = blocking.next_back().is_none();
+    let holds = nearest.kind == Kind::Write && contenders[0].name == nearest.name;
+    if is_alone && holds && contenders[at].kind == Kind::Read {
+        Standing::BehindHolder(nearest)
+    } else {
+        Standing::Behind(nearest)
+    }
+}
+
+/// The bars that are before everybody.
+pub(crate) fn bars(contenders: &[Contender]) -> &[Contender] {
+    let bars = contenders.iter().take_while(|c| c.kind == Kind::Bar);
+    &contenders[..bars.count()]
+}
+
+/// Who holds the lock, or will as soon as it looks. Nobody does behind a bar. `first_reads`: the first one is a writer that
+/// has become a reader.
+pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contender] {
+    match contenders.first() {
+        None => &[],
+        Some(first) if first.kind == Kind::Bar => &[],
+        Some(first) if first.kind == Kind::Read || first_reads => {
+            let others = readers(&contenders[1..]).len();
+            &contenders[..=others]
+        }
+        Some(_) => &contenders[..1],
+    }
+}
+
+/// The readers that are before everybody else.
+pub(crate) fn readers(contenders: &[Contender]) -> &[Contender] {
+    let readers = contenders.iter().take_while(|c| c.kind == Kind::Read);
+    &contenders[..readers.count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names;
+    use super::*;
+
+    fn line(names: &[&str]) -> Vec<Contender> {
+        names::contenders(names.iter().map(|&name| name.to_owned()).collect()).unwrap()
+    }
+
+    const READER: [&str; 3] = [
+        "_c_a-__READ__0000000001",
+        "_c_b-__READ__0000000002",
+        "_c_c-__READ__0000000005",
+    ];
+    const WRITER: &str = "_c_w-__WRIT__0000000003";
+    const LOCK: &str = "_c_x-lock-0000000004";
+
+    fn waits_for(contenders: &[Contender], name: &str) -> Option<String> {
+        match stand(contenders, name, false) {
+            Standing::First => None,
+            Standing::Behind(other) | Standing::BehindHolder(other) => Some(other.name.clone()),
+            Standing::Missing => panic!("{name} is there"),
+        }
+    }
+
+    #[test]
+    fn readers_pass_readers_and_nobody_else() {
+        let all = line(&[READER[0], READER[1], WRITER, LOCK, READER[2]]);
+        assert_eq!(waits_for(&all, READER[0]), None);
+        assert_eq!(waits_for(&all, READER[1]), None);
+        assert_eq!(waits_for(&all, WRITER).as_deref(), Some(READER[1]));
+        assert_eq!(waits_for(&all, LOCK).as_deref(), Some(WRITER));
+        assert_eq!(waits_for(&all, READER[2]).as_deref(), Some(LOCK));
+        for alone in [WRITER, LOCK, "x-0000000003", "u__lock__0000000000", SIMPLE] {
+            let all = line(&[alone, READER[2]]);
+            assert_eq!(waits_for(&all, READER[2]).as_deref(), Some(alone));
+        }
+    }
+
+    #[test]
+    fn only_a_writer_that_holds_is_asked_whether_it_reads_now() {
+        let asks = |names: &[&str]| {
+            let all = line(names);
+            matches!(stand(&all, READER[2], false), Standing::BehindHolder(_))
+        };
+        assert!(asks(&[WRITER, READER[2]]));
+        assert!(!asks(&[READER[0], WRITER, READER[2]]));
+        assert!(!asks(&[WRITER, LOCK, READER[2]]));
+        assert!(!asks(&[LOCK, READER[2]]));
+        assert!(!asks(&["_c_b-bar-__WRIT__0000000003", WRITER, READER[2]]));
+    }
+
+    #[test]
+    fn a_holder_passes_a_simple_lock_that_is_tried_and_no_bar() {
+        let all = line(&[SIMPLE, LOCK]);
+        assert_eq!(stand(&all, LOCK, true), Standing::First);
+        assert_eq!(stand(&all, LOCK, false), Standing::Behind(&all[0]));
+        let bar = "_c_b-bar-lock-0000000004";
+        let all = line(&[bar, LOCK]);
+        assert_eq!(stand(&all, LOCK, true), Standing::Behind(&all[0]));
+        assert_eq!(stand(&all, "nobody", true), Standing::Missing);
+    }
+
+    /// Every line of up to four, of every kind, with and without a first writer that reads.
+    #[test]
+    fn who_stands_first_is_who_holds_and_readers_alone_do_it_together() {
+        const STEMS: [&str; 4] = ["-lock-", "-__WRIT__", "-__READ__", "-bar-__WRIT__"];
+        for length in 0..=4_u32 {
+            for number in 0..4_usize.pow(length) {
+                let stem = |at: u32| STEMS[number / 4_usize.pow(at) % 4];
+                let names: Vec<_> = (0..length)
+                    .map(|at| format!("_c_{at}{}{at:010}", stem(at)))
+                    .collect();
+                let all = line(&names.iter().map(String::as_str).collect::<Vec<_>>());
+                let first_is_writer = all.first().is_some_and(|c| c.kind == Kind::Write);
+                for first_reads in [false, first_is_writer] {
+                    let is_in = |c: &&Contender| match stand(&all, &c.name, false) {
+                        Standing::First => c.kind != Kind::Bar,
+                        Standing::BehindHolder(_) => first_reads,
+                        Standing::Behind(_) | Standing::Missing => false,
+                    };
+                    let inside: Vec<_> = all.iter().filter(is_in).collect();
+                    let holders: Vec<_> = holders(&all, first_reads).iter().collect();
+                    assert_eq!(inside, holders, "{names:?}");
+                    let alone = inside.iter().filter(|c| c.kind != Kind::Read).count();
+                    let may = inside.len() <= 1 || alone == usize::from(first_reads);
+                    assert!(may, "{names:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_holds_is_one_alone_or_the_readers_before_everybody() {
+        let count = |names: &[&str], first_reads| holders(&line(names), first_reads).len();
+        assert_eq!(count(&[], false), 0);
+        assert_eq!(count(&[LOCK, READER[2]], false), 1);
+        assert_eq!(count(&[WRITER, READER[2]], false), 1);
+        assert_eq!(count(&[WRITER, READER[2]], true), 2);
+        assert_eq!(count(&[READER[0], READER[1], WRITER, READER[2]], false), 2);
+        assert_eq!(count(&["_c_b-bar-lock-0000000001", LOCK], false), 0);
+    }
+}

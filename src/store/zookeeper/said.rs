@@ -1,0 +1,106 @@
+//! What a contender's node says: a label for people, and below it what the other clients of ours have to know.
+//!
+//! A first line, and then words, one a line. Other libraries write there what they like.
+
+use std::time::Duration;
+
+use crate::holder::Label;
+
+const TTL: &str = "ttl_millis=";
+const READS: &str = "reads";
+/// A time that somebody wrote is believed up to this: no server grants longer sessions unless it was told to.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// The data of a contender's node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Said {
+    /// The first line.
+    pub(crate) head: String,
+    /// The longest that a lease of the node's session runs; of a bar, how long it keeps the others out.
+    pub(crate) ttl: Option<Duration>,
+    /// It was made by a writer, and reads now.
+    pub(crate) reads: bool,
+}
+
+impl Said {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut text = self.head.clone();
+        if let Some(ttl) = self.ttl {
+            text.push_str(&format!("\n{TTL}{}", ttl.as_millis()));
+        }
+        if self.reads {
+            text.push('\n');
+            text.push_str(READS);
+        }
+        text.into_bytes()
+    }
+
+    pub(crate) fn decode(data: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(data);
+        let mut lines = text.lines();
+        let mut said = Self {
+            head: lines.next().unwrap_or_default().to_owned(),
+            ..Self::default()
+        };
+        for line in lines {
+            if let Some(millis) = line.strip_prefix(TTL) {
+                let ttl = millis.parse().ok().map(Duration::from_millis);
+                said.ttl = ttl.map(|ttl| ttl.min(LONGEST));
+            }
+            said.reads |= line == READS;
+        }
+        // Who reads now has said for how long, too: another client's word may be the same by chance.
+        said.reads &= said.ttl.is_some();
+        said
+    }
+
+    /// The holder's name for people. Another client's node may carry anything, or nothing.
+    pub(crate) fn label(&self, is_simple: bool) -> Option<Label> {
+        let text = if is_simple {
+            self.head.split_once(' ')?.1
+        } else {
+            &self.head
+        };
+        Label::parse(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_read() {
+        for (ttl, reads) in [(None, false), (Some(10_000), false), (Some(1), true)] {
+            let said = Said {
+                head: "a host:1".to_owned(),
+                ttl: ttl.map(Duration::from_millis),
+                reads,
+            };
+            assert_eq!(Said::decode(&said.encode()), said);
+        }
+    }
+
+    #[test]
+    fn what_another_client_says_is_no_more_than_a_label() {
+        for data in [
+            &b""[..],
+            b"\xff\xfe",
+            b"10.0.0.1",
+            b"ttl_millis=5",
+            b"x\nttl_millis=-1\nreads",
+        ] {
+            let said = Said::decode(data);
+            assert_eq!((said.ttl, said.reads), (None, false), "{data:?}");
+        }
+        let label = Said::decode(b"10.0.0.1").label(false).unwrap();
+        assert_eq!(label.as_str(), "10.0.0.1");
+        assert_eq!(Said::decode(b"").label(false), None);
+    }
+
+    #[test]
+    fn a_time_beyond_reason_is_cut() {
+        let said = Said::decode(b"x\nttl_millis=99999999999999");
+        assert_eq!(said.ttl, Some(LONGEST));
+    }
+}
