@@ -6,9 +6,9 @@ use crate::claims::{claim, claim_for, grant, release};
 use crate::server::{RedisServer, breathe};
 use leasehold::conformance::{self, Harness};
 use leasehold::store::{
-    Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Revoke, Store, Vote,
+    Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Store, Vote,
 };
-use leasehold::{Clock, Error, ErrorKind, FencingToken, LockManager};
+use leasehold::{Clock, Error, ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off&timeout_millis=300";
 
@@ -175,11 +175,12 @@ async fn a_member_that_forgot_is_quarantined_for_the_skew_beyond_the_longest_ttl
 async fn what_a_quorum_cannot_is_refused_with_the_names_of_stores_that_can() {
     let servers = start(3);
     let store = quorum(&servers, FRESH);
-    let revoked = store.revoke(&claim("a").key, Revoke::Now).await;
-    let locks = LockManager::new(store).unwrap();
+    let how = leasehold::store::Revoke::Now;
+    let revoked = store.revoke(&claim("a").key, how).await;
+    let locks = leasehold::LockManager::new(store).unwrap();
     for refused in [
         revoked.map(drop),
-        locks.force_release("a", Revoke::Now).await.map(drop),
+        locks.force_release("a", how).await.map(drop),
         locks.lock("a").fair().acquire().await.map(drop),
         locks.read_write("a").read().await.map(drop),
         locks.read_write("a").write().await.map(drop),
