@@ -5,7 +5,7 @@
 mod zookeeper;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Claim, Mode, Released, Renewed, Store};
+use leasehold::store::{Mode, Released, Renewed, Store};
 use zookeeper::{
     Server, children, claim, claim_in, granted, is_busy, raw, renewed, simple_store, store,
     wait_for,
