@@ -7,7 +7,6 @@ mod proxy;
 mod zookeeper;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select};
@@ -16,7 +15,7 @@ use leasehold::store::{Grant, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind, Lane};
 use proxy::Proxy;
 use zookeeper::{
-    PATIENCE, SHORT, Server, children, claim, granted, insist, is_busy, open, options, raw,
+    PATIENCE, SHORT, Server, again, children, claim, granted, insist, is_busy, open, options, raw,
     renewed, rest, short_store, store, until, wait_for,
 };
 use zookeeper_client::{Acls, CreateMode, Error as Zk};
@@ -226,14 +225,8 @@ async fn a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever
     }
     let server = Server::shared();
     let clock = Clock::system().unwrap();
-    let own_name = zookeeper::test_name(
-        module_path!(),
-        "a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever",
-    );
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &own_name, "--nocapture"])
-        .env(CHILD, server.address())
-        .stdout(Stdio::piped())
+    let own_name = "a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever";
+    let mut child = again(module_path!(), own_name, CHILD, &server.address())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -7,7 +7,7 @@ mod proxy;
 mod zookeeper;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
@@ -16,7 +16,7 @@ use leasehold::store::{Released, Store};
 use leasehold::{CommitError, ErrorKind, LockManager, Proof, RunError};
 use proxy::Proxy;
 use zookeeper::{
-    Server, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
+    Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
 };
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -189,15 +189,8 @@ async fn a_stopped_commit_is_fenced(test: &str, mode: Mode, chroot: &str) {
     let server = Server::shared();
     let path = format!("{chroot}-data");
     let client = with_data(&server, &path).await;
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &zookeeper::test_name(module_path!(), test),
-            "--nocapture",
-        ])
-        .env(CHILD, server.address())
+    let mut child = again(module_path!(), test, CHILD, &server.address())
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap())

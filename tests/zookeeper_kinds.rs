@@ -5,17 +5,12 @@
 mod zookeeper;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Claim, Mode, Released, Renewed, Store};
+use leasehold::store::{Mode, Released, Renewed, Store};
 use zookeeper::{
-    Server, children, claim, granted, is_busy, raw, renewed, simple_store, store, wait_for,
+    Server, children, claim, claim_in, granted, is_busy, raw, renewed, simple_store, store,
+    wait_for,
 };
 use zookeeper_client::{Acls, Client, CreateMode};
-
-fn claim_in(mode: Mode, key: &str) -> Claim {
-    let mut claim = claim(key);
-    claim.mode = mode;
-    claim
-}
 
 /// What another library's client writes. Gives the path.
 async fn foreign(client: &Client, prefix: &str) -> String {

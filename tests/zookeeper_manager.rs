@@ -8,7 +8,6 @@ mod zookeeper;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use futures_util::future::join_all;
 use leasehold::store::{Released, Revoke, Revoked};
 use leasehold::{Abort, LockManager, RunError};
 use proxy::Proxy;
-use zookeeper::{Server, open, options, pause, raw, rest, signal, until};
+use zookeeper::{Server, again, open, options, pause, raw, rest, signal, until};
 
 /// Four ticks: the shortest.
 const SHORT: Duration = Duration::from_secs(2);
@@ -254,14 +253,9 @@ async fn a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit() {
     let server = Server::shared();
     let go = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-{}", server.port));
     let _ = std::fs::remove_file(&go);
-    let own_name = zookeeper::test_name(
-        module_path!(),
-        "a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit",
-    );
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &own_name, "--nocapture"])
-        .env(CHILD, format!("{} {}", server.address(), go.display()))
-        .stdout(Stdio::piped())
+    let own_name = "a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit";
+    let told = format!("{} {}", server.address(), go.display());
+    let mut child = again(module_path!(), own_name, CHILD, &told)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap())

@@ -13,16 +13,10 @@ use leasehold::store::{Acquired, Claim, Grant, Mode, Released, Renewed, Revoke, 
 use leasehold::{Clock, ErrorKind};
 use proxy::Proxy;
 use zookeeper::{
-    PATIENCE, SHORT, Server, children, claim, granted, is_busy, open, options, raw, renewed,
-    short_store, simple_store, store, until, wait_for,
+    PATIENCE, SHORT, Server, children, claim, claim_in, granted, is_busy, open, options, raw,
+    renewed, short_store, simple_store, store, until, wait_for,
 };
 use zookeeper_client::{Acls, Client, CreateMode};
-
-fn claim_in(mode: Mode, key: &str) -> Claim {
-    let mut claim = claim(key);
-    claim.mode = mode;
-    claim
-}
 
 async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
     let key = key.parse().unwrap();

@@ -249,8 +249,18 @@ pub(crate) fn signal(id: u32, name: &str) {
     assert!(status.success(), "kill -{name} {id}");
 }
 
+/// This test once more, in a process of its own, with a word in its environment and its output at hand.
+pub(crate) fn again(module: &str, test: &str, variable: &str, word: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", &test_name(module, test), "--nocapture"])
+        .env(variable, word)
+        .stdout(Stdio::piped());
+    command
+}
+
 /// A test's name as its binary knows it: a file of tests may be a module of another one.
-pub(crate) fn test_name(module: &str, test: &str) -> String {
+fn test_name(module: &str, test: &str) -> String {
     match module.split_once("::") {
         Some((_, inner)) => format!("{inner}::{test}"),
         None => test.to_owned(),
@@ -344,6 +354,12 @@ pub(crate) fn claim(key: &str) -> Claim {
         label,
         Duration::from_secs(10),
     )
+}
+
+pub(crate) fn claim_in(mode: leasehold::store::Mode, key: &str) -> Claim {
+    let mut claim = claim(key);
+    claim.mode = mode;
+    claim
 }
 
 /// The grant of a claim that nobody contends with.

@@ -61,10 +61,10 @@ pub enum DriverKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Mode {
-    /// A queue of ephemeral sequential nodes, first come, first served. Takes turns with Apache Curator's
-    /// `InterProcessMutex` and with kazoo's `Lock` on the same path.
+    /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too. Takes turns with Apache
+    /// Curator's `InterProcessMutex` and `InterProcessReadWriteLock` and with kazoo's `Lock` on the same path.
     Queue,
-    /// One ephemeral node: one request less where nobody contends, unfair, and a release wakes every waiter.
+    /// One ephemeral node: one request less where nobody contends, unfair, without readers, and a release wakes every waiter.
     Simple,
 }
 
