@@ -48,19 +48,20 @@ struct Cell {
     key: Key,
     token: FencingToken,
     is_fencing: bool,
-    terms: Terms,
     signals: Signals,
 }
 
-/// What every look reads: one cache line that only renewals and the end write.
-#[repr(align(128))]
+/// What every look and every renewal reads: two cache lines that only renewals and the end write, in the order in which
+/// they are read.
+#[repr(C, align(128))]
 struct Hot {
     words: Words,
     generation: u64,
-    gate: Gate,
     clock: Clock,
     /// Of a joint lease; no other has any.
     members: Box<[Lease]>,
+    gate: Gate,
+    terms: Terms,
 }
 
 /// What a new lease is made from.
@@ -82,9 +83,10 @@ impl Lease {
         let hot = Hot {
             words,
             generation: fork::generation(),
-            gate: Gate::open(),
             clock,
             members: Box::default(),
+            gate: Gate::open(),
+            terms,
         };
         Self {
             cell: Arc::new(Cell {
@@ -92,7 +94,6 @@ impl Lease {
                 key: granted.key.clone(),
                 token: granted.token,
                 is_fencing: granted.is_fencing,
-                terms,
                 signals: Signals::default(),
             }),
         }
@@ -229,7 +230,7 @@ impl Lease {
         let now = hot.clock.stamp();
         let now = Lane::ALL.map(|lane| now.on(lane));
         hot.words
-            .renew(now, self.cell.terms.deadlines(sent_at, ttl))
+            .renew(now, hot.terms.deadlines(sent_at, ttl))
             .map_err(|ended| self.end(ended, LostReason::Lapsed))
     }
 
@@ -251,15 +252,15 @@ impl Lease {
         let hot = Hot {
             words: Words::new(deadlines?),
             generation: hot.generation,
-            gate: Gate::open(),
             clock: hot.clock.clone(),
             members: Box::default(),
+            gate: Gate::open(),
+            terms: hot.terms,
         };
         let Cell {
             key,
             token,
             is_fencing,
-            terms,
             ..
         } = &*self.cell;
         Some(Self {
@@ -268,7 +269,6 @@ impl Lease {
                 key: key.clone(),
                 token: *token,
                 is_fencing: *is_fencing,
-                terms: *terms,
                 signals: Signals::default(),
             }),
         })

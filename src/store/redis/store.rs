@@ -217,7 +217,7 @@ impl Store for RedisStore {
                 let batches = grants
                     .chunks(RENEW_BATCH)
                     .map(|batch| shared.renew(&link, batch));
-                join_all(batches).await.concat()
+                join_all(batches).await.into_iter().flatten().collect()
             }
             Err(error) => all_unknown(grants, &error),
         }
