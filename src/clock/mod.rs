@@ -204,7 +204,11 @@ impl Clock {
         }
     }
 
-    async fn limited<F: Future>(&self, left: impl Fn() -> Duration, future: F) -> Option<F::Output> {
+    async fn limited<F: Future>(
+        &self,
+        left: impl Fn() -> Duration,
+        future: F,
+    ) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut sleep = pin!(None);
         std::future::poll_fn(|cx| {

@@ -86,8 +86,7 @@ impl Signals {
         } else {
             (AT_RISK, STEADY)
         };
-        let moves =
-            (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        let moves = (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
         if moves.is_ok() {
             self.moved.notify_waiters();
         }

@@ -26,5 +26,7 @@ mod manager;
 mod quorum;
 #[cfg(test)]
 mod restart;
+#[cfg(all(test, feature = "redis-sentinel"))]
+mod sentinel;
 #[cfg(test)]
 mod store;

@@ -47,7 +47,14 @@ impl Names {
 
     pub(crate) fn tombstone(&self, key: &Key, owner: &OwnerToken) -> String {
         let owner = owner.expose();
-        joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:gone:", &owner])
+        joined(&[
+            &self.prefix,
+            "{",
+            &self.prefix,
+            key.as_str(),
+            "}:gone:",
+            &owner,
+        ])
     }
 
     pub(crate) fn channel(&self, key: &Key) -> String {
