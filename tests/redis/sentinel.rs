@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use leasehold::fence::RedisFence;
 use leasehold::store::{Acquired, Claim, Fencing, Grant, RedisStore, Store};
 use leasehold::{Clock, ErrorKind, LockManager, Stamp};
 
@@ -158,11 +159,11 @@ async fn is_next_let_in_after(world: &mut World, ttl: Duration, query: &str) -> 
     let before = wait_for(&first, &claim_for("before", SHORT)).await;
     drop(first.release(&before).await);
     let ends: Stamp = clock.stamp().plus(ttl);
-    wait_for(&first, &claim_for("a", ttl)).await;
+    let _held = wait_for(&first, &claim_for("a", ttl)).await;
     drop(first);
     world.fail_over();
     world.replica.cli(&["DEL", "app:a", "app:{app:a}:fence"]);
-    wait_for(&asking, &claim_for("a", SHORT)).await;
+    let _next = wait_for(&asking, &claim_for("a", SHORT)).await;
     ends.since(&clock.stamp()).is_zero()
 }
 
@@ -204,7 +205,7 @@ async fn a_minority_of_the_sentinels_may_be_down() {
     let dead = format!("127.0.0.1:{}", free_port());
     let url = |query: &str| world.url(query).replace("/main", &format!(",{dead}/main"));
     let store = RedisStore::connect(&url(OFF)).await.unwrap();
-    grant(&store, &claim_for("a", SHORT)).await;
+    let _held = grant(&store, &claim_for("a", SHORT)).await;
 
     drop(world.sentinels.pop());
     let alone = world.url(OFF).replace("/main", &format!(",{dead}/main"));
@@ -222,6 +223,13 @@ async fn a_name_that_no_sentinel_watches_is_told() {
 }
 
 #[tokio::test]
+async fn a_fence_that_a_failover_could_lower_is_refused() {
+    let url = "redis+sentinel://127.0.0.1:1/main?prefix=app";
+    let error = RedisFence::connect(url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
 async fn tokens_promise_to_grow_only_when_replicas_are_waited_for() {
     let world = World::start();
     let fencing = async |query: &str| world.store(query).await.capability().fencing;
@@ -230,5 +238,5 @@ async fn tokens_promise_to_grow_only_when_replicas_are_waited_for() {
     let store = world
         .store(&format!("{OFF}&replicas=1&replica_wait=1s"))
         .await;
-    wait_for(&store, &claim_for("a", SHORT)).await;
+    let _held = wait_for(&store, &claim_for("a", SHORT)).await;
 }

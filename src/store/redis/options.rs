@@ -218,6 +218,11 @@ impl RedisOptions {
         self.replicas == 0 && (replicas_now > 0 || self.sentinels.is_some())
     }
 
+    /// Whether another server may take the place of this one.
+    pub(crate) fn is_behind_sentinels(&self) -> bool {
+        self.sentinels.is_some()
+    }
+
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl
     }
