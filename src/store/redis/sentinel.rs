@@ -32,7 +32,7 @@ pub(super) type Place = (String, u16);
 
 impl Sentinels {
     /// Reads `redis+sentinel://user:password@h1:26379,h2,h3/master/db?options`: the sentinels, and the URL that their master
-    /// would have at the first one's address. `None` for any other URL.
+    /// would have on this machine, whose address is of no account. `None` for any other URL.
     pub(super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
         let Some(rest) = url.strip_prefix(SCHEME) else {
             return Ok(None);
@@ -62,14 +62,13 @@ impl Sentinels {
         if servers.len() < count {
             return Err(malformed("names each sentinel once"));
         }
-        let first = servers[0].addr().to_string();
         let sentinels = Self {
             servers,
             master: master.to_owned(),
         };
         Ok(Some((
             sentinels,
-            format!("redis://{user}{first}/{db}{query}"),
+            format!("redis://{user}localhost/{db}{query}"),
         )))
     }
 
@@ -181,10 +180,10 @@ mod tests {
         let (sentinels, server) =
             parsed("redis+sentinel://me:secret@a:1,b,[::1]/main-1/2?prefix=app");
         assert_eq!(sentinels.master, "main-1");
-        assert_eq!(sentinels.address(), "main-1 of [::1]:26379,a:1,b:26379");
-        assert_eq!(server, "redis://me:secret@[::1]:26379/2?prefix=app");
+        assert_eq!(sentinels.address(), "main-1 of ::1:26379,a:1,b:26379");
+        assert_eq!(server, "redis://me:secret@localhost/2?prefix=app");
         let (_, server) = parsed("redis+sentinel://a/main");
-        assert_eq!(server, "redis://a:26379/0");
+        assert_eq!(server, "redis://localhost/0");
         assert!(Sentinels::parse("redis://a").unwrap().is_none());
     }
 
