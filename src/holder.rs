@@ -68,7 +68,14 @@ pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
 }
 
 pub(crate) fn hex(bytes: [u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(bytes))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| char::from(DIGITS[usize::from(half & 15)]);
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte));
+    }
+    text
 }
 
 /// A holder's name for people: in inspection, logs and messages. It decides nothing.

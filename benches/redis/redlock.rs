@@ -31,13 +31,16 @@ pub(crate) fn run() {
         .build()
         .expect("a manager");
 
-    // Only the way in is timed: what is left over of a round is ended between the rounds.
-    let ours = || {
+    // Only the way in is timed: what is left over of a round is ended between the rounds, on both sides.
+    let ours = |connections: &mut Vec<MultiplexedConnection>| {
         let mut total = Duration::ZERO;
         for _ in 0..ROUNDS {
             let (guard, took) = timed(|| runtime.block_on(locks.lock("ours").acquire()));
             total += took;
-            runtime.block_on(async { drop(guard.expect("a majority").release().await) });
+            runtime.block_on(async {
+                drop(guard.expect("a majority").release().await);
+                delete(connections).await;
+            });
         }
         total
     };
@@ -49,21 +52,24 @@ pub(crate) fn run() {
         }
         total
     };
+    let mut both = connections.clone();
     compare(
         "redlock5 / five SETs, third reply",
         Some(1.15),
         ROUNDS,
         || floor(&mut connections),
-        ours,
+        || ours(&mut both),
     );
     servers[4].pause();
+    // The floor asks only those that answer, which is less than what ours does.
     connections.truncate(4);
+    both.truncate(4);
     compare(
-        "redlock5, one stopped / SETs, third reply",
+        "redlock5, one stopped / four SETs, third reply",
         Some(1.30),
         ROUNDS,
         || floor(&mut connections),
-        ours,
+        || ours(&mut both),
     );
     servers[4].resume();
 }
@@ -80,13 +86,15 @@ async fn third_reply(connections: &[MultiplexedConnection]) {
     tokio::spawn(sets.for_each(|()| std::future::ready(())));
 }
 
+/// One after the other, so that whatever else was under way has had its time when it returns.
 async fn delete(connections: &mut [MultiplexedConnection]) {
     for connection in connections {
-        let deleted: i64 = redis::cmd("DEL")
+        let mut delete = redis::cmd("DEL");
+        let deleted: i64 = delete
             .arg("floor")
             .query_async(connection)
             .await
             .expect("a reply");
-        assert_eq!(deleted, 1);
+        assert!(deleted <= 1);
     }
 }

@@ -62,6 +62,10 @@ impl SystemClock {
         Stamp::from_nanos([self.quanta_nanos(), boot_nanos(), raw_nanos()])
     }
 
+    pub(super) fn boot() -> u64 {
+        boot_nanos()
+    }
+
     /// True for the first caller.
     pub(super) fn distrust_fast(&self) -> bool {
         self.fast_is_trusted.swap(false, Ordering::Relaxed)

@@ -22,6 +22,7 @@ use crate::store::{Quorum, RedisOptions, RedisStore};
 const SCHEMES: &[(&str, &str)] = &[
     ("redis", "redis"),
     ("rediss", "redis-tls"),
+    ("redis+sentinel", "redis-sentinel"),
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
@@ -57,8 +58,13 @@ impl Plan {
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
             "rediss" if !cfg!(feature = "redis-tls") => return Err(refusal(scheme, rest)),
+            "redis+sentinel" if !cfg!(feature = "redis-sentinel") => {
+                return Err(refusal(scheme, rest));
+            }
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
+            "redis" | "rediss" | "redis+sentinel" | "unix" => {
+                Source::Redis(Box::new(redis(url, &mut settings)?))
+            }
             #[cfg(feature = "redis")]
             "redlock" => {
                 let members = members(rest)?;
@@ -271,6 +277,7 @@ mod tests {
             "sesame:sesame@db:6379",
             "x://me:sesame@db",
             "redis://me:sesame@db?colour=blue",
+            "redis+sentinel://me:sesame@db,db/main",
             "redlock://me:sesame@db,db",
             "zookeeper://me:sesame@",
         ] {

@@ -85,7 +85,8 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`](crate::store::RedisStore::connect).
+    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` for a server behind sentinels, since after
+    /// a fail-over the new master may not know the newest token.
     ///
     /// # Cancel safety
     ///
@@ -104,6 +105,11 @@ impl RedisFence {
     ///
     /// Cancel safe: a dropped connect leaves nothing.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
+        if options.is_behind_sentinels() {
+            return Err(Error::unsupported(
+                "a fence cannot stand behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",
+            ));
+        }
         let target = Arc::new(Target::new(options)?);
         let links = Arc::new(Links::new(Arc::clone(&target)));
         links.link(Purpose::Ask)?.connected().await?;

@@ -21,9 +21,10 @@ impl Lease {
         let hot = Hot {
             words: Words::new([u64::MAX; 3]),
             generation: fork::generation(),
-            gate: Gate::open(),
             clock: self.clock().clone(),
             members: members.into(),
+            gate: Gate::open(),
+            terms: self.cell.hot.terms,
         };
         Self {
             cell: Arc::new(Cell {
@@ -31,7 +32,6 @@ impl Lease {
                 key: self.cell.key.clone(),
                 token: self.cell.token,
                 is_fencing: self.cell.is_fencing,
-                terms: self.cell.terms,
                 signals: Signals::default(),
             }),
         }

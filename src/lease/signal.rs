@@ -1,44 +1,34 @@
 //! The cold side of a lease: what is told about it, and who runs under it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::Lease;
 use super::error::LeaseError;
 use super::runs::Slot;
 use crate::error::LostReason;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Steady,
-    AtRisk,
-    Lost,
-}
+const STEADY: u8 = 0;
+const AT_RISK: u8 = 1;
+const LOST: u8 = 2;
 
-#[derive(Debug)]
+/// Small, since every lock that is held has one.
+#[derive(Debug, Default)]
 pub(super) struct Signals {
     reason: OnceLock<LostReason>,
-    state: watch::Sender<State>,
+    state: AtomicU8,
     in_doubt: AtomicBool,
-    slots: Mutex<HashMap<usize, Arc<Slot>>>,
-    drained: Notify,
+    /// Of every executor; made with the first.
+    slots: Mutex<Option<Box<Slots>>>,
+    /// Told when the state moves, and when the last run under a closed gate has ended.
+    moved: Notify,
 }
 
-impl Default for Signals {
-    fn default() -> Self {
-        Self {
-            reason: OnceLock::new(),
-            state: watch::Sender::new(State::Steady),
-            in_doubt: AtomicBool::new(false),
-            slots: Mutex::default(),
-            drained: Notify::new(),
-        }
-    }
-}
+type Slots = HashMap<usize, Arc<Slot>>;
 
 impl Signals {
     pub(super) fn reason(&self) -> Option<LostReason> {
@@ -54,46 +44,52 @@ impl Signals {
     pub(super) fn ended(&self, first: bool, reason: LostReason) -> LostReason {
         let reason = *self.reason.get_or_init(|| reason);
         if first {
-            self.state.send_replace(State::Lost);
+            self.state.store(LOST, Ordering::SeqCst);
+            self.moved.notify_waiters();
         }
         reason
     }
 
     pub(super) async fn lost(&self) -> LostReason {
-        // Fails only when the sender is gone, which lives in `self`.
-        let _ = self
-            .state
-            .subscribe()
-            .wait_for(|state| *state == State::Lost)
-            .await;
+        self.until(|| self.state() == LOST).await;
         self.reason().unwrap_or(LostReason::Lapsed)
     }
 
     pub(super) fn is_at_risk(&self) -> bool {
-        *self.state.borrow() == State::AtRisk
+        self.state() == AT_RISK
     }
 
     pub(super) async fn at_risk(&self) {
-        let _ = self
-            .state
-            .subscribe()
-            .wait_for(|state| *state != State::Steady)
-            .await;
+        self.until(|| self.state() != STEADY).await;
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::SeqCst)
+    }
+
+    /// Completes when `is_so`, which is looked at whenever something moved.
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            // Registered before the look, so that a move in between is not missed.
+            moved.as_mut().enable();
+            if is_so() {
+                return;
+            }
+            moved.await;
+        }
     }
 
     pub(super) fn set_at_risk(&self, is_at_risk: bool) {
         let (from, to) = if is_at_risk {
-            (State::Steady, State::AtRisk)
+            (STEADY, AT_RISK)
         } else {
-            (State::AtRisk, State::Steady)
+            (AT_RISK, STEADY)
         };
-        self.state.send_if_modified(|state| {
-            let moves = *state == from;
-            if moves {
-                *state = to;
-            }
-            moves
-        });
+        let moves = (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        if moves.is_ok() {
+            self.moved.notify_waiters();
+        }
     }
 
     pub(super) fn is_in_doubt(&self) -> bool {
@@ -105,15 +101,11 @@ impl Signals {
     }
 
     pub(super) async fn drained(&self) {
-        loop {
-            let mut came_to_rest = std::pin::pin!(self.drained.notified());
-            // Registered before the look, so that a run which ends in between is not missed.
-            came_to_rest.as_mut().enable();
-            if self.slots.lock().values().all(|slot| slot.is_at_rest()) {
-                return;
-            }
-            came_to_rest.await;
-        }
+        let is_at_rest = || match &*self.slots.lock() {
+            Some(slots) => slots.values().all(|slot| slot.is_at_rest()),
+            None => true,
+        };
+        self.until(is_at_rest).await;
     }
 }
 
@@ -134,6 +126,7 @@ impl Running {
             .signals
             .slots
             .lock()
+            .get_or_insert_default()
             .insert(Arc::as_ptr(&slot) as usize, Arc::clone(&slot));
         let members = lease.members().iter().cloned().map(Self::new).collect();
         Self {
@@ -178,7 +171,7 @@ impl Running {
     fn lower(&self) {
         self.members.iter().for_each(Self::lower);
         if self.slot.leave(&self.lease.cell.hot.gate) {
-            self.lease.cell.signals.drained.notify_waiters();
+            self.lease.cell.signals.moved.notify_waiters();
         }
     }
 
@@ -198,12 +191,9 @@ impl Clone for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.lease
-            .cell
-            .signals
-            .slots
-            .lock()
-            .remove(&(Arc::as_ptr(&self.slot) as usize));
+        if let Some(slots) = &mut *self.lease.cell.signals.slots.lock() {
+            slots.remove(&(Arc::as_ptr(&self.slot) as usize));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The work of users that outlives its run: compensations whose run was dropped, and the debts that they leave.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -10,38 +10,33 @@ use tokio::sync::watch;
 
 use crate::outbox::Debt;
 
-#[derive(Clone, Debug)]
-pub(super) struct Aside {
-    under_way: watch::Sender<usize>,
-    has_debts: Arc<AtomicBool>,
-}
+/// Made when there is any: most holds have none.
+#[derive(Debug, Default)]
+pub(super) struct Aside(OnceLock<Arc<Work>>);
 
-impl Default for Aside {
-    fn default() -> Self {
-        Self {
-            under_way: watch::Sender::new(0),
-            has_debts: Arc::default(),
-        }
-    }
+#[derive(Debug)]
+struct Work {
+    under_way: watch::Sender<usize>,
+    has_debts: AtomicBool,
 }
 
 impl Aside {
     pub(super) fn debt(&self, debt: &Debt) {
-        self.owes();
-        tracing::warn!("an effect could not be taken back: {debt}; settle it by hand");
+        self.work().debt(debt);
     }
 
     pub(super) fn owes(&self) {
-        self.has_debts.store(true, Ordering::SeqCst);
+        self.work().owes();
     }
 
     pub(super) fn has_debts(&self) -> bool {
-        self.has_debts.load(Ordering::SeqCst)
+        let work = self.0.get();
+        work.is_some_and(|work| work.has_debts.load(Ordering::SeqCst))
     }
 
     /// Drives `work` to its end on a thread of its own, where it may block without delaying a heartbeat.
     pub(super) fn run(&self, handle: &Handle, work: BoxFuture<'static, Vec<Debt>>) {
-        let aside = self.clone();
+        let aside = Arc::clone(self.work());
         aside.under_way.send_modify(|count| *count += 1);
         let driver = handle.clone();
         handle.spawn_blocking(move || {
@@ -50,7 +45,7 @@ impl Aside {
             match driver.block_on(work) {
                 Ok(debts) => debts.iter().for_each(|debt| done.0.debt(debt)),
                 Err(_) => {
-                    done.0.has_debts.store(true, Ordering::SeqCst);
+                    done.0.owes();
                     tracing::error!(
                         "a compensation panicked; what it was to take back is in an unknown state"
                     );
@@ -61,16 +56,38 @@ impl Aside {
 
     /// Completes when nothing is under way.
     pub(super) async fn at_rest(&self) {
-        // Fails only when the sender is gone, which lives in `self`.
-        let _ = self
-            .under_way
-            .subscribe()
-            .wait_for(|count| *count == 0)
-            .await;
+        if let Some(work) = self.0.get() {
+            // Fails only when the sender is gone, which lives in `self`.
+            let _ = work
+                .under_way
+                .subscribe()
+                .wait_for(|count| *count == 0)
+                .await;
+        }
+    }
+
+    fn work(&self) -> &Arc<Work> {
+        self.0.get_or_init(|| {
+            Arc::new(Work {
+                under_way: watch::Sender::new(0),
+                has_debts: AtomicBool::new(false),
+            })
+        })
     }
 }
 
-struct Done(Aside);
+impl Work {
+    fn debt(&self, debt: &Debt) {
+        self.owes();
+        tracing::warn!("an effect could not be taken back: {debt}; settle it by hand");
+    }
+
+    fn owes(&self) {
+        self.has_debts.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Done(Arc<Work>);
 
 impl Drop for Done {
     fn drop(&mut self) {

@@ -175,6 +175,6 @@ async fn supervised(task: Task, shared: std::sync::Arc<Shared>) {
         hold.lease.revoke(LostReason::Closed);
         hold.tell_lost(LostReason::Closed);
         shared.forget(&hold);
-        hold.attachments.end_aside(&shared.handle);
+        hold.attachments().end_aside(&shared.handle);
     }
 }

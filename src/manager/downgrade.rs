@@ -67,7 +67,7 @@ impl Hold {
         // Nobody else has it yet. It was held since the write hold began.
         Arc::get_mut(&mut next)?.began = self.began;
         // What handlers tied to the hold stays tied to it.
-        next.attachments.put(self.attachments.take());
+        next.attachments().put(self.attachments().take());
         Some(next)
     }
 

@@ -112,6 +112,16 @@ pub(crate) struct Engine {
 #[derive(Debug, Default)]
 struct Entries(Vec<Entry>);
 
+impl Entries {
+    /// By a quarter and not by as much again: what stands empty counts among what a hold costs.
+    fn make_room(&mut self) {
+        let count = self.0.len();
+        if count == self.0.capacity() {
+            self.0.reserve_exact(count / 4 + 4);
+        }
+    }
+}
+
 impl Links for Entries {
     fn link(&mut self, index: u32) -> &mut Link {
         &mut self.0[index as usize].link
@@ -153,6 +163,7 @@ impl Engine {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
+                self.entries.make_room();
                 self.entries.0.push(Entry {
                     generation: 0,
                     is_used: false,
@@ -206,6 +217,11 @@ impl Engine {
         self.entry(id)?.state = state;
         self.wheel.put(&mut self.entries, id.index, state.next());
         Some(state.failures == 0)
+    }
+
+    /// Whether the last renewal of a hold proved nothing.
+    pub(crate) fn is_failing(&mut self, id: HoldId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.state.failures > 0)
     }
 
     /// What is due at `now`.

@@ -54,7 +54,7 @@ impl LockGuard {
     }
 
     pub(super) fn attachments(&self) -> Arc<Attachments> {
-        Arc::clone(&self.hold.attachments)
+        Arc::clone(self.hold.attachments())
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {

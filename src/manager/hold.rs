@@ -31,7 +31,8 @@ pub(crate) struct Hold {
     pub(super) id: OnceLock<HoldId>,
     pub(super) turn: Mutex<Option<Turn>>,
     aside: Aside,
-    pub(super) attachments: Arc<Attachments>,
+    /// Made when handlers tie something to it.
+    attachments: OnceLock<Arc<Attachments>>,
     /// When this holder came to it.
     pub(super) began: Stamp,
     /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
@@ -75,11 +76,32 @@ impl Hold {
             id: OnceLock::new(),
             turn: Mutex::new(Some(turn)),
             aside: Aside::default(),
-            attachments: Arc::default(),
+            attachments: OnceLock::new(),
             is_passed: AtomicBool::new(false),
             is_lost_told: AtomicBool::new(false),
             ended: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// A number of no meaning, from everything that a renewal reads.
+    pub(super) fn glance(&self) -> u64 {
+        let Grant {
+            claim,
+            token,
+            proof,
+            ..
+        } = &self.from.grant;
+        let key = claim.key.as_str().as_bytes().first().copied();
+        u64::from(key.unwrap_or_default())
+            .wrapping_add(u64::from(claim.owner.as_bytes()[0]))
+            .wrapping_add(token.number())
+            .wrapping_add(proof.ttl.as_secs())
+            .wrapping_add(self.from.spans.ttl.as_secs())
+            .wrapping_add(self.lease.glance())
+    }
+
+    pub(super) fn attachments(&self) -> &Arc<Attachments> {
+        self.attachments.get_or_init(Arc::default)
     }
 
     /// The next local caller may ask the store.
@@ -101,9 +123,9 @@ impl Hold {
         self.shared.forget(self);
         self.pass_turn();
         match how {
-            End::Clean => self.attachments.end(),
+            End::Clean => self.attachments().end(),
             End::Dropped | End::Lost | End::Closed => {
-                self.attachments.end_aside(&self.shared.handle);
+                self.attachments().end_aside(&self.shared.handle);
             }
         }
         *ended = Some(released.clone());

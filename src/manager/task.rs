@@ -201,6 +201,7 @@ impl Task {
         let mut grants = Vec::with_capacity(ids.len());
         {
             let book = self.shared.book.lock();
+            book.fetch(&ids);
             ids.retain(|id| {
                 let hold = book.hold(*id);
                 grants.extend(hold.map(|hold| hold.from.grant.clone()));
@@ -231,6 +232,8 @@ impl Task {
 
     fn apply(&mut self, batch: Batch) {
         self.tell_renewed(&batch);
+        let now = self.shared.clock.stamp().on(Lane::Boot);
+        self.shared.book.lock().fetch(&batch.ids);
         let mut answers = batch.answers.into_iter();
         for id in batch.ids {
             // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
@@ -245,7 +248,7 @@ impl Task {
                     match hold.lease.renew(&since, spans.leased(proof.ttl)) {
                         Ok(()) => {
                             let proven = self.shared.proven(&batch.sent_at, &since, proof, spans);
-                            self.answered(&hold, id, Answer::Proven(proven));
+                            self.answered(&hold, id, Answer::Proven(proven), now);
                         }
                         Err(LeaseError::Lost(reason)) => self.give_up(hold, reason),
                         Err(_) => self.give_up(hold, LostReason::Lapsed),
@@ -254,9 +257,9 @@ impl Task {
                 Some(Renewed::Gone) => self.give_up(hold, LostReason::Gone),
                 Some(Renewed::Unknown(error)) => {
                     tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
-                    self.answered(&hold, id, Answer::Unknown);
+                    self.answered(&hold, id, Answer::Unknown, now);
                 }
-                None => self.answered(&hold, id, Answer::Unknown),
+                None => self.answered(&hold, id, Answer::Unknown, now),
             }
         }
     }
@@ -286,10 +289,15 @@ impl Task {
         });
     }
 
-    fn answered(&self, hold: &Hold, id: HoldId, answer: Answer) {
-        let now = self.shared.clock.stamp().on(Lane::Boot);
-        let goes_well = self.shared.book.lock().engine.answered(id, answer, now);
-        if let Some(goes_well) = goes_well {
+    fn answered(&self, hold: &Hold, id: HoldId, answer: Answer, now: u64) {
+        let mut book = self.shared.book.lock();
+        let was_failing = book.engine.is_failing(id);
+        let goes_well = book.engine.answered(id, answer, now);
+        drop(book);
+        // The lease is left alone when there is nothing new to say: with many holds, to fetch it is what a round costs.
+        if let Some(goes_well) = goes_well
+            && goes_well == was_failing
+        {
             hold.lease.set_at_risk(!goes_well);
         }
     }

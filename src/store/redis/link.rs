@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind as Redis, Pipeline, PushInfo, RedisError,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind as Redis,
+    Pipeline, PushInfo, RedisError, ServerErrorKind, Value,
 };
 use parking_lot::Mutex;
 
@@ -73,19 +73,24 @@ impl Target {
         options.validate()?;
         #[cfg(feature = "redis-tls")]
         provide_cryptography();
-        let client = Client::open(options.server.clone()).map_err(|error| {
-            Error::invalid(format!(
-                "the redis client refused the address: address={} reason={}",
-                options.address(),
-                error.category()
-            ))
-        })?;
+        let client = open(&options, options.server.clone())?;
         let clock = Clock::system()?;
         Ok(Self {
             options,
             client,
             clock,
         })
+    }
+
+    /// The server; behind sentinels, where it is now.
+    async fn client(&self) -> Result<Client, Error> {
+        let options = &self.options;
+        let Some(sentinels) = &options.sentinels else {
+            return Ok(self.client.clone());
+        };
+        let (host, port) = sentinels.master(options.timeout).await?;
+        let server = options.server.clone();
+        open(options, server.set_addr(ConnectionAddr::Tcp(host, port)))
     }
 
     /// A connection, and whether it is dead. `pushed` is told what the server sends unasked.
@@ -105,14 +110,23 @@ impl Target {
                 pushed(info);
                 Ok::<(), std::convert::Infallible>(())
             });
-        let connecting = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
+        let client = self.client().await?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
         match connecting.await {
             Ok(connection) => Ok((connection, health)),
             Err(error) => Err(fault::not_connected(&error, &self.options.address())),
         }
     }
+}
+
+fn open(options: &RedisOptions, server: ConnectionInfo) -> Result<Client, Error> {
+    Client::open(server).map_err(|error| {
+        Error::invalid(format!(
+            "the redis client refused the address: address={} reason={}",
+            options.address(),
+            error.category()
+        ))
+    })
 }
 
 /// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the

@@ -3,7 +3,6 @@
 //! A connection is driven by the runtime that made it, and dies with it. So each calling runtime has its own: a runtime
 //! that ends takes only its own along, and a busy one cannot delay another's heartbeats.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,10 +31,18 @@ pub(crate) struct Links {
     open: Mutex<Option<Open>>,
 }
 
+/// A process has a few runtimes: to look through these is faster than to hash.
 #[derive(Debug, Default)]
 struct Open {
-    links: HashMap<(Id, Purpose), Arc<Link>>,
-    wakers: HashMap<Id, Arc<Waker>>,
+    links: Vec<((Id, Purpose), Arc<Link>)>,
+    wakers: Vec<(Id, Arc<Waker>)>,
+}
+
+fn find<K: PartialEq, V>(entries: &[(K, Arc<V>)], wanted: &K) -> Option<Arc<V>> {
+    let mut entries = entries.iter();
+    entries
+        .find(|(key, _)| key == wanted)
+        .map(|(_, value)| Arc::clone(value))
 }
 
 impl Links {
@@ -51,13 +58,13 @@ impl Links {
         let id = runtime()?;
         let mut open = self.open.lock();
         let links = &mut open.as_mut().ok_or_else(closed)?.links;
-        if let Some(link) = links.get(&(id, purpose)) {
-            return Ok(Arc::clone(link));
+        if let Some(link) = find(links, &(id, purpose)) {
+            return Ok(link);
         }
         // A new runtime is the moment to forget those that ended.
-        links.retain(|_, link| link.is_live() || Arc::strong_count(link) > 1);
+        links.retain(|(_, link)| link.is_live() || Arc::strong_count(link) > 1);
         let link = Arc::new(Link::new(Arc::clone(&self.target)));
-        links.insert((id, purpose), Arc::clone(&link));
+        links.push(((id, purpose), Arc::clone(&link)));
         Ok(link)
     }
 
@@ -66,12 +73,12 @@ impl Links {
         let id = runtime()?;
         let mut open = self.open.lock();
         let wakers = &mut open.as_mut().ok_or_else(closed)?.wakers;
-        if let Some(waker) = wakers.get(&id) {
-            return Ok(Arc::clone(waker));
+        if let Some(waker) = find(wakers, &id) {
+            return Ok(waker);
         }
-        wakers.retain(|_, waker| waker.is_live() || Arc::strong_count(waker) > 1);
+        wakers.retain(|(_, waker)| waker.is_live() || Arc::strong_count(waker) > 1);
         let waker = Arc::new(Waker::new(Arc::clone(&self.target)));
-        wakers.insert(id, Arc::clone(&waker));
+        wakers.push((id, Arc::clone(&waker)));
         Ok(waker)
     }
 

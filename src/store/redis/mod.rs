@@ -43,6 +43,9 @@
 //!
 //! # What is not promised
 //!
+//! Behind Sentinel a master that was paused or cut off, and comes back, grants for some seconds until it is told that it was
+//! deposed. With [`replicas`](RedisOptions::replicas) it cannot, as its replicas have left it; without, two may hold.
+//!
 //! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
 //! and without [`replicas`](RedisOptions::replicas), a fail-over may lose the newest grants and their tokens: the
 //! quarantine still keeps the next holder out for `max_ttl`, but the capability then says
@@ -60,6 +63,7 @@ mod preflight;
 mod quarantine;
 mod reply;
 mod script;
+mod sentinel;
 mod store;
 mod wake;
 

@@ -32,14 +32,13 @@ impl Names {
 
     /// The lock itself.
     pub(crate) fn lock(&self, key: &Key) -> String {
-        format!("{}{key}", self.prefix)
+        joined(&[&self.prefix, key.as_str()])
     }
 
     /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so that no lock
     /// can have such a name.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
-        let prefix = &self.prefix;
-        format!("{prefix}{{{prefix}{key}}}:{what}")
+        joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:", what])
     }
 
     pub(crate) fn counter(&self, key: &Key) -> String {
@@ -47,7 +46,15 @@ impl Names {
     }
 
     pub(crate) fn tombstone(&self, key: &Key, owner: &OwnerToken) -> String {
-        self.beside(key, &format!("gone:{}", owner.expose()))
+        let owner = owner.expose();
+        joined(&[
+            &self.prefix,
+            "{",
+            &self.prefix,
+            key.as_str(),
+            "}:gone:",
+            &owner,
+        ])
     }
 
     pub(crate) fn channel(&self, key: &Key) -> String {
@@ -90,13 +97,18 @@ impl Names {
     }
 
     pub(crate) fn marker(&self) -> String {
-        format!("{}{{leasehold}}:marker", self.prefix)
+        joined(&[&self.prefix, "{leasehold}:marker"])
     }
 
     /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
     }
+}
+
+/// One allocation: names are made for every request.
+fn joined(parts: &[&str]) -> String {
+    parts.concat()
 }
 
 #[cfg(test)]

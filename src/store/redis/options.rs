@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use super::names::Names;
+use super::sentinel::Sentinels;
 use crate::error::Error;
 
 /// Below this a heartbeat cannot be told from the scheduler's noise; above, nobody waits for a quarantine to end.
@@ -30,11 +31,14 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// | `replicas` | `0` | [`replicas`](Self::replicas) |
 /// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
+/// | `sentinel_password` | none | what the sentinels ask for, behind `redis+sentinel://` |
 ///
 /// `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct RedisOptions {
+    /// Behind sentinels all but the address is of account.
     pub(super) server: ConnectionInfo,
+    pub(super) sentinels: Option<Sentinels>,
     pub(crate) names: Names,
     pub(super) max_ttl: Duration,
     pub(super) quarantine: bool,
@@ -47,11 +51,22 @@ impl RedisOptions {
     /// Reads a URL: `redis://user:password@host:port/db?option=value`, `rediss://` for TLS (with the feature
     /// `redis-tls`; certificates are always verified), `unix:///path/to.sock?db=0` for a Unix socket.
     ///
+    /// `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master/db?option=value` (with the feature `redis-sentinel`)
+    /// for the master that a majority of these sentinels names, asked anew on every connect; user and password are those of
+    /// the servers. What a fail-over may lose is said at [`replicas`](Self::replicas).
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is no such URL, for an option that is not known, and for
     /// a value that is out of range. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
+        match Sentinels::parse(url)? {
+            None => Self::parse_with(url, None),
+            Some((sentinels, server)) => Self::parse_with(&server, Some(sentinels)),
+        }
+    }
+
+    fn parse_with(url: &str, mut sentinels: Option<Sentinels>) -> Result<Self, Error> {
         let url = ::redis::parse_redis_url(url).ok_or_else(|| {
             Error::invalid("this is no Redis URL; write redis://user:password@host:6379/0?prefix=app, rediss:// or unix://")
         })?;
@@ -89,6 +104,10 @@ impl RedisOptions {
                     options.timeout(Duration::from_millis(number(&name, &value)?.into()))?
                 }
                 "db" | "user" | "pass" if is_socket => options,
+                "sentinel_password" if sentinels.is_some() => {
+                    sentinels.iter_mut().for_each(|one| one.password(&value));
+                    options
+                }
                 _ => {
                     return Err(Error::invalid(format!(
                         "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis"
@@ -96,6 +115,7 @@ impl RedisOptions {
                 }
             };
         }
+        options.sentinels = sentinels;
         Ok(options)
     }
 
@@ -118,6 +138,7 @@ impl RedisOptions {
         let tcp = server.tcp_settings().clone().set_nodelay(true);
         Ok(Self {
             server: server.set_redis_settings(settings).set_tcp_settings(tcp),
+            sentinels: None,
             names: Names::parse("")?,
             max_ttl: Duration::from_secs(30),
             quarantine: true,
@@ -161,6 +182,10 @@ impl RedisOptions {
 
     /// How many replicas must confirm a grant before it is given out. Default 0. With fewer confirmations the grant is
     /// taken back and the acquire is refused.
+    ///
+    /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
+    /// not promise to grow behind sentinels or with replicas, and a deposed master that comes back may grant for some
+    /// seconds beside the new one. With it, it cannot; and a master grants nothing while it has too few replicas.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
@@ -188,12 +213,25 @@ impl RedisOptions {
         Ok(self)
     }
 
+    /// Whether a copy of the server that may lack grants may take its place, and nobody waits for the copies.
+    pub(super) fn may_lose_grants(&self, replicas_now: u32) -> bool {
+        self.replicas == 0 && (replicas_now > 0 || self.sentinels.is_some())
+    }
+
+    /// Whether another server may take the place of this one.
+    pub(crate) fn is_behind_sentinels(&self) -> bool {
+        self.sentinels.is_some()
+    }
+
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl
     }
 
     /// The server's address for messages: host and port, never user or password.
     pub(super) fn address(&self) -> String {
+        if let Some(sentinels) = &self.sentinels {
+            return sentinels.address();
+        }
         self.server.addr().to_string()
     }
 }

@@ -1,6 +1,7 @@
 //! The scripts, and how each is called: by its hash, and by its text where the server does not know the hash (after a
 //! restart, or `SCRIPT FLUSH`), which loads it again. A server that does not know the hash has executed nothing.
 
+use std::io::Write;
 use std::sync::LazyLock;
 
 use ::redis::{Cmd, Value};
@@ -52,28 +53,36 @@ scripts! {
     REVOKE = "revoke.lua";
 }
 
-/// One call of a script: its keys and arguments.
+/// One call of a script: its keys and arguments, one behind the other in one piece of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
+    text: Vec<u8>,
+    /// Where each key and then each argument ends.
+    ends: Vec<usize>,
+    keys: usize,
 }
 
 impl Call {
-    pub(crate) fn new<K: Into<Vec<u8>>>(keys: impl IntoIterator<Item = K>) -> Self {
-        Self {
-            keys: keys.into_iter().map(Into::into).collect(),
-            args: Vec::new(),
+    pub(crate) fn new<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
+        let mut call = Self::default();
+        for key in keys {
+            call = call.arg(key);
         }
+        call.keys = call.ends.len();
+        call
     }
 
-    pub(crate) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
-        self.args.push(arg.into());
+    pub(crate) fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.text.extend_from_slice(arg.as_ref());
+        self.ends.push(self.text.len());
         self
     }
 
-    pub(crate) fn number(self, number: u128) -> Self {
-        self.arg(number.to_string())
+    pub(crate) fn number(mut self, number: u128) -> Self {
+        // Writing to memory never fails.
+        let _ = write!(self.text, "{number}");
+        self.ends.push(self.text.len());
+        self
     }
 
     pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
@@ -85,13 +94,13 @@ impl Call {
     }
 
     fn command(&self, how: &str, script: &str) -> Cmd {
-        let mut command = ::redis::cmd(how);
-        command.arg(script).arg(self.keys.len());
-        for key in &self.keys {
-            command.arg(key.as_slice());
-        }
-        for arg in &self.args {
-            command.arg(arg.as_slice());
+        let size = how.len() + script.len() + self.text.len() + 8;
+        let mut command = Cmd::with_capacity(self.ends.len() + 3, size);
+        command.arg(how).arg(script).arg(self.keys);
+        let mut start = 0;
+        for &end in &self.ends {
+            command.arg(&self.text[start..end]);
+            start = end;
         }
         command
     }

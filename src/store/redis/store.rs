@@ -82,12 +82,7 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let links = Links::new(Arc::clone(&target));
         let server = links.link(Purpose::Ask)?.server().await?;
-        // A replica may lag behind the grants that it takes over from.
-        let fencing = if server.replicas > 0 && target.options.replicas == 0 {
-            Fencing::None
-        } else {
-            Fencing::Monotonic
-        };
+        let fencing = fencing(&target.options, server.replicas);
         Ok(Self::over(target, links, fencing))
     }
 
@@ -101,7 +96,8 @@ impl RedisStore {
     pub fn member(options: RedisOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
         let links = Links::new(Arc::clone(&target));
-        Ok(Self::over(target, links, Fencing::Monotonic))
+        let fencing = fencing(&target.options, 0);
+        Ok(Self::over(target, links, fencing))
     }
 
     fn over(target: Arc<Target>, links: Links, fencing: Fencing) -> Self {
@@ -114,6 +110,15 @@ impl RedisStore {
                 is_quarantine_told: AtomicBool::new(false),
             }),
         }
+    }
+}
+
+/// A replica may lag behind the grants that it takes over from.
+fn fencing(options: &RedisOptions, replicas_now: u32) -> Fencing {
+    if options.may_lose_grants(replicas_now) {
+        Fencing::None
+    } else {
+        Fencing::Monotonic
     }
 }
 
@@ -232,7 +237,7 @@ impl Store for RedisStore {
                 let batches = grants
                     .chunks(RENEW_BATCH)
                     .map(|batch| shared.renew(&link, batch));
-                join_all(batches).await.concat()
+                join_all(batches).await.into_iter().flatten().collect()
             }
             Err(error) => all_unknown(grants, &error),
         }
