@@ -301,7 +301,7 @@ async fn the_record_tells_mode_holders_and_queue() {
         let mut listed = store.list("").await.unwrap();
         // Its time runs meanwhile.
         listed[0].remaining = record.remaining;
-        assert_eq!(listed, [record.clone()], "{what}");
+        assert_eq!(listed, std::slice::from_ref(&record), "{what}");
         (record.mode, record.holders, record.queue, record.token)
     };
     let writer = hold(&store, Mode::Write).await;
