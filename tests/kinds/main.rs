@@ -10,4 +10,5 @@ mod reentrant;
 mod semaphore;
 #[path = "../support/mod.rs"]
 mod support;
+mod waiting;
 mod yielding;
