@@ -37,6 +37,7 @@ use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, LostReason};
 use crate::executor::{Abort, Committed, Executor, RunError, Tx};
+use crate::fence::Fence;
 use crate::holder::Label;
 use crate::key::Key;
 use crate::lease::Lease;
@@ -88,6 +89,12 @@ impl Election {
     /// Asks for this TTL in place of the manager's: how long a leader that died keeps the office.
     pub fn ttl(self, ttl: Duration) -> Self {
         let lock = self.lock.ttl(ttl);
+        Self { lock, ..self }
+    }
+
+    /// Ties a fence to the office, as [`Lock::fence`]: it is raised to the new term before the leader leads.
+    pub fn fence(self, fence: impl Fence) -> Self {
+        let lock = self.lock.fence(fence);
         Self { lock, ..self }
     }
 

@@ -60,8 +60,12 @@ impl Lock {
     /// [`request_timeout`](crate::Settings::request_timeout), the lock is released and the acquire fails.
     ///
     /// The store's tokens have to grow ([`Fencing::Monotonic`]): else every acquire is `Unsupported`.
-    pub fn fence(mut self, fence: impl Fence) -> Self {
-        self.fence = Some(erase(fence));
+    pub fn fence(self, fence: impl Fence) -> Self {
+        self.behind(erase(fence))
+    }
+
+    pub(crate) fn behind(mut self, fence: AnyFence) -> Self {
+        self.fence = Some(fence);
         self
     }
 
@@ -191,6 +195,12 @@ impl Lock {
                 guard.key()
             )))
         });
+        let is_shut_out =
+            matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
+        if self.mode == Mode::Read && is_shut_out {
+            // A reader beside us with a larger token has raised it: the writers of before are shut out.
+            return Ok(guard);
+        }
         // Nothing was done under this hold, so that nothing has to wait for its end.
         match raised {
             Ok(()) => Ok(guard),

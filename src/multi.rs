@@ -23,12 +23,14 @@
 //! Each key has its own fencing token. An [executor](MultiGuard::executor) is one key's, with that key's token, and writes
 //! cells that are bound to that key; its runs need *all* leases live, so that they end with the earliest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
 use crate::error::{Error, LostReason};
 use crate::executor::Executor;
+use crate::fence::{Fence, erase};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::Lock;
@@ -81,6 +83,12 @@ impl MultiLock {
     /// Each key first come, first served, as [`Lock::fair`].
     pub fn fair(self) -> Self {
         self.each(Lock::fair)
+    }
+
+    /// Ties a fence to the lock of each key, as [`Lock::fence`].
+    pub fn fence(self, fence: impl Fence) -> Self {
+        let fence = erase(fence);
+        self.each(|lock| lock.behind(Arc::clone(&fence)))
     }
 
     fn each(self, change: impl FnMut(Lock) -> Lock) -> Self {

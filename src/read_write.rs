@@ -39,10 +39,12 @@
 //! Its token grows like every other. It may raise a fence, so that a writer of before is shut out while it reads; it must
 //! never admit a write, because another reader has another token at the same time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
 use crate::executor::Executor;
+use crate::fence::{Fence, erase};
 use crate::key::Key;
 use crate::lease::{Lease, LeaseError};
 use crate::lock::Lock;
@@ -82,6 +84,16 @@ impl ReadWriteLock {
         Self {
             reader: self.reader.ttl(ttl),
             writer: self.writer.ttl(ttl),
+        }
+    }
+
+    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised to the token of each writer, and of each reader, so that
+    /// no former writer can write while they read. Readers do not shut each other out.
+    pub fn fence(self, fence: impl Fence) -> Self {
+        let fence = erase(fence);
+        Self {
+            reader: self.reader.behind(Arc::clone(&fence)),
+            writer: self.writer.behind(fence),
         }
     }
 

@@ -33,6 +33,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, LostReason};
+use crate::fence::Fence;
 use crate::key::Key;
 use crate::lock::Lock;
 use crate::manager::{LockGuard, LockManager};
@@ -121,6 +122,13 @@ impl LockManager {
 }
 
 impl Reentrant {
+    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised with the outermost guard.
+    pub fn fence(self, fence: impl Fence) -> Self {
+        Self {
+            lock: self.lock.fence(fence),
+        }
+    }
+
     /// Holds the lock for `scope`, or enters the hold that the scope has, or fails when the manager's
     /// [`wait`](crate::Settings::wait) is over.
     ///
@@ -136,6 +144,19 @@ impl Reentrant {
         self.acquire_within(scope, wait)
             .await?
             .ok_or_else(|| self.lock.contended(wait))
+    }
+
+    /// As [`acquire`](Self::acquire), without a wait; `None` if somebody else holds it now.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for a lock that is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self, scope: &Scope) -> Result<Option<ReentrantGuard>, Error> {
+        self.acquire_within(scope, Duration::ZERO).await
     }
 
     /// As [`acquire`](Self::acquire); `None` if another scope held the lock for all of `wait`.

@@ -20,15 +20,19 @@
 //! # }
 //! ```
 //!
-//! All clients must name the same `n`: it is not kept in the store. There is no order among those who wait.
+//! All clients must name the same `n`: it is not kept in the store. There is no order among those who wait: whoever
+//! asks first when a slot is free has it. Where callers have to be served in their order, take a fair lock for each slot, or one
+//! fair lock in front of it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::error::Error;
+use crate::fence::{Fence, erase};
 use crate::key::Key;
 use crate::lock::Lock;
 use crate::manager::{LockGuard, LockManager};
@@ -72,6 +76,17 @@ impl LockManager {
 }
 
 impl Semaphore {
+    /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the slot's own key, so that one
+    /// holder does not shut out another.
+    pub fn fence(self, fence: impl Fence) -> Self {
+        let fence = erase(fence);
+        let behind = |lock: Lock| lock.behind(Arc::clone(&fence));
+        let slots = self
+            .slots
+            .map(|slots| slots.into_iter().map(behind).collect());
+        Self { slots, ..self }
+    }
+
     /// Holds any slot, or fails when the manager's [`wait`](crate::Settings::wait) is over.
     ///
     /// # Errors

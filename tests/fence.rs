@@ -7,13 +7,14 @@ use leasehold::fence::{Fence, FenceGate, Refusal};
 use leasehold::store::MemoryStore;
 use leasehold::{
     CommitError, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock, Proof, RunError,
+    Scope,
 };
 
 #[path = "support/plain.rs"]
 mod plain;
 mod support;
 use plain::Plain;
-use support::{World, ms};
+use support::{World, ms, secs};
 
 fn key() -> Key {
     "a".parse().expect("a key")
@@ -50,6 +51,66 @@ async fn a_fence_that_has_seen_a_newer_holder_fails_the_acquire_and_frees_the_lo
         .await
         .expect("an answer");
     assert!(theirs.is_some(), "the lock is free again");
+}
+
+/// The key, and the token that it was raised to before the guard was there.
+async fn raised(gate: &FenceGate, key: &str, token: FencingToken) {
+    let key = key.parse().expect("a key");
+    assert_eq!(gate.largest(&key), Some(token), "{key}");
+}
+
+#[tokio::test]
+async fn every_kind_of_lock_raises_its_fence_before_the_guard_is_handed_out() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let locks = &world.ours;
+
+    let reentrant = locks.reentrant("reentrant").fence(gate.clone());
+    let held = reentrant.acquire(&Scope::new()).await.expect("free");
+    raised(&gate, "reentrant", held.token()).await;
+
+    let leader = locks.election("office").fence(gate.clone());
+    let leader = leader.campaign("host-a").await.expect("vacant");
+    raised(&gate, "office", leader.term()).await;
+
+    let all = locks.all(["b", "c"]).fence(gate.clone());
+    let all = all.acquire().await.expect("free");
+    for key in ["b", "c"] {
+        raised(&gate, key, all.token(key).expect("held")).await;
+    }
+
+    let semaphore = locks.semaphore("slots", 2).fence(gate.clone());
+    for _ in 0..2 {
+        let slot = semaphore.acquire().await.expect("free");
+        raised(&gate, slot.key().as_str(), slot.token()).await;
+    }
+
+    let book = locks.read_write("book").fence(gate.clone());
+    let writer = book.write().await.expect("free");
+    raised(&gate, "book", writer.token()).await;
+}
+
+#[tokio::test]
+async fn a_reader_shuts_former_writers_out_and_no_other_reader() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let book = world.ours.read_write("a").fence(gate.clone());
+    let zombie = book.write().await.expect("free");
+    let former = zombie.token();
+    world.clock.advance(secs(11));
+    let reader = book.read().await.expect("the writer lapsed");
+    assert!(former < reader.token());
+    assert!(gate.admit(&key(), former, || ()).is_err());
+    // A reader that came later was faster at the fence.
+    let faster = FencingToken::new(reader.token().number() + 10).expect("a token");
+    gate.raise_to(&key(), faster).expect("a larger one");
+    let slower = book.read().await.expect("readers hold together");
+    assert!(slower.token() < faster && slower.lease().is_live());
+    assert!(reader.lease().is_live());
+    drop((reader, slower));
+    world.settled().await;
+    let refused = book.try_write().await.expect_err("no writer below it");
+    assert!(matches!(refused.kind(), ErrorKind::Lost(_)), "{refused}");
 }
 
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 
 mod support;
 
-use leasehold::store::Released;
-use leasehold::{ErrorKind, Lane, LostReason, Settings};
+use leasehold::store::{Faulty, MemoryStore, Operation, Released};
+use leasehold::{ErrorKind, Lane, LockManager, LostReason, ManualClock, Settings};
 use support::{World, ms, no_hand_on, poll_once, secs};
 
 #[tokio::test]
@@ -136,6 +136,55 @@ async fn hand_on_is_bounded_in_time() {
     world.pass(ms(200)).await;
     let _ = first.release().await;
     assert!(waiting.await.unwrap().token() > token);
+}
+
+#[tokio::test]
+async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
+    let mut settings = Settings::default();
+    settings.hand_on_time = secs(60);
+    let world = World::with(settings);
+    let first = world.ours.lock("a").acquire().await.unwrap();
+    let lock = world.ours.lock("a");
+    let mut waiting = Box::pin(lock.acquire_within(secs(60)));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    world.pass(secs(35)).await;
+    let token = first.token();
+    let _ = first.release().await;
+    let handed_on = waiting.await.unwrap().expect("handed on");
+    assert_eq!(handed_on.token(), token);
+    world.pass(secs(35)).await;
+    assert!(handed_on.lease().is_live());
+    let theirs = world.theirs.lock("a").try_acquire().await.unwrap();
+    assert!(theirs.is_none());
+}
+
+#[tokio::test]
+async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(memory, clock.clone(), 1);
+    let mut settings = Settings::default();
+    settings.hand_on_time = secs(60);
+    let locks = LockManager::builder(network.clone()).clock(clock.clone());
+    let locks = locks.settings(settings).build().unwrap();
+    let first = locks.lock("a").acquire().await.unwrap();
+    let lock = locks.lock("a");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    // Its answer never comes.
+    network.stall(Operation::Renew);
+    while network.counts(Operation::Renew).asked == 0 {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    let _ = first.release().await;
+    let next = waiting.await.unwrap();
+    network.unblock(Operation::Renew);
+    for _ in 0..200 {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    assert!(next.lease().is_live());
 }
 
 #[tokio::test]

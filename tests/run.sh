@@ -67,6 +67,11 @@ fi
 
 problems=()
 status=0
+target=$(cargo metadata --format-version 1 --no-deps --offline --locked |
+    sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+# What every store came to, clause by clause.
+conformance=$target/tmp/conformance.txt
+rm -f "$conformance"
 # Examples are built here and run below.
 cargo test --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
 [ $status -eq 0 ] || problems+=("cargo test ended with $status")
@@ -86,14 +91,13 @@ for file in tests/*.rs tests/*/main.rs; do
     programs=$((programs + 1))
     grep -qF "Running $file " "$log" || problems+=("$file did not run")
 done
+[ -s "$conformance" ] || problems+=("the stores' conformance was not told")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 
 # --- examples ----------------------------------------------------------------------------------------------------
 
 # An example that needs arguments or a server has a script beside the tests, tests/examples/NAME.sh, which gets the
 # program as its argument. One that says "Runs until it is stopped." in its docs is built only.
-target=$(cargo metadata --format-version 1 --no-deps --offline --locked |
-    sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 examples=0
 ran=0
 endless=0
@@ -149,6 +153,10 @@ fi
 
 # --- what it came to ---------------------------------------------------------------------------------------------
 
+if [ -s "$conformance" ]; then
+    printf '\n-- conformance\n'
+    cat "$conformance"
+fi
 cat <<TEXT
 
 tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs

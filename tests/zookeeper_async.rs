@@ -1,4 +1,5 @@
-//! The second driver: the same tests as for the first one, but for those of `zookeeper_connection.rs`.
+//! The second driver: the same tests as for the first one, but for those of `zookeeper_connection.rs`, and for the
+//! behaviour suite, which `conformance/` runs on both.
 //!
 //! What is different, and why:
 //!
@@ -12,8 +13,6 @@
     reason = "each file brings its own support along"
 )]
 
-#[path = "zookeeper_conformance.rs"]
-mod conformance;
 #[path = "zookeeper_faults.rs"]
 mod faults;
 #[path = "zookeeper_kinds.rs"]

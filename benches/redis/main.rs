@@ -2,13 +2,14 @@
 //!
 //! It starts its own servers. The floor and ours alternate in blocks in one run, so that both meet the same noise; each
 //! line gives the median of the blocks' ratios with its 95 % interval. Name a part to run only that:
-//! `uncontended`, `redlock5`, `renew_10k`, `handoff`.
+//! `uncontended`, `redlock5`, `renew_10k`, `handoff`, `hot`.
 
 #[path = "../../tests/support/redis.rs"]
 mod server;
 
 mod blocks;
 mod handoff;
+mod hot;
 mod raw;
 mod redlock;
 mod renew;
@@ -49,11 +50,12 @@ fn main() {
     {
         return handoff::child(url);
     }
-    let parts: [(&str, fn()); 4] = [
+    let parts: [(&str, fn()); 5] = [
         ("uncontended", uncontended::run),
         ("redlock5", redlock::run),
         ("renew_10k", renew::run),
         ("handoff", handoff::run),
+        ("hot", hot::run),
     ];
     for (name, run) in parts {
         if arguments.is_empty() || arguments.iter().any(|one| one == name) {

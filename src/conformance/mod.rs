@@ -35,11 +35,13 @@ mod release;
 mod renewal;
 mod report;
 mod revocation;
+mod table;
 mod uncertainty;
 mod wake_up;
 
 pub use harness::{Harness, OnManualClock};
 pub use report::{Finding, Report, Sum, Verdict};
+pub use table::Table;
 
 use case::{Bench, Case};
 

@@ -179,6 +179,7 @@ enum Ended {
 impl Asking<'_> {
     /// One claim after the other, until one holds or the budget is spent.
     async fn run(&mut self) -> Result<Option<LockGuard>, Error> {
+        self.give_way().await;
         loop {
             match self.claim().await? {
                 Ended::Held(guard) => return Ok(Some(*guard)),
@@ -192,6 +193,18 @@ impl Asking<'_> {
                 }
             }
         }
+    }
+
+    /// Lets the processes ask first that the release has woken, if ours had the key for as long as it may: a look at the
+    /// store takes as long as their asking does. Where the store queues we stand behind them anyway.
+    async fn give_way(&mut self) {
+        let has_to = self.turn.as_mut().is_some_and(Turn::has_to_give_way);
+        if !has_to || self.shared.capability.queues {
+            return;
+        }
+        let look = self.shared.store.inspect(&self.want.key);
+        // What it tells does not matter, nor that it fails: we ask next.
+        let _ = self.shared.clock.timeout(self.budget.limit(), look).await;
     }
 
     /// One claim: asked, and asked again when that may pay, until it is granted, fails, or the budget is spent.

@@ -47,8 +47,7 @@ impl Hold {
             )))
         })?;
         let next = self.goes_on(grant).ok_or_else(|| self.lost())?;
-        self.shared.forget(self);
-        self.shared.adopt(&next)?;
+        self.shared.go_on(self, &next)?;
         *ended = Some(Released::Released);
         Ok(next)
     }

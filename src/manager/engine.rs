@@ -186,6 +186,20 @@ impl Engine {
         id
     }
 
+    /// Puts a new hold in the place of one whose grant goes on under it: with its deadline, and with what is left until the
+    /// next renewal and of `max_hold`. A renewal that is under way is the old hold's; the new one begins its own. `None` if
+    /// the old one has left.
+    pub(crate) fn go_on(&mut self, id: HoldId, now: u64) -> Option<HoldId> {
+        let entry = self.entry(id)?;
+        entry.generation = entry.generation.wrapping_add(1);
+        if entry.state.renew_at == NEVER {
+            entry.state.renew_at = now;
+        }
+        let (generation, due) = (entry.generation, entry.state.next());
+        self.wheel.put(&mut self.entries, id.index, due);
+        Some(HoldId { generation, ..id })
+    }
+
     /// Forgets a hold; nothing if it has left already.
     pub(crate) fn forget(&mut self, id: HoldId) -> bool {
         let Some(entry) = self.entry(id) else {

@@ -261,18 +261,29 @@ impl Hold {
             .is_some()
     }
 
+    /// Whether this process has had the grant as often and for as long as it may, so that others get their turn.
+    fn is_used_up(&self) -> bool {
+        let settings = &self.shared.settings;
+        let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
+        self.from.handed_on >= settings.hand_on_count || held_for >= settings.hand_on_time
+    }
+
     /// Gives the same grant to the next local caller, under a new lease cell and with the same token: the drain has ordered
     /// the holders of one process. False if it is to be released.
     fn hand_on(self: &Arc<Self>) -> bool {
+        if !self.turn.lock().as_ref().is_some_and(Turn::is_queued) {
+            return false;
+        }
         let settings = &self.shared.settings;
-        let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
-        let is_queued = self.turn.lock().as_ref().is_some_and(Turn::is_queued);
-        let may = is_queued
-            && self.from.handed_on < settings.hand_on_count
-            && held_for < settings.hand_on_time
-            && !self.aside.has_debts()
-            && self.lease.ensure(settings.min_usable).is_ok();
-        if !may {
+        if self.is_used_up() {
+            if let Some(turn) = &mut *self.turn.lock()
+                && settings.hand_on_count > 0
+            {
+                turn.give_way();
+            }
+            return false;
+        }
+        if self.aside.has_debts() || self.lease.ensure(settings.min_usable).is_err() {
             return false;
         }
         let key = &self.from.grant.claim.key;
@@ -292,9 +303,10 @@ impl Hold {
             ..self.from.clone()
         };
         let next = Self::new(Arc::clone(&self.shared), lease, from, turn);
-        self.shared.forget(self);
-        if self.shared.adopt(&next).is_err() {
-            // Shut down in between: this lease has ended, and what is left is the release.
+        if self.shared.go_on(self, &next).is_err() {
+            // Shut down in between, or over: this lease has ended, and what is left is the release. The caller asks then.
+            *self.turn.lock() = next.turn.lock().take();
+            self.shared.queues.put_back(key, waiter);
             return false;
         }
         waiter.give(Next::Guard(Box::new(LockGuard::new(next))));

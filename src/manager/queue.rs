@@ -89,6 +89,7 @@ impl Queues {
             let turn = Turn {
                 queues: Arc::clone(self),
                 key: None,
+                gives_way: false,
             };
             return Ok(Some(Entered::Turn(turn, waiting)));
         }
@@ -140,7 +141,7 @@ impl Queues {
     }
 
     /// Passes the turn of a key on; without a caller who waits the key's queue is gone.
-    fn pass_on(self: &Arc<Self>, key: &Key) {
+    fn pass_on(self: &Arc<Self>, key: &Key, gives_way: bool) {
         let mut keys = self.keys.lock();
         let Some(queue) = keys.get_mut(key) else {
             return;
@@ -150,7 +151,9 @@ impl Queues {
         match waiter {
             Some(waiter) => {
                 drop(keys);
-                waiter.give(Next::Turn(Turn::of(self, key)));
+                let mut turn = Turn::of(self, key);
+                turn.gives_way = gives_way;
+                waiter.give(Next::Turn(turn));
             }
             None => {
                 keys.remove(key);
@@ -179,6 +182,8 @@ pub(super) struct Turn {
     queues: Arc<Queues>,
     /// `None` beside the queue.
     key: Option<Key>,
+    /// This process had the key for as long as it may: others are to ask first.
+    gives_way: bool,
 }
 
 impl Turn {
@@ -186,7 +191,18 @@ impl Turn {
         Self {
             queues: Arc::clone(queues),
             key: Some(key.clone()),
+            gives_way: false,
         }
+    }
+
+    /// Whoever has the turn next in this process lets the other processes ask first.
+    pub(super) fn give_way(&mut self) {
+        self.gives_way = true;
+    }
+
+    /// Whether it has to let them, once.
+    pub(super) fn has_to_give_way(&mut self) -> bool {
+        std::mem::take(&mut self.gives_way)
     }
 
     /// Whether others wait for this turn, so that what came of it may be handed on.
@@ -198,7 +214,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         match &self.key {
-            Some(key) => self.queues.pass_on(key),
+            Some(key) => self.queues.pass_on(key, self.gives_way),
             None => {
                 self.queues.beside.fetch_sub(1, Ordering::SeqCst);
                 self.queues.emptied.notify_waiters();

@@ -17,7 +17,7 @@ use super::queue::Queues;
 use super::task::Msg;
 use super::waits::Waiting;
 use crate::clock::{Clock, Lane, Stamp, fork};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, LostReason};
 use crate::handler::{Chain, Observers};
 use crate::holder::Label;
 use crate::settings::Settings;
@@ -89,6 +89,12 @@ impl Book {
 
     pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
         self.holds.iter().flatten()
+    }
+
+    /// Whether something is due before the task looks next.
+    fn is_due_earlier(&self) -> bool {
+        let due = self.engine.next_tick();
+        due.is_some_and(|due| due < self.next_look)
     }
 
     fn put(&mut self, id: HoldId, hold: Arc<Hold>) {
@@ -239,12 +245,38 @@ impl Shared {
         // A hold is adopted once.
         let _ = hold.id.set(id);
         book.put(id, Arc::clone(hold));
-        let is_earlier = book
-            .engine
-            .next_tick()
-            .is_some_and(|due| due < book.next_look);
-        drop(book);
-        if is_earlier {
+        if book.is_due_earlier() {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Puts the hold under which a grant goes on in the place of the one before. What was proven since that one began
+    /// counts: its first proof may be long over.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down; `Lost` if the time of the hold was over.
+    pub(super) fn go_on(&self, before: &Hold, next: &Arc<Hold>) -> Result<(), Error> {
+        let now = self.clock.stamp().on(Lane::Boot);
+        let mut book = self.book.lock();
+        if book.is_closed {
+            return Err(closed());
+        }
+        let id = before.id.get();
+        let Some(id) = id.and_then(|id| book.engine.go_on(*id, now)) else {
+            return Err(Error::new(
+                ErrorKind::Lost(LostReason::Lapsed),
+                format!(
+                    "the hold was over before it could go on: key={}; ask for the lock again",
+                    before.lease.key()
+                ),
+            ));
+        };
+        // It takes its place once.
+        let _ = next.id.set(id);
+        book.put(id, Arc::clone(next));
+        if book.is_due_earlier() {
             self.wake.notify_one();
         }
         Ok(())

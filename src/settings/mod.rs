@@ -83,9 +83,17 @@ pub struct Settings {
     /// How many callers may wait for locks in this manager at once, over all keys. Default 10,000; 1 to 10,000,000.
     pub max_waiters: usize,
     /// How many times in a row a hold may be handed on to the next caller in this process before it is released to the
-    /// others. Default 16; 0 switches hand-on off.
+    /// others. Default 64; 0 switches hand-on off.
+    ///
+    /// So one process has at most `hand_on_count + 1` critical sections in a row under one grant, and begins none later than
+    /// [`hand_on_time`](Self::hand_on_time) after it. Then the lock is released for real, which wakes the other processes, and
+    /// this one lets them ask first: on a store that queues every claim (ZooKeeper) it stands behind all that wait, so that of
+    /// `p` processes each waits for at most `p - 1` grants; on others (Redis, quorum, memory) it asks one look at the store
+    /// later than those who were woken, which makes its turn unlikely and is no promise. For a promise there, take
+    /// [`fair`](crate::Lock::fair) locks, which are never handed on.
     pub hand_on_count: u32,
-    /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute.
+    /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute. See
+    /// [`hand_on_count`](Self::hand_on_count).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub hand_on_time: Duration,
 }
@@ -108,7 +116,7 @@ impl Default for Settings {
             commit_budget: Duration::from_millis(10),
             min_usable: Duration::from_millis(50),
             max_waiters: 10_000,
-            hand_on_count: 16,
+            hand_on_count: 64,
             hand_on_time: Duration::from_millis(200),
         }
     }

@@ -12,4 +12,5 @@ mod reentrant;
 mod semaphore;
 #[path = "../support/mod.rs"]
 mod support;
+mod waiting;
 mod yielding;

@@ -122,6 +122,18 @@ async fn a_downgrade_waits_for_runs_and_lets_none_of_them_commit() {
 }
 
 #[tokio::test]
+async fn a_downgrade_after_many_ttls_counts_from_the_newest_proof() {
+    let world = World::new();
+    let writer = world.ours.read_write("a").write().await.unwrap();
+    world.pass(secs(35)).await;
+    let reader = writer.downgrade().await.unwrap();
+    world.pass(secs(35)).await;
+    assert!(reader.lease().is_live());
+    let theirs = world.theirs.read_write("a");
+    assert!(theirs.try_write().await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_downgraded_hold_lets_readers_in() {
     let world = World::new();
     let writer = world.ours.read_write("a").write().await.unwrap();

@@ -15,8 +15,6 @@ mod server;
 #[cfg(test)]
 mod access;
 #[cfg(test)]
-mod conformance;
-#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod fence;

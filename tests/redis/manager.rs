@@ -51,6 +51,34 @@ async fn callers_of_two_managers_take_turns_one_at_a_time() {
     assert_eq!(server.cli(&["EXISTS", "turns"]), "0");
 }
 
+#[tokio::test]
+async fn sixteen_tasks_ask_the_server_for_less_than_a_tenth_of_their_sections() {
+    const SECTIONS: usize = 50;
+    let server = RedisServer::start();
+    // However slow the machine is: the bound in number is looked at.
+    let patient = |settings: &mut Settings| settings.hand_on_time = Duration::from_secs(60);
+    let locks = manager(&server.url(FRESH), patient).await;
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let lock = locks.lock("hot");
+            tokio::spawn(async move {
+                let mut tokens = Vec::new();
+                for _ in 0..SECTIONS {
+                    let guard = lock.acquire().await.unwrap();
+                    tokens.push(guard.token());
+                    drop(guard.release().await);
+                }
+                tokens
+            })
+        })
+        .collect();
+    let mut grants = std::collections::HashSet::new();
+    for task in tasks {
+        grants.extend(task.await.unwrap());
+    }
+    assert!(grants.len() <= 16 * SECTIONS / 10, "{}", grants.len());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_cancelled_acquires_leak_nothing() {
     let server = RedisServer::start();

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use crate::claims::{claim, claim_for, grant, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::conformance::{self, Harness};
 use leasehold::store::{
     Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Store, Vote,
 };
-use leasehold::{Clock, Error, ErrorKind, FencingToken};
+use leasehold::{ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off&timeout_millis=300";
 
@@ -39,35 +38,6 @@ async fn vote(
         } => (held.token.number(), micros),
         other => panic!("{other:?}"),
     }
-}
-
-struct OnServers(Vec<RedisServer>);
-
-impl Harness for OnServers {
-    type Store = Quorum<RedisStore>;
-
-    async fn client(&self) -> Result<Quorum<RedisStore>, Error> {
-        Ok(quorum(&self.0, "restart_quarantine=off"))
-    }
-
-    /// A quorum waits a part of it for slow members: long enough for a busy machine.
-    fn ttl(&self) -> Duration {
-        Duration::from_secs(3)
-    }
-
-    fn clock(&self) -> Clock {
-        Clock::system().expect("the machine's clocks")
-    }
-}
-
-#[tokio::test]
-async fn a_quorum_of_three_redis_servers_keeps_the_contract() {
-    conformance::run(&OnServers(start(3))).await.assert_passed();
-}
-
-#[tokio::test]
-async fn a_quorum_of_five_redis_servers_keeps_the_contract() {
-    conformance::run(&OnServers(start(5))).await.assert_passed();
 }
 
 #[tokio::test]

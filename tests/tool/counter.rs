@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::command::{code, leasehold, lines, server, told};
+use crate::zookeeper::Server;
 
 #[test]
 fn no_update_is_lost_under_a_lock() {
@@ -33,6 +34,59 @@ fn no_update_is_lost_under_a_lock() {
         "no progress bar in a pipe: {}",
         told(&output)
     );
+}
+
+/// Real time: what is shown is that nobody goes without a turn while it passes.
+fn every_task_is_served_and_no_update_is_lost(url: &str) {
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        url,
+        "--processes",
+        "4",
+        "--tasks",
+        "8",
+        "--for",
+        "5s",
+        "--wait",
+        "30s",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!(count("lost"), 0, "{report}");
+    assert_eq!((count("tasks"), count("served")), (32, 32), "{report}");
+    assert_eq!(count("counter"), count("counted"), "{report}");
+    // A grant is handed on 64 times at most, so that the other processes get theirs.
+    assert!(count("most_of_a_grant") <= 65, "{report}");
+    println!("{report}");
+}
+
+#[test]
+fn four_processes_of_eight_tasks_share_one_lock_in_redis() {
+    let (_server, url) = server();
+    every_task_is_served_and_no_update_is_lost(&url);
+}
+
+#[test]
+fn four_processes_of_eight_tasks_share_one_lock_in_zookeeper() {
+    let server = Server::shared();
+    every_task_is_served_and_no_update_is_lost(&format!("zookeeper://{}/hot", server.address()));
+}
+
+#[test]
+fn rounds_and_a_time_exclude_each_other() {
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        "redis://127.0.0.1:1",
+        "--rounds",
+        "3",
+        "--for",
+        "5s",
+    ]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
 }
 
 #[test]

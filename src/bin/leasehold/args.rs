@@ -208,6 +208,7 @@ pub(crate) struct ConformArgs {
 #[command(after_help = "\
 Example:
   leasehold counter --store redis://127.0.0.1:6379 --lock try --processes 3 --rounds 100
+  leasehold counter --store redis://127.0.0.1:6379 --processes 4 --tasks 8 --for 60s
   leasehold counter --store redis://127.0.0.1:6379 --rounds 1000 --wait 5s --nemesis pause")]
 pub(crate) struct CounterArgs {
     #[command(flatten)]
@@ -225,9 +226,13 @@ pub(crate) struct CounterArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tasks: u32,
 
-    /// How many rounds each task takes
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
+    /// How many rounds each task takes [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "time", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+
+    /// How long each task goes on taking rounds, in place of --rounds
+    #[arg(long = "for", id = "time", value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) time: Option<Duration>,
 
     /// How long the store keeps a lock whose holder died [default: 10s, or what the store says]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]

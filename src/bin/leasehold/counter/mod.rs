@@ -16,11 +16,12 @@ mod progress;
 mod report;
 mod resource;
 mod round;
+mod turns;
 mod way;
 mod worker;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use crate::output::Output;
 use crate::store;
 use nemesis::Nemesis;
 use nix::unistd::Pid;
-use plan::Plan;
+use plan::{Plan, Until};
 use progress::Progress;
 use report::Report;
 use resource::Place;
@@ -90,6 +91,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
                     counted,
                     rounds,
                     processes: args.processes as usize,
+                    tasks: args.tasks as usize,
                     pauses,
                 })
                 .map_err(|why| Failure::system("the counter could not be read", &why))
@@ -112,24 +114,40 @@ fn run(
     plan: &Plan,
     ttl: Duration,
 ) -> Result<(Vec<Round>, Option<usize>), Failure> {
-    let (told, rounds) = mpsc::channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
-        processes.push(start(plan, process, told.clone())?);
+        processes.push(start(plan, process)?);
+    }
+    let (told, rounds) = mpsc::channel();
+    for (process, counting) in processes.iter_mut().enumerate() {
+        let lines = counting.ready()?;
+        let told = told.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(round) = Round::from_line(&line, process) {
+                    // The receiver goes only when the tool ends.
+                    let _ = told.send(round);
+                }
+            }
+        });
     }
     drop(told);
+    // Together, so that none has the lock to itself while the others connect.
+    for counting in &mut processes {
+        counting.go()?;
+    }
     let nemesis = args.nemesis.map(|NemesisKind::Pause| {
         let ids = processes
             .iter()
             .filter_map(|process| i32::try_from(process.0.id()).ok());
         Nemesis::pause(ids.map(Pid::from_raw).collect(), ttl)
     });
-    let expected = args.processes as usize * args.tasks as usize * args.rounds as usize;
-    let mut progress = Progress::of(expected);
-    let mut all = Vec::with_capacity(expected.min(1 << 20));
+    let tasks = args.processes as usize * args.tasks as usize;
+    let mut progress = Progress::of(plan.until, tasks);
+    let mut all = Vec::new();
     // Ends when every process has closed its end.
     for round in rounds {
-        progress.one_more();
+        progress.one_more(round.answered());
         all.push(round);
     }
     progress.done();
@@ -146,10 +164,15 @@ fn run(
             });
         }
     }
-    if all.len() != expected {
+    if let Until::Rounds(each) = plan.until
+        && all.len() != tasks * each as usize
+    {
         return Err(Failure {
             code: code::SOFTWARE,
-            message: format!("of {expected} rounds only {} were told", all.len()),
+            message: format!(
+                "of {tasks} times {each} rounds only {} were told",
+                all.len()
+            ),
         });
     }
     Ok((all, pauses))
@@ -157,6 +180,35 @@ fn run(
 
 /// A process of ours, ended with us.
 struct Process(Child);
+
+type Lines = std::io::Lines<BufReader<ChildStdout>>;
+
+impl Process {
+    /// Waits until it is ready to count; what it tells from then on. One that ended says why on stderr, and by its status.
+    fn ready(&mut self) -> Result<Lines, Failure> {
+        let mut lines = BufReader::new(self.0.stdout.take().ok_or_else(not_ready)?).lines();
+        match lines.next() {
+            Some(Ok(line)) if line == worker::READY => Ok(lines),
+            _ => Err(not_ready()),
+        }
+    }
+
+    /// Lets it count.
+    fn go(&mut self) -> Result<(), Failure> {
+        let input = self.0.stdin.take();
+        match input.map(|mut input| input.write_all(b"\n")) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(not_ready()),
+        }
+    }
+}
+
+fn not_ready() -> Failure {
+    Failure {
+        code: code::SOFTWARE,
+        message: "a counting process ended before it could count".to_owned(),
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -166,7 +218,7 @@ impl Drop for Process {
     }
 }
 
-fn start(plan: &Plan, process: usize, told: mpsc::Sender<Round>) -> Result<Process, Failure> {
+fn start(plan: &Plan, process: usize) -> Result<Process, Failure> {
     let failed = |why| Failure::system("a counting process could not be started", &why);
     let tool = std::env::current_exe().map_err(failed)?;
     let mut child = Command::new(tool)
@@ -177,18 +229,8 @@ fn start(plan: &Plan, process: usize, told: mpsc::Sender<Round>) -> Result<Proce
         .map(Process)
         .map_err(failed)?;
     // Not on the command line, where everybody could read the store's password.
-    if let Some(mut input) = child.0.stdin.take() {
+    if let Some(input) = &mut child.0.stdin {
         input.write_all(&plan.to_line(process)).map_err(failed)?;
-    }
-    if let Some(lines) = child.0.stdout.take() {
-        std::thread::spawn(move || {
-            for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                if let Some(round) = Round::from_line(&line, process) {
-                    // The receiver goes only when the tool ends.
-                    let _ = told.send(round);
-                }
-            }
-        });
     }
     Ok(child)
 }

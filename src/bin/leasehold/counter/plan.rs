@@ -7,13 +7,40 @@ use serde::{Deserialize, Serialize};
 use super::resource::Place;
 use crate::args::{CounterArgs, CounterMode};
 
+/// How many rounds a task takes when nothing is said.
+const ROUNDS: u32 = 100;
+
+/// When a task has counted enough. Each takes one round at least.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Until {
+    Rounds(u32),
+    Time(Duration),
+}
+
+impl Until {
+    pub(super) fn of(args: &CounterArgs) -> Self {
+        match (args.time, args.rounds) {
+            (Some(time), _) => Self::Time(time),
+            (None, rounds) => Self::Rounds(rounds.unwrap_or(ROUNDS)),
+        }
+    }
+
+    /// Whether a task that took so many rounds, since so long, has counted enough.
+    pub(super) fn is_reached(self, rounds: u32, since: Duration) -> bool {
+        match self {
+            Self::Rounds(enough) => rounds >= enough,
+            Self::Time(enough) => since >= enough,
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct Plan {
     pub(super) store: String,
     pub(super) lock: String,
     pub(super) label: String,
     pub(super) tasks: u32,
-    pub(super) rounds: u32,
+    pub(super) until: Until,
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Duration,
     pub(super) hold: Duration,
@@ -33,7 +60,7 @@ impl Plan {
             lock: args.lock.to_string(),
             label: String::new(),
             tasks: args.tasks,
-            rounds: args.rounds,
+            until: Until::of(args),
             ttl,
             wait: args.wait,
             hold: args.hold,

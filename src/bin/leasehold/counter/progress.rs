@@ -1,33 +1,51 @@
 //! [`Progress`]: a bar on a terminal, nothing in a pipe.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use super::plan::Until;
 
 const WIDTH: usize = 40;
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    expected: usize,
-    done: usize,
+    until: Until,
+    tasks: usize,
+    rounds: usize,
     shown: Option<usize>,
     is_shown: bool,
 }
 
 impl Progress {
-    pub(super) fn of(expected: usize) -> Self {
+    pub(super) fn of(until: Until, tasks: usize) -> Self {
         Self {
-            expected,
-            done: 0,
+            until,
+            tasks,
+            rounds: 0,
             shown: None,
             is_shown: std::io::stderr().is_terminal(),
         }
     }
 
-    pub(super) fn one_more(&mut self) {
-        self.done += 1;
-        let percent = self.done * 100 / self.expected.max(1);
-        if self.is_shown && self.shown != Some(percent) {
+    /// One more round, that long after its process began.
+    pub(super) fn one_more(&mut self, at: Duration) {
+        self.rounds += 1;
+        let (done, expected) = match self.until {
+            Until::Rounds(each) => (self.rounds, self.tasks * each as usize),
+            Until::Time(span) => {
+                let span = span.as_millis() as usize;
+                ((at.as_millis() as usize).min(span), span)
+            }
+        };
+        let percent = done * 100 / expected.max(1);
+        // Processes tell of the same time in any order.
+        if self.is_shown && self.shown < Some(percent) {
             self.shown = Some(percent);
-            let _ = write!(std::io::stderr(), "\r{}", bar(self.done, self.expected));
+            let unit = match self.until {
+                Until::Rounds(_) => "",
+                Until::Time(_) => " ms",
+            };
+            let _ = write!(std::io::stderr(), "\r{}{unit}", bar(done, expected));
         }
     }
 

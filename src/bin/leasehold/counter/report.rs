@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::round::{Outcome, Round};
+use super::turns::Turns;
 use crate::output::{millis, span};
 
 #[derive(Debug)]
@@ -14,17 +15,10 @@ pub(super) struct Report {
     pub(super) counted: u64,
     pub(super) rounds: Vec<Round>,
     pub(super) processes: usize,
+    /// How many tasks each process had.
+    pub(super) tasks: usize,
     /// How often the nemesis stopped a process, if there was one.
     pub(super) pauses: Option<usize>,
-}
-
-/// How the turns were shared out, in the order of the counter.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Turns {
-    /// How many of a hundred turns went to another process than the turn before.
-    changed_percent: u64,
-    /// The most turns that one process had in a row.
-    longest_row: usize,
 }
 
 impl Report {
@@ -73,19 +67,14 @@ impl Report {
     }
 
     fn turns(&self) -> Turns {
-        let mut turns: Vec<(u64, usize)> = self
-            .rounds
-            .iter()
-            .filter_map(|round| Some((round.counted?, round.process)))
-            .collect();
-        turns.sort_unstable();
-        let pairs = turns.windows(2);
-        let changed = pairs.filter(|pair| pair[0].1 != pair[1].1).count();
-        let rows = turns.chunk_by(|one, next| one.1 == next.1);
-        Turns {
-            changed_percent: (changed * 100 / turns.len().saturating_sub(1).max(1)) as u64,
-            longest_row: rows.map(<[_]>::len).max().unwrap_or(0),
-        }
+        Turns::of(&self.rounds, self.processes * self.tasks)
+    }
+
+    /// How many commits ended after their lease, and how late the latest did.
+    fn late(&self) -> (usize, Duration) {
+        let late = self.rounds.iter().filter_map(|round| round.late_by);
+        let count = late.clone().count();
+        (count, late.max().unwrap_or_default())
     }
 
     pub(super) fn people(&self) -> String {
@@ -119,10 +108,24 @@ impl Report {
                 span(self.wait(99))
             ),
             format!(
-                "fairness  {} % of turns went to another process, at most {} in a row to one",
-                turns.changed_percent, turns.longest_row
+                "fairness  {} % of turns went to another process, at most {} in a row to one, at most {} of a grant",
+                turns.changed_percent, turns.longest_row, turns.most_of_a_grant
+            ),
+            format!(
+                "tasks     {} of {} had a turn, each {} to {}; the longest without one: {}",
+                turns.served,
+                self.processes * self.tasks,
+                turns.fewest,
+                turns.most,
+                span(turns.longest_gap)
             ),
         ]);
+        if let (late @ 1.., late_by) = self.late() {
+            lines.push(format!(
+                "late      {late} commits ended after their lease, by {} at most: the process stood still between its check and the end of its write; they are written, and another holder may have been in by then, which only a fence at the counter would keep out",
+                span(late_by)
+            ));
+        }
         if let Some(pauses) = self.pauses {
             lines.push(format!(
                 "nemesis   stopped a process {pauses} times, beyond its ttl"
@@ -145,6 +148,7 @@ impl Report {
             })
             .collect();
         let turns = self.turns();
+        let (late, late_by) = self.late();
         json!({
             "processes": processes,
             "counter": self.counted,
@@ -158,6 +162,14 @@ impl Report {
             "wait_p99_ms": self.wait(99).as_secs_f64() * 1e3,
             "turns_changed_percent": turns.changed_percent,
             "longest_row": turns.longest_row,
+            "most_of_a_grant": turns.most_of_a_grant,
+            "tasks": self.processes * self.tasks,
+            "served": turns.served,
+            "fewest_turns": turns.fewest,
+            "most_turns": turns.most,
+            "longest_gap_ms": millis(turns.longest_gap),
+            "late": late,
+            "late_by_ms": millis(late_by),
             "pauses": self.pauses,
             "first_failure": self.first_failure(),
         })
@@ -185,16 +197,20 @@ mod tests {
     fn report(processes: &[usize], counted: u64) -> Report {
         let rounds = processes.iter().enumerate().map(|(turn, &process)| Round {
             process,
+            task: 0,
             outcome: Outcome::Counted,
+            asked: Duration::ZERO,
             wait: Duration::from_millis(turn as u64 + 1),
             token: None,
             counted: Some(turn as u64 + 1),
+            late_by: None,
         });
         Report {
             took: Duration::from_secs(2),
             counted,
             rounds: rounds.collect(),
             processes: 2,
+            tasks: 1,
             pauses: None,
         }
     }
@@ -212,16 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_told_in_the_order_of_the_counter() {
-        let mut report = report(&[0, 0, 1, 0, 0], 5);
-        report.rounds.reverse();
-        assert_eq!(
-            report.turns(),
-            Turns {
-                changed_percent: 50,
-                longest_row: 2
-            }
+    fn a_late_commit_is_counted_told_and_explained() {
+        let mut report = report(&[0, 1], 2);
+        assert!(!report.people().contains("late"), "{}", report.people());
+        report.rounds[1].late_by = Some(Duration::from_millis(12));
+        assert_eq!(report.lost(), 0);
+        let told = report.people();
+        assert!(
+            told.contains("1 commits ended after their lease, by 12ms"),
+            "{told}"
         );
+        assert_eq!(report.scripts()["late"], 1);
     }
 
     #[test]

@@ -8,13 +8,18 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Round {
     #[serde(skip)]
     pub(super) process: usize,
+    pub(super) task: u32,
     pub(super) outcome: Outcome,
+    /// When it was asked for the lock, since its process began to count.
+    pub(super) asked: Duration,
     /// How long it waited for the lock.
     pub(super) wait: Duration,
     /// The fencing token that it held, if it held one.
     pub(super) token: Option<u64>,
     /// What stood in the counter after it, if it was counted.
     pub(super) counted: Option<u64>,
+    /// How long after its lease the counter was written, if it was: `CommittedLate`.
+    pub(super) late_by: Option<Duration>,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -31,6 +36,11 @@ impl Round {
     pub(super) fn from_line(line: &str, process: usize) -> Option<Self> {
         let round: Self = serde_json::from_str(line).ok()?;
         Some(Self { process, ..round })
+    }
+
+    /// When it got the lock, or stopped waiting for it.
+    pub(super) fn answered(&self) -> Duration {
+        self.asked + self.wait
     }
 
     pub(super) fn to_line(&self) -> String {

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold::{Clock, Executor, Label, LockManager, RunError};
+use leasehold::{Clock, Executor, Label, LockManager, RunError, Stamp};
 use tokio::task::JoinSet;
 
 use super::plan::Plan;
@@ -17,6 +18,9 @@ use crate::store;
 
 /// The hidden subcommand.
 pub(crate) const WORKER: &str = "__counting";
+
+/// Told when it is connected. It counts when a second line has come.
+pub(super) const READY: &str = "ready";
 
 pub(crate) fn worker() -> ExitCode {
     output::log();
@@ -51,18 +55,20 @@ async fn count(plan: Plan) -> Result<(), Failure> {
         .build()?;
     let clock = Clock::system()?;
     let counter = plan.counter.open().await?;
+    ready()?;
     let mut tasks = JoinSet::new();
-    for _ in 0..plan.tasks {
-        let (plan, clock) = (Arc::clone(&plan), clock.clone());
+    let began = clock.stamp();
+    for task in 0..plan.tasks {
         let counter = counter.clone();
-        let lock = Way::of(&plan, &locks, &counter);
-        tasks.spawn(async move {
-            for _ in 0..plan.rounds {
-                let round = round(&plan, &lock, &counter, &clock).await;
-                tell(&round)?;
-            }
-            Ok::<(), std::io::Error>(())
-        });
+        let counting = Counting {
+            lock: Way::of(&plan, &locks, &counter),
+            plan: Arc::clone(&plan),
+            clock: clock.clone(),
+            counter,
+            began,
+            task,
+        };
+        tasks.spawn(async move { counting.run().await });
     }
     while let Some(ended) = tasks.join_next().await {
         let told = ended.map_err(|why| Failure::system("a task failed", &why))?;
@@ -72,61 +78,101 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Blocks: nothing else is done until then.
+fn ready() -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let told = writeln!(out, "{READY}").and_then(|()| out.flush());
+    told.and_then(|()| std::io::stdin().read_line(&mut String::new()))
+        .map(drop)
+        .map_err(|why| Failure::system("nobody waits for the counting", &why))
+}
+
 fn tell(round: &Round) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", round.to_line())?;
     out.flush()
 }
 
-async fn round(plan: &Plan, lock: &Way, counter: &Resource, clock: &Clock) -> Round {
-    let asked = clock.stamp();
-    let held = lock.hold(plan.wait).await;
-    let mut round = Round {
-        process: 0,
-        outcome: Outcome::NotCounted("the lock was busy".to_owned()),
-        wait: clock.stamp().since(&asked),
-        token: None,
-        counted: None,
-    };
-    match held {
-        Ok(None) => {}
-        Err(error) => round.outcome = Outcome::NotCounted(error.to_string()),
-        Ok(Some(held)) => {
-            round.token = Some(held.executor().lease().token().number());
-            (round.outcome, round.counted) = add_one(plan, held.executor(), counter, clock).await;
-            held.release().await;
-        }
-    }
-    round
+/// One task of this process.
+struct Counting {
+    plan: Arc<Plan>,
+    lock: Way,
+    counter: Resource,
+    clock: Clock,
+    began: Stamp,
+    task: u32,
 }
 
-/// Reads, waits, and writes what was read and one more, as the commit of a guarded run.
-async fn add_one(
-    plan: &Plan,
-    executor: Executor,
-    counter: &Resource,
-    clock: &Clock,
-) -> (Outcome, Option<u64>) {
-    let outcome = executor
-        .guarded_async(async |tx| {
-            let next = counter.read().await? + 1;
-            if !plan.hold.is_zero() {
-                clock.sleep(plan.hold).await;
+impl Counting {
+    async fn run(&self) -> std::io::Result<()> {
+        for rounds in 1.. {
+            let round = self.round().await;
+            tell(&round)?;
+            if self.plan.until.is_reached(rounds, self.age()) {
+                break;
             }
-            counter.write(tx, next);
-            Ok(next)
-        })
-        .await;
-    match outcome {
-        Ok(done) => (Outcome::Counted, Some(done.value)),
-        Err(RunError::CommittedLate { value, .. }) => (Outcome::Counted, Some(value)),
-        Err(error) => {
-            let why = error.to_string();
-            let outcome = match error.was_applied() {
-                Some(false) => Outcome::NotCounted(why),
-                _ => Outcome::Unknown(why),
-            };
-            (outcome, None)
         }
+        Ok(())
+    }
+
+    fn age(&self) -> Duration {
+        self.clock.stamp().since(&self.began)
+    }
+
+    async fn round(&self) -> Round {
+        let asked = self.age();
+        let held = self.lock.hold(self.plan.wait).await;
+        let mut round = Round {
+            process: 0,
+            task: self.task,
+            outcome: Outcome::NotCounted("the lock was busy".to_owned()),
+            asked,
+            wait: self.age().saturating_sub(asked),
+            token: None,
+            counted: None,
+            late_by: None,
+        };
+        match held {
+            Ok(None) => {}
+            Err(error) => round.outcome = Outcome::NotCounted(error.to_string()),
+            Ok(Some(held)) => {
+                round.token = Some(held.executor().lease().token().number());
+                self.add_one(held.executor(), &mut round).await;
+                held.release().await;
+            }
+        }
+        round
+    }
+
+    /// Reads, waits, and writes what was read and one more, as the commit of a guarded run.
+    async fn add_one(&self, executor: Executor, round: &mut Round) {
+        let outcome = executor
+            .guarded_async(async |tx| {
+                let next = self.counter.read().await? + 1;
+                if !self.plan.hold.is_zero() {
+                    self.clock.sleep(self.plan.hold).await;
+                }
+                self.counter.write(tx, next);
+                Ok(next)
+            })
+            .await;
+        round.outcome = match outcome {
+            Ok(done) => {
+                round.counted = Some(done.value);
+                Outcome::Counted
+            }
+            Err(RunError::CommittedLate { value, late_by, .. }) => {
+                round.counted = Some(value);
+                round.late_by = Some(late_by);
+                Outcome::Counted
+            }
+            Err(error) => {
+                let why = error.to_string();
+                match error.was_applied() {
+                    Some(false) => Outcome::NotCounted(why),
+                    _ => Outcome::Unknown(why),
+                }
+            }
+        };
     }
 }

@@ -1,25 +1,21 @@
-//! The behaviour suite on a real ZooKeeper, in both modes and behind a prefix.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/cutter.rs"]
-mod proxy;
-#[path = "support/zookeeper.rs"]
-mod zookeeper;
+//! A real ZooKeeper through each driver, in both modes and behind a prefix.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::conformance::{self, Harness};
-use leasehold::store::zookeeper::{Mode, ZooKeeperStore};
+use leasehold::conformance::{self, Harness, Report};
+use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperStore};
 use leasehold::store::{Prefix, Store};
 use leasehold::{Clock, Error};
-use proxy::Proxy;
-use zookeeper::{Server, options};
+
+use crate::proxy::Proxy;
+use crate::zookeeper::{Server, options};
 
 /// Clients of one server, each behind a proxy of its own, by which it is cut off without a farewell.
 struct OnServer<F> {
     server: Arc<Server>,
     mode: Mode,
+    driver: DriverKind,
     wrap: F,
     /// In the order in which the clients were made.
     proxies: Mutex<Vec<Proxy>>,
@@ -33,6 +29,7 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
         let mut options = options(&format!("127.0.0.1:{}", proxy.port), "/conformance");
         options.session_timeout = self.ttl();
         options.mode = self.mode;
+        options.driver = self.driver;
         let store = ZooKeeperStore::open(options, self.clock()).await?;
         self.proxies.lock().unwrap().push(proxy);
         Ok((self.wrap)(store))
@@ -58,29 +55,43 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
     }
 }
 
-async fn suite<S: Store>(mode: Mode, wrap: impl Fn(ZooKeeperStore) -> S + Sync) {
+async fn suite<S: Store>(
+    mode: Mode,
+    driver: DriverKind,
+    wrap: impl Fn(ZooKeeperStore) -> S + Sync,
+) -> Report {
     let harness = OnServer {
         server: Server::shared(),
         mode,
+        driver,
         wrap,
         proxies: Mutex::default(),
     };
-    let report = conformance::run(&harness).await;
-    println!("{report}");
-    report.assert_passed();
+    conformance::run(&harness).await
 }
 
-#[tokio::test]
-async fn the_queue_keeps_every_clause() {
-    suite(Mode::Queue, |store| store).await;
+pub(crate) async fn queue() -> Report {
+    suite(Mode::Queue, DriverKind::Client, |store| store).await
 }
 
-#[tokio::test]
-async fn the_simple_lock_keeps_every_clause() {
-    suite(Mode::Simple, |store| store).await;
+pub(crate) async fn simple() -> Report {
+    suite(Mode::Simple, DriverKind::Client, |store| store).await
 }
 
-#[tokio::test]
-async fn the_queue_behind_a_prefix_keeps_every_clause() {
-    suite(Mode::Queue, |store| Prefix::new(store, "app/").unwrap()).await;
+pub(crate) async fn behind_a_prefix() -> Report {
+    let wrap = |store| Prefix::new(store, "app/").unwrap();
+    suite(Mode::Queue, DriverKind::Client, wrap).await
+}
+
+pub(crate) async fn queue_by_the_second_driver() -> Report {
+    suite(Mode::Queue, DriverKind::Async, |store| store).await
+}
+
+pub(crate) async fn simple_by_the_second_driver() -> Report {
+    suite(Mode::Simple, DriverKind::Async, |store| store).await
+}
+
+pub(crate) async fn behind_a_prefix_by_the_second_driver() -> Report {
+    let wrap = |store| Prefix::new(store, "app/").unwrap();
+    suite(Mode::Queue, DriverKind::Async, wrap).await
 }

@@ -1,0 +1,65 @@
+//! The suite can fail: a store that breaks a clause fails that clause.
+
+use leasehold::conformance::Clause;
+
+use crate::broken::{Broken, Fault};
+use crate::in_process::suite;
+
+#[tokio::test]
+async fn a_store_that_breaks_a_clause_fails_that_clause() {
+    for (fault, clause) in [
+        (Fault::GrantsTwice, Clause::Exclusion),
+        (Fault::ForgetsWhoHolds, Clause::Exclusion),
+        (Fault::EndsEarly, Clause::Expiry),
+        (Fault::NeverEnds, Clause::Expiry),
+        (Fault::RenewCreates, Clause::Renewal),
+        (Fault::RenewMixesAnswers, Clause::Renewal),
+        (Fault::RenewDoesNothing, Clause::Renewal),
+        (Fault::ReleaseDoesNotCompare, Clause::Release),
+        (Fault::ReleaseDoesNothing, Clause::Release),
+        (Fault::TokenRepeats, Clause::Fencing),
+        (Fault::NeverWakes, Clause::WakeUp),
+        (Fault::WithdrawLeavesNoTombstone, Clause::Uncertainty),
+        (Fault::WithdrawDoesNotCompare, Clause::Uncertainty),
+        (Fault::FloorIsIgnored, Clause::Membership),
+        (Fault::RaiseDoesNothing, Clause::Membership),
+        (Fault::RaiseDoesNotCompare, Clause::Membership),
+        (Fault::ListsEverything, Clause::Inspection),
+        (Fault::TellsNothing, Clause::Inspection),
+        (Fault::ServesInAnyOrder, Clause::Order),
+        (Fault::PlacesOutliveTheirWaiters, Clause::Order),
+        (Fault::LosesPlaces, Clause::Order),
+        (Fault::ReadsAlone, Clause::ReadWrite),
+        (Fault::WritesTogether, Clause::ReadWrite),
+        (Fault::ReadersPassWriters, Clause::ReadWrite),
+        (Fault::DowngradeReleases, Clause::ReadWrite),
+        (Fault::RevokesAtOnce, Clause::Revocation),
+        (Fault::RevokesNothing, Clause::Revocation),
+    ] {
+        let report = suite(|memory, _| Broken::new(memory, fault)).await;
+        assert!(
+            report.sum(clause).failed > 0,
+            "{fault:?} should fail {clause:?}\n{report}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_claims_nothing_is_told_what_did_not_apply() {
+    let report = suite(|memory, _| Broken::new(memory, Fault::ClaimsTheLeast)).await;
+    assert_eq!(report.failures().count(), 0, "{report}");
+    assert_eq!(report.sum(Clause::Fencing).passed, 0);
+    assert!(report.sum(Clause::Fencing).did_not_apply > 0);
+    assert!(
+        report.to_string().contains("did not apply  Fencing"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+#[should_panic(expected = "FAILED         Exclusion")]
+async fn a_report_with_a_failure_does_not_pass() {
+    suite(|memory, _| Broken::new(memory, Fault::GrantsTwice))
+        .await
+        .assert_passed();
+}

@@ -1,0 +1,39 @@
+//! The stores that need no server, on the manual clock.
+
+use leasehold::ManualClock;
+use leasehold::conformance::{self, OnManualClock, Report};
+use leasehold::store::{Faulty, Member, MemoryStore, Prefix, Quorum};
+
+pub(crate) async fn suite<S: Member>(
+    wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync,
+) -> Report {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::with_clock(clock.clone());
+    let server = clock.clone();
+    conformance::run_member(&OnManualClock::new(clock, || {
+        wrap(memory.clone(), server.clone())
+    }))
+    .await
+}
+
+pub(crate) async fn memory() -> Report {
+    suite(|memory, _| memory).await
+}
+
+pub(crate) async fn behind_a_prefix() -> Report {
+    suite(|memory, _| Prefix::new(memory, "app/").unwrap()).await
+}
+
+/// With its faults off.
+pub(crate) async fn faulty() -> Report {
+    suite(|memory, clock| Faulty::new(memory, clock, 1)).await
+}
+
+/// Each client has a quorum of its own over the same three members.
+pub(crate) async fn quorum() -> Report {
+    let clock = ManualClock::new();
+    let members = [(); 3].map(|()| MemoryStore::with_clock(clock.clone()));
+    let server = clock.clone();
+    let client = || Quorum::with_clock(members.clone(), server.clone()).unwrap();
+    conformance::run(&OnManualClock::new(clock, client)).await
+}

@@ -1,0 +1,93 @@
+//! Each store's suite runs once, whoever asks for it first: the store's own test, or the table.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use leasehold::conformance::{Clause, Report, Table};
+use tokio::sync::OnceCell;
+
+use crate::{in_process, on_redis, on_zookeeper};
+
+struct Listed {
+    name: &'static str,
+    suite: fn() -> LocalBoxFuture<'static, Report>,
+    report: OnceCell<Report>,
+}
+
+impl Listed {
+    async fn report(&self) -> &Report {
+        self.report.get_or_init(|| (self.suite)()).await
+    }
+}
+
+/// Every store has a row in the table, and a test of its own that tells all that it found.
+macro_rules! listed {
+    ($($test:ident, $name:literal, $suite:path;)*) => {
+        static LISTED: [Listed; [$($name),*].len()] = [$(Listed {
+            name: $name,
+            suite: || Box::pin($suite()),
+            report: OnceCell::const_new(),
+        }),*];
+
+        $(#[tokio::test]
+        async fn $test() {
+            let listed = LISTED.iter().find(|listed| listed.name == $name).unwrap();
+            let report = listed.report().await;
+            println!("{report}");
+            report.assert_passed();
+        })*
+    };
+}
+
+listed! {
+    memory, "memory", in_process::memory;
+    memory_behind_a_prefix, "prefix(memory)", in_process::behind_a_prefix;
+    memory_that_could_fail, "faulty(memory), no faults", in_process::faulty;
+    quorum_of_memory, "quorum(3 memory)", in_process::quorum;
+    redis, "redis", on_redis::plain;
+    redis_that_persists_every_write, "redis, every write on disk", on_redis::durable;
+    redis_with_a_replica, "redis, one replica", on_redis::replicated;
+    quorum_of_three_redis, "quorum(3 redis)", on_redis::quorum_of_3;
+    quorum_of_five_redis, "quorum(5 redis)", on_redis::quorum_of_5;
+    zookeeper, "zookeeper", on_zookeeper::queue;
+    zookeeper_simple, "zookeeper, simple", on_zookeeper::simple;
+    zookeeper_behind_a_prefix, "prefix(zookeeper)", on_zookeeper::behind_a_prefix;
+    zookeeper_by_the_second_driver, "zookeeper-async", on_zookeeper::queue_by_the_second_driver;
+    zookeeper_simple_by_the_second_driver, "zookeeper-async, simple", on_zookeeper::simple_by_the_second_driver;
+    zookeeper_behind_a_prefix_by_the_second_driver, "prefix(zookeeper-async)", on_zookeeper::behind_a_prefix_by_the_second_driver;
+}
+
+/// The table also goes to a file, from which the script that runs all tests prints it.
+#[tokio::test]
+async fn every_listed_store_runs_and_passes() {
+    let mut table = Table::default();
+    for listed in &LISTED {
+        match AssertUnwindSafe(listed.report()).catch_unwind().await {
+            Ok(report) => table.add(listed.name, report.clone()),
+            Err(_) => table.add_missing(listed.name, "its suite panicked"),
+        }
+    }
+    println!("{table}");
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/conformance.txt");
+    std::fs::write(file, table.to_string()).unwrap();
+    table.assert_passed();
+}
+
+#[tokio::test]
+async fn a_store_without_servers_lacks_only_what_a_quorum_cannot_claim() {
+    for listed in LISTED
+        .iter()
+        .filter(|listed| listed.name.contains("memory"))
+    {
+        let report = listed.report().await;
+        let lacks: Vec<Clause> = (Clause::ALL.into_iter())
+            .filter(|clause| report.sum(*clause).did_not_apply > 0)
+            .collect();
+        let expected: &[Clause] = match listed.name {
+            "quorum(3 memory)" => &[Clause::Order, Clause::ReadWrite, Clause::Revocation],
+            _ => &[],
+        };
+        assert_eq!(lacks, expected, "{}", listed.name);
+    }
+}

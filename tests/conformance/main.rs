@@ -1,0 +1,16 @@
+//! The behaviour suite over every store of this crate, and one table of what it came to.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/cutter.rs"]
+mod proxy;
+#[path = "../support/redis.rs"]
+mod redis;
+#[path = "../support/zookeeper.rs"]
+mod zookeeper;
+
+mod broken;
+mod can_fail;
+mod in_process;
+mod keeps_the_contract;
+mod on_redis;
+mod on_zookeeper;
