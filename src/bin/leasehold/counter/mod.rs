@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The counter is a file, so that it is the same for every store, and is written by the commit of a guarded run. With a
-//! nemesis it is a key in Redis behind a fence: a process that is stopped between its check and its write cannot be told to
-//! wait, only be refused.
+//! nemesis it is a value in the lock's own store, behind a fence: a process that is stopped between its check and its write
+//! cannot be told to wait, only be refused.
 
 mod nemesis;
 mod plan;
@@ -20,8 +20,8 @@ mod way;
 mod worker;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold::{Clock, LockManager};
@@ -31,21 +31,29 @@ pub(crate) use worker::{WORKER, worker};
 use crate::args::{CounterArgs, CounterMode, NemesisKind};
 use crate::exit::{Failure, code};
 use crate::output::Output;
+use crate::signals::Signals;
 use crate::store;
 use nemesis::Nemesis;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plan::Plan;
 use progress::Progress;
 use report::Report;
 use resource::Place;
 use round::Round;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// How often, and how far apart, we look whether the processes have ended that we told to: two seconds in all.
+const END_LOOKS: u32 = 200;
+const END_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
+    let mut signals = Signals::that_end_us()?;
     let url = args.store.shared()?;
     if args.nemesis.is_some() {
         nemesis::check_url(url)?;
     }
-    let ttl = args.ttl.or(args.nemesis.map(|_| nemesis::TTL));
+    let ttl = args.ttl.or(args.nemesis.and_then(|_| nemesis::ttl(url)));
     // One look, so that a store which cannot be reached is told once and not by every process.
     let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
         .await?
@@ -77,7 +85,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
     let started = clock.stamp();
-    let report = match run(args, &plan, ttl_in_force) {
+    let report = match run(args, &plan, ttl_in_force, &mut signals).await {
         Ok((rounds, pauses)) => {
             let took = clock.stamp().since(&started);
             let counted = match place.open().await {
@@ -107,12 +115,13 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
 }
 
 /// Every round of every process, in the order in which they came, and how often the nemesis struck.
-fn run(
+async fn run(
     args: &CounterArgs,
     plan: &Plan,
     ttl: Duration,
+    signals: &mut Signals,
 ) -> Result<(Vec<Round>, Option<usize>), Failure> {
-    let (told, rounds) = mpsc::channel();
+    let (told, mut rounds) = unbounded_channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
         processes.push(start(plan, process, told.clone())?);
@@ -128,13 +137,28 @@ fn run(
     let mut progress = Progress::of(expected);
     let mut all = Vec::with_capacity(expected.min(1 << 20));
     // Ends when every process has closed its end.
-    for round in rounds {
-        progress.one_more();
-        all.push(round);
+    loop {
+        tokio::select! {
+            round = rounds.recv() => match round {
+                Some(round) => {
+                    progress.one_more();
+                    all.push(round);
+                }
+                None => break,
+            },
+            signal = signals.ending() => {
+                progress.done();
+                end(&mut processes).await?;
+                return Err(Failure {
+                    code: code::of(signal),
+                    message: format!("ended by {signal} after {} of {expected} rounds", all.len()),
+                });
+            }
+        }
     }
     progress.done();
     let pauses = nemesis.map(Nemesis::end);
-    for mut process in processes {
+    for process in &mut processes {
         let status = process
             .0
             .wait()
@@ -155,6 +179,28 @@ fn run(
     Ok((all, pauses))
 }
 
+/// Lets the processes release what they hold and end. Those that do not are killed when they are dropped.
+async fn end(processes: &mut [Process]) -> Result<(), Failure> {
+    for process in &*processes {
+        // One that is stopped could not act on it.
+        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+            if let Ok(id) = i32::try_from(process.0.id()) {
+                // Fails if it has ended, which is what we want.
+                let _ = kill(Pid::from_raw(id), signal);
+            }
+        }
+    }
+    let clock = Clock::system()?;
+    for _ in 0..END_LOOKS {
+        let has_ended = |process: &mut Process| !matches!(process.0.try_wait(), Ok(None));
+        if processes.iter_mut().all(has_ended) {
+            break;
+        }
+        clock.sleep(END_PAUSE).await;
+    }
+    Ok(())
+}
+
 /// A process of ours, ended with us.
 struct Process(Child);
 
@@ -166,13 +212,15 @@ impl Drop for Process {
     }
 }
 
-fn start(plan: &Plan, process: usize, told: mpsc::Sender<Round>) -> Result<Process, Failure> {
+fn start(plan: &Plan, process: usize, told: UnboundedSender<Round>) -> Result<Process, Failure> {
     let failed = |why| Failure::system("a counting process could not be started", &why);
     let tool = std::env::current_exe().map_err(failed)?;
     let mut child = Command::new(tool)
         .arg(WORKER)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // Ctrl-C is for us, who end them, whatever state they are in.
+        .process_group(0)
         .spawn()
         .map(Process)
         .map_err(failed)?;

@@ -12,6 +12,8 @@ pub(super) struct Plan {
     pub(super) store: String,
     pub(super) lock: String,
     pub(super) label: String,
+    /// The process with which it ends.
+    pub(super) parent: u32,
     pub(super) tasks: u32,
     pub(super) rounds: u32,
     pub(super) ttl: Option<Duration>,
@@ -32,6 +34,7 @@ impl Plan {
             store: store.to_owned(),
             lock: args.lock.to_string(),
             label: String::new(),
+            parent: std::process::id(),
             tasks: args.tasks,
             rounds: args.rounds,
             ttl,

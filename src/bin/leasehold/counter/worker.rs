@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use leasehold::{Clock, Executor, Label, LockManager, RunError};
+use nix::unistd::Pid;
 use tokio::task::JoinSet;
 
 use super::plan::Plan;
@@ -13,6 +14,8 @@ use super::round::{Outcome, Round};
 use super::way::Way;
 use crate::exit::{Failure, code};
 use crate::output;
+use crate::parent::die_with;
+use crate::signals::Signals;
 use crate::store;
 
 /// The hidden subcommand.
@@ -28,6 +31,10 @@ pub(crate) fn worker() -> ExitCode {
         let plan: Plan = serde_json::from_str(&line).map_err(|_| {
             Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
+        let parent =
+            i32::try_from(plan.parent).map_err(|why| Failure::system("no parent", &why))?;
+        die_with(Pid::from_raw(parent))
+            .map_err(|why| Failure::system("nobody is left to count for", &why))?;
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -37,13 +44,17 @@ pub(crate) fn worker() -> ExitCode {
     match counted() {
         Ok(()) => ExitCode::from(code::DONE),
         Err(failure) => {
-            eprintln!("leasehold: {}", failure.message);
+            // Whoever ended us by a signal has said so.
+            if failure.code < code::SIGNAL {
+                eprintln!("leasehold: {}", failure.message);
+            }
             ExitCode::from(failure.code)
         }
     }
 }
 
 async fn count(plan: Plan) -> Result<(), Failure> {
+    let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
     let locks = LockManager::builder_at(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
         .await?
@@ -64,11 +75,24 @@ async fn count(plan: Plan) -> Result<(), Failure> {
             Ok::<(), std::io::Error>(())
         });
     }
+    let ended = tokio::select! {
+        ended = all(&mut tasks) => ended,
+        signal = signals.ending() => Err(Failure {
+            code: code::of(signal),
+            message: format!("ended by {signal}"),
+        }),
+    };
+    // What is held is released, also when a round was cut short.
+    tasks.shutdown().await;
+    locks.shutdown().await;
+    ended
+}
+
+async fn all(tasks: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
     while let Some(ended) = tasks.join_next().await {
         let told = ended.map_err(|why| Failure::system("a task failed", &why))?;
         told.map_err(|why| Failure::system("a round could not be told", &why))?;
     }
-    locks.shutdown().await;
     Ok(())
 }
 
