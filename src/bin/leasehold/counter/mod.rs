@@ -48,7 +48,6 @@ const END_LOOKS: u32 = 200;
 const END_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
-    let mut signals = Signals::that_end_us()?;
     let url = args.store.shared()?;
     if args.nemesis.is_some() {
         nemesis::check_url(url)?;
@@ -81,6 +80,8 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
+    // Until now there was nothing to put away.
+    let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
