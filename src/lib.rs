@@ -1,4 +1,42 @@
 //! Run your critical section only while you hold the lease, and take it back if you do not.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{Guarded, LockManager};
+//!
+//! let locks = LockManager::connect("memory:").await?; // or "redis://...", "zookeeper://..."
+//! let balance = Guarded::new(100); // can be changed through runs only
+//!
+//! let guard = locks.lock("accounts/7").acquire().await?; // renewed until it is released or dropped
+//! let done = guard.executor().guarded(|tx| {
+//!     *tx.write(&balance) -= 10; // a copy: published if the lease is live at the end, else dropped
+//!     Ok(())
+//! })?;
+//! println!("committed under token {}, {:?} left", done.token, done.slack);
+//! guard.release().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to go
+//!
+//! | | |
+//! |---|---|
+//! | the words, and the first five minutes | [`docs::concepts`] |
+//! | which kind of lock, which way to write the data | [`docs::choosing`] |
+//! | a run, and every way out of it | [`docs::guarded`], [`Executor`], [`RunError`] |
+//! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
+//! | Redis, Redlock, ZooKeeper, memory, your own | [`docs::stores`], [`docs::writing_a_store`] |
+//! | set-up from a file or the environment (feature `config`) | `Config` |
+//! | logs, metrics, limits | [`handler`], [`docs::writing_a_handler`] |
+//! | another library's names | [`docs::coming_from`] |
+//!
+//! # Features
+//!
+//! Each adds names and changes no behaviour: `redis`, `redis-tls`, `zookeeper`, `zookeeper-async` (stores), `config` (files and
+//! environment), `serde` (settings as data), `metrics`, `flow-control` (handlers), `conformance`, `test-util` (for tests), `cli` (the
+//! tool).
 
 pub mod blocking;
 mod clock;
@@ -8,6 +46,7 @@ mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
+pub mod docs;
 pub mod election;
 mod error;
 pub mod executor;

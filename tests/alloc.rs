@@ -6,8 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use executor_support::Stage;
+use leasehold::store::MemoryStore;
 use leasehold::test_util::BareHold;
-use leasehold::{Clock, Settings};
+use leasehold::{Clock, Event, LockManager, Settings};
 
 thread_local! {
     // Per thread, so that the harness does not count.
@@ -57,6 +58,29 @@ fn a_run_that_notes_nothing_allocates_nothing() {
     };
     run();
     assert_eq!(allocations(|| (0..1_000).for_each(|_| run())), 0);
+}
+
+#[test]
+fn a_run_that_nobody_watches_allocates_nothing_under_a_manager_either() {
+    let run_under = |locks: &LockManager| {
+        let guard = locks.lock("accounts/7").blocking().acquire().unwrap();
+        let executor = guard.executor();
+        let run = || {
+            let outcome = executor.guarded(|tx| Ok(tx.check()?));
+            outcome.unwrap().into_value();
+        };
+        run();
+        allocations(|| (0..1_000).for_each(|_| run()))
+    };
+    let store = || MemoryStore::new().unwrap();
+    let unwatched = LockManager::new(store()).unwrap();
+    assert_eq!(run_under(&unwatched), 0);
+    // What is told to an observer comes from the run's own thread: one that allocates is seen here.
+    let watched = LockManager::builder(store())
+        .observer(|event: &Event<'_>| drop(format!("{event:?}")))
+        .build()
+        .unwrap();
+    assert!(run_under(&watched) > 0);
 }
 
 #[test]

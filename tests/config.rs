@@ -176,19 +176,22 @@ fn one_field_under_two_names_is_an_error_that_names_both() {
 
 #[test]
 fn a_store_that_cannot_be_is_told_with_its_line_and_never_with_its_password() {
-    let message = refused("store = 'x://me:sesame@db'\n");
+    let message = refused("store = 'x://me:c4nary-s3same@db'\n");
     assert!(message.contains("config:1:1: store: "), "{message}");
     for text in [
-        "store = 'x://me:sesame@db'",
-        "store = 'memory:'\nttl = 'x://me:sesame@db'",
-        "store = 'memory:'\nmax_waiters = 'x://me:sesame@db'",
-        "store = 'memory:'\nlabel = \"x://me:sesame@db\\n\"",
+        "store = 'x://me:c4nary-s3same@db'",
+        "store = 'memory:'\nttl = 'x://me:c4nary-s3same@db'",
+        "store = 'memory:'\nmax_waiters = 'x://me:c4nary-s3same@db'",
+        "store = 'memory:'\nlabel = \"x://me:c4nary-s3same@db\\n\"",
     ] {
         let error = Config::parse(text).unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
+        assert!(
+            !format!("{error} {error:?}").contains("c4nary-s3same"),
+            "{error}"
+        );
     }
-    let config = Config::parse("store = 'memory:sesame'").unwrap();
-    assert!(!format!("{config:?}").contains("sesame"));
+    let config = Config::parse("store = 'memory:c4nary-s3same'").unwrap();
+    assert!(!format!("{config:?}").contains("c4nary-s3same"));
 }
 
 #[test]

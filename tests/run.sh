@@ -85,6 +85,12 @@ ignored=$(sum_of ignored)
 [ "$failed" -eq 0 ] || problems+=("$failed tests failed")
 [ "$ignored" -eq 0 ] || problems+=("$ignored tests are ignored: what does not run shows nothing")
 
+# Every password of a test holds this word, and no log may: programs that talk to servers read their own logs at every
+# level (tests/support/canary.rs); here is what they printed.
+canary=$(sed -n 's/^pub(crate) const CANARY: &str = "\(.*\)";$/\1/p' tests/support/canary.rs)
+[ -n "$canary" ] || problems+=("the canary was not found in tests/support/canary.rs")
+! grep -qF "$canary" "$log" || problems+=("a password was printed")
+
 programs=0
 for file in tests/*.rs tests/*/main.rs; do
     [ -f "$file" ] || continue

@@ -5,17 +5,21 @@ mod support;
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::Arc;
 
-use leasehold::executor::EffectError;
+use leasehold::executor::{CommitError, EffectError};
 use leasehold::handler::{AccessLog, AcquireRequest, Answered, Handler, Next};
 use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
     Renewed, Store,
 };
-use leasehold::{Error, Event, Key, LockManager, ManualClock, OwnerToken, Settings};
+use leasehold::{
+    Abort, Error, Event, Executor, Key, LockManager, ManualClock, OwnerToken, Settings,
+};
 use parking_lot::Mutex;
-use support::{log, ms};
+use support::{canary, log, ms, poll_and_drop};
 
 /// The text of a planted panic.
 const CANARY: &str = "s3cret-c4nary";
@@ -85,6 +89,47 @@ impl Handler for Panicking {
     }
 }
 
+fn panics() {
+    panic!("{CANARY}");
+}
+
+/// Panics wherever a run can, in runs whose outcome is told and in runs that have none.
+fn panic_in_runs(executor: &Executor) {
+    let _ = executor.guarded(|tx| {
+        tx.on_committed(|_| panics());
+        Ok(())
+    });
+    let taken_back = executor.guarded(|tx| {
+        tx.undo(panics);
+        Err::<(), Abort>("enough".into())
+    });
+    assert!(!taken_back.unwrap_err().to_string().contains(CANARY));
+    let dropped = executor.guarded_async(async |tx| {
+        tx.undo(panics);
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    assert!(!poll_and_drop(1, dropped));
+    let run = AssertUnwindSafe(|| {
+        executor.guarded(|tx| {
+            tx.step("credit 7", || Ok::<_, EffectError>(()), |_| panics())?;
+            panics();
+            Ok(())
+        })
+    });
+    assert!(catch_unwind(run).is_err());
+    let run = AssertUnwindSafe(|| {
+        executor.guarded(|tx| {
+            tx.commit_with(|_| {
+                panics();
+                Ok::<(), CommitError>(())
+            });
+            Ok(())
+        })
+    });
+    assert!(catch_unwind(run).is_err());
+}
+
 /// The form in which a token stands in a text, if it does.
 fn leak(text: &str, owner: &OwnerToken) -> Option<String> {
     let bytes = owner.as_bytes();
@@ -145,6 +190,10 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
     pass(50).await;
     show(&(&guard, &owed, &locks, locks.held(), locks.lock("orderly")));
     show(&guard.release().await);
+    // Panics in runs.
+    let panicking = locks.lock("runs").acquire().await.unwrap();
+    panic_in_runs(&panicking.executor());
+    drop(panicking);
     // A panic around the grant.
     show(&locks.lock("panics").acquire().await);
     // An attempt in doubt, which is withdrawn; a release that is not answered; renewals that are not answered; a loss.
@@ -174,6 +223,9 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
         "orderly",
         "debit 7",
         "a handler panicked",
+        "a hook after the commit panicked",
+        "the undo panicked",
+        "compensation failed (it panicked): credit 7",
         "withdrawn",
         "lost",
     ] {
@@ -200,4 +252,34 @@ fn a_token_that_slips_out_is_found_in_every_form() {
         assert!(leak(&slip, &owner).is_some(), "{slip}");
     }
     assert!(leak(&format!("{owner} {owner:?}"), &owner).is_none());
+}
+
+/// Of all tests' passwords: what is done about a program that logs one is shown on this one, run again.
+#[test]
+fn a_test_program_that_logs_a_password_is_ended() {
+    const PLANTED: &str = "LEASEHOLD_PLANTED";
+    if let Some(planted) = std::env::var_os(PLANTED) {
+        canary::watch();
+        tracing::trace!(?planted, "what a careless store might say");
+        return;
+    }
+    let run = |planted: &str| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_test_program_that_logs_a_password_is_ended"])
+            .env(PLANTED, planted)
+            .output()
+            .unwrap()
+    };
+    let harmless = run("redis://db.example:6379");
+    assert!(harmless.status.success(), "{harmless:?}");
+    for planted in [
+        format!("redis://me:{}@db.example:6379", canary::CANARY),
+        format!("{:?}", canary::CANARY.as_bytes()),
+    ] {
+        let ended = run(&planted);
+        assert!(!ended.status.success(), "{ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("a password was logged"), "{said}");
+        assert!(!said.contains(canary::CANARY), "{said}");
+    }
 }

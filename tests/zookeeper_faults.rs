@@ -14,6 +14,7 @@ use leasehold::store::zookeeper::{Credentials, ZooKeeperStore};
 use leasehold::store::{Grant, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind, Lane};
 use proxy::Proxy;
+use zookeeper::canary::CANARY;
 use zookeeper::{
     PATIENCE, SHORT, Server, again, children, claim, granted, insist, is_busy, open, options, raw,
     renewed, rest, short_store, store, until, wait_for,
@@ -100,25 +101,23 @@ async fn wrong_credentials_are_denied_and_nodes_belong_to_their_creator() {
         options
     };
     let clock = Clock::system().unwrap();
-    let mine = open(with(Some(("me", "hunter2")))).await;
+    let other = format!("{CANARY}-not");
+    let mine = open(with(Some(("me", CANARY)))).await;
     let grant = granted(&mine, &claim("k")).await;
-    for login in [Some(("me", "hunter3")), Some(("you", "hunter2")), None] {
+    for login in [Some(("me", other.as_str())), Some(("you", CANARY)), None] {
         let error = ZooKeeperStore::open(with(login), clock.clone())
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         let shown = format!("{error} {error:?}");
-        assert!(
-            !shown.contains("hunter3") && !shown.contains("hunter2"),
-            "{shown}"
-        );
+        assert!(!shown.contains(CANARY), "{shown}");
     }
     let stranger = raw(&server).await;
     assert_eq!(
         stranger.list_children("/private/k").await.unwrap_err(),
         Zk::NoAuth
     );
-    let same = open(with(Some(("me", "hunter2")))).await;
+    let same = open(with(Some(("me", CANARY)))).await;
     assert!(is_busy(&same, &claim("k")).await);
     assert!(matches!(mine.release(&grant).await, Released::Released));
 }

@@ -262,3 +262,37 @@ async fn the_second_driver_refuses_to_write_under_a_fence() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
+
+#[tokio::test]
+async fn a_fence_with_a_session_of_its_own_shuts_out_who_is_older() {
+    let server = Server::shared();
+    let _client = with_data(&server, "/apart-data").await;
+    let url = format!(
+        "zookeeper://{}/apart?session_timeout=10s&tick_time=500ms",
+        server.address()
+    );
+    let ours = ZkFence::connect(&url).await.unwrap();
+    let theirs = ZkFence::connect(&url).await.unwrap();
+    let locks = LockManager::connect(&url).await.unwrap();
+    let write = |data: &str| ZkBatch::new().set("/apart-data", data);
+
+    let first = locks.lock("k").fence(ours.clone()).acquire().await.unwrap();
+    let (key, old) = (first.key().clone(), first.token());
+    ours.write(&key, old, &write("first")).await.unwrap();
+    assert!(matches!(first.release().await, Released::Released));
+
+    let second = locks
+        .lock("k")
+        .fence(theirs.clone())
+        .acquire()
+        .await
+        .unwrap();
+    let zombie = ours.write(&key, old, &write("zombie")).await;
+    assert!(
+        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == second.token()),
+        "{zombie:?}"
+    );
+    let stands = theirs.read("/apart-data").await.unwrap();
+    assert_eq!(stands.as_deref(), Some(&b"first"[..]));
+    assert_eq!(theirs.read("/apart-none").await.unwrap(), None);
+}

@@ -32,7 +32,8 @@ pub enum UndoResult {
     Done,
     /// The undo failed: what it stands for may be half taken back.
     Failed(Arc<BoxError>),
-    /// The undo panicked with this message: what it stands for may be half taken back.
+    /// The undo panicked with this message: what it stands for may be half taken back. `Display` leaves the message out, which
+    /// may hold what no log may.
     Panicked(String),
     /// It was not tried, because it could not soundly be taken back: it is a debt.
     NotTried(DebtState),
@@ -71,7 +72,7 @@ impl fmt::Display for UndoResult {
         match self {
             Self::Done => f.write_str("taken back"),
             Self::Failed(error) => write!(f, "the undo failed: {error}"),
-            Self::Panicked(message) => write!(f, "the undo panicked: {message}"),
+            Self::Panicked(_) => f.write_str("the undo panicked"),
             Self::NotTried(_) => f.write_str("not tried: it could not soundly be taken back"),
         }
     }

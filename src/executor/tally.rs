@@ -74,10 +74,10 @@ impl Tally {
                 UndoResult::Failed(error)
             }
             Compensated::Panicked(payload) => {
-                let message = panic_message(&*payload);
-                let error: BoxError = format!("it panicked: {message}").into();
+                // Without its text: a debt is logged.
+                let error: BoxError = "it panicked".into();
                 self.debt(item, DebtState::Failed(Arc::new(error)));
-                UndoResult::Panicked(message)
+                UndoResult::Panicked(panic_message(&*payload))
             }
         };
         self.report.push(Some(Arc::clone(&item.intent)), result);

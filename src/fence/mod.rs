@@ -18,6 +18,12 @@
 //! A fence protects what is changed through it, and nothing else. It needs a store whose tokens grow
 //! ([`Fencing::Monotonic`](crate::store::Fencing::Monotonic)).
 
+// The table links to what features bring; it is held against the code where they are on.
+#![cfg_attr(
+    not(all(feature = "redis", feature = "zookeeper")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
+
 #[cfg(feature = "redis")]
 mod batch;
 mod erased;

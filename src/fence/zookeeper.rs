@@ -142,6 +142,38 @@ impl ZkFence {
         }
     }
 
+    /// A fence over a session of its own, in the ensemble of a [URL](crate::store::zookeeper::ZooKeeperOptions::parse): for
+    /// locks whose store is made from that URL by [`LockManager::connect`](crate::LockManager::connect).
+    ///
+    /// It knows the holds of other sessions by their tokens only. That shuts out whoever is older as soon as the fence is
+    /// raised, so tie it to the lock ([`Lock::fence`](crate::Lock::fence)).
+    ///
+    /// # Errors
+    ///
+    /// As [`ZooKeeperStore::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped call ends the session that it began.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Ok(Self::new(&ZooKeeperStore::connect(url).await?))
+    }
+
+    /// What a node of the ensemble holds, as the leader had it when this was asked, so that a new holder sees what the one
+    /// before has written; `None` if there is no such node.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` or `InDoubt` if the ensemble does not answer; `Denied` if access rights forbid it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
+        let node = self.store.read_now(path).await?;
+        Ok(node.map(|node| node.data))
+    }
+
     /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
     ///
     /// Nothing is sent when the permit's time was over before (the process was stopped on the way): the session may have ended as

@@ -89,7 +89,16 @@ pub trait Handler: Send + Sync + 'static {
     /// then it is dropped with the caller's future; else on a thread of the manager's blocking pool.
     /// *Sees*: key, label, token, road, time held; behind [`NextRelease::run`] how the release went.
     /// *May*: do something before and after. It cannot keep or change the release: dropping `next` leaves out the
-    /// handlers behind it, and the lock is released all the same.
+    /// handlers behind it, and the lock is released all the same. It cannot release twice, since `next` is consumed:
+    ///
+    /// ```compile_fail,E0382
+    /// # use leasehold::handler::NextRelease;
+    /// async fn release(next: NextRelease<'_>) {
+    ///     let _ = next.run().await;
+    ///     let _ = next.run().await;
+    /// }
+    /// ```
+    ///
     /// *On error*: if it panics, or holds the release up for longer than `request_timeout`, the lock is released
     /// without it; so is it cut off when it takes longer than that afterwards.
     fn release(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, release};
 use crate::server::RedisServer;
+use crate::server::canary::CANARY;
 use leasehold::ErrorKind;
 use leasehold::store::{Fencing, RedisStore, Renewed, Store};
 
@@ -15,36 +16,34 @@ fn url(server: &RedisServer, who: &str, query: &str) -> String {
 
 #[tokio::test]
 async fn a_wrong_password_is_denied_and_not_shown() {
-    let server = RedisServer::start_with(&["--requirepass", "sesame"]);
-    for who in ["me:open-up", ":open-up"] {
-        let error = RedisStore::connect(&url(&server, who, ""))
+    let server = RedisServer::start_with(&["--requirepass", CANARY]);
+    for who in [format!("me:{CANARY}-not"), format!(":{CANARY}-not")] {
+        let error = RedisStore::connect(&url(&server, &who, ""))
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(
-            !format!("{error} {error:?}").contains("open-up"),
-            "{error:?}"
-        );
+        assert!(!format!("{error} {error:?}").contains(CANARY), "{error:?}");
     }
     let error = RedisStore::connect(&server.url("")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 
     let query = "restart_quarantine=off";
-    let store = RedisStore::connect(&url(&server, ":sesame", query))
+    let store = RedisStore::connect(&url(&server, &format!(":{CANARY}"), query))
         .await
         .unwrap();
     let _held = grant(&store, &claim("a")).await;
-    assert!(!format!("{store:?}").contains("sesame"));
+    assert!(!format!("{store:?}").contains(CANARY));
 }
 
 #[tokio::test]
 async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     let server = RedisServer::start();
     let rules = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous"];
-    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
     // It may not read INFO: so it is not trusted to have kept its locks when there is no marker.
     let query = "prefix=app&max_ttl=500ms";
-    let store = RedisStore::connect(&url(&server, "me:secret", query))
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
         .await
         .unwrap();
     let ours = crate::claims::claim_for("a/7", Duration::from_millis(500));
@@ -65,7 +64,11 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     hint.await;
     store.withdraw(&ours).await.unwrap();
 
-    let elsewhere = url(&server, "me:secret", "prefix=other&restart_quarantine=off");
+    let elsewhere = url(
+        &server,
+        &format!("me:{CANARY}"),
+        "prefix=other&restart_quarantine=off",
+    );
     let elsewhere = RedisStore::connect(&elsewhere).await.unwrap();
     let error = elsewhere.acquire(&claim("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -75,9 +78,10 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
 async fn a_user_that_may_not_publish_releases_all_the_same() {
     let server = RedisServer::start();
     let rules = ["~app:*", "resetchannels", "+@all"];
-    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
     let query = "prefix=app&restart_quarantine=off";
-    let store = RedisStore::connect(&url(&server, "me:secret", query))
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
         .await
         .unwrap();
     let held = grant(&store, &claim("a")).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy, key};
 use crate::proxy::{Fate, Proxy};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::executor::{Executor, Proof, RunError};
 use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
@@ -203,10 +204,11 @@ async fn a_batch_that_later_commands_make_possible_is_applied() {
 async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
     let server = RedisServer::start();
     let rules = ["~app:*", "~mine*", "%R~theirs*", "+@all", "-sadd"];
-    server.cli(&[&["ACL", "SETUSER", "me", "on", ">secret"][..], &rules].concat());
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
     let url = server
         .url(QUERY)
-        .replace("127.0.0.1", "me:secret@127.0.0.1");
+        .replace("127.0.0.1", &format!("me:{CANARY}@127.0.0.1"));
     let fence = RedisFence::connect(&url).await.unwrap();
     let first = || RedisBatch::new().set("mine", "1");
     let another_key = (first().set("theirs", "1"), ErrorKind::Denied);

@@ -31,8 +31,8 @@ mod read_write;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
-mod sentinel;
-#[cfg(test)]
 mod revocation;
+#[cfg(test)]
+mod sentinel;
 #[cfg(test)]
 mod store;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod canary;
 pub(crate) mod log;
 
 use std::future::Future;

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
+#[path = "canary.rs"]
+pub(crate) mod canary;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -24,6 +27,15 @@ impl RedisServer {
 
     /// `arguments` come last, and win.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        canary::watch();
+        let password = arguments
+            .iter()
+            .skip_while(|word| **word != "--requirepass")
+            .nth(1);
+        assert!(
+            password.is_none_or(|password| password.contains(canary::CANARY)),
+            "no canary in a password"
+        );
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "leasehold-redis-{}-{}",
@@ -101,6 +113,14 @@ impl RedisServer {
 
     /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
+        let is_user = arguments.starts_with(&["ACL", "SETUSER"]);
+        let mut words = arguments
+            .iter()
+            .filter(|word| is_user && word.starts_with('>'));
+        assert!(
+            words.all(|password| password.contains(canary::CANARY)),
+            "no canary in a password"
+        );
         let output = Command::new("redis-cli")
             .args(["-p", &self.port.to_string()])
             .args(arguments)

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+#[path = "canary.rs"]
+pub(crate) mod canary;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -58,6 +61,7 @@ impl Server {
         id: Option<u32>,
         tick: Duration,
     ) -> Self {
+        canary::watch();
         let unique = OwnerToken::generate().unwrap().expose();
         let dir = std::env::temp_dir().join(format!("leasehold-zk-{name}-{unique}"));
         fs::create_dir_all(dir.join("data")).unwrap();

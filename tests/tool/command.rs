@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::redis::{RedisServer, pause};
+use crate::redis::{RedisServer, canary, pause};
 
 /// For as long as a busy machine may need.
 const LOOKS: u32 = 12_000;
@@ -22,7 +22,15 @@ pub(crate) fn server() -> (RedisServer, String) {
 
 /// Runs the tool to its end.
 pub(crate) fn leasehold(arguments: &[&str]) -> Output {
-    tool(arguments).output().unwrap()
+    judged(tool(arguments).output().unwrap())
+}
+
+/// Whatever the tool says, it says no password.
+fn judged(output: Output) -> Output {
+    for said in [&output.stdout, &output.stderr] {
+        assert!(!canary::is_in(said), "a password was told");
+    }
+    output
 }
 
 pub(crate) fn tool(arguments: &[&str]) -> Command {
@@ -80,11 +88,11 @@ impl Running {
         let mut err = Vec::new();
         std::io::Read::read_to_end(&mut self.0.stdout.take().unwrap(), &mut out).unwrap();
         std::io::Read::read_to_end(&mut self.0.stderr.take().unwrap(), &mut err).unwrap();
-        Output {
+        judged(Output {
             status: self.0.wait().unwrap(),
             stdout: out,
             stderr: err,
-        }
+        })
     }
 }
 

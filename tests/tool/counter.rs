@@ -2,8 +2,17 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{code, leasehold, lines, server, told};
+use crate::command::{Running, code, leasehold, lines, server, told, tool, until};
+use crate::redis::RedisServer;
 use crate::zookeeper::Server;
+
+/// Counts without an end that a test would wait for.
+pub(crate) const ENDLESS: &str = "--processes 2 --rounds 1000000 --hold 20ms --wait 1m";
+
+/// Whether nobody is connected but who asks.
+pub(crate) fn is_alone(server: &RedisServer) -> bool {
+    server.cli(&["CLIENT", "LIST"]).lines().count() == 1
+}
 
 #[test]
 fn no_update_is_lost_under_a_lock() {
@@ -29,6 +38,11 @@ fn no_update_is_lost_under_a_lock() {
     assert_eq!(report["lost"], 0);
     assert_eq!(report["processes"].as_array().unwrap().len(), 3);
     assert_eq!(report["processes"][2]["counted"], 40);
+    assert!(report["rounds_per_second"].as_f64().unwrap() > 0.0);
+    let wait = |what: &str| report[what].as_f64().unwrap();
+    assert!(wait("wait_p50_ms") <= wait("wait_p99_ms"), "{report}");
+    assert!(report["turns_changed_percent"].as_u64().unwrap() <= 100);
+    assert!((1..=40).contains(&report["longest_row"].as_u64().unwrap()));
     assert!(
         output.stderr.is_empty(),
         "no progress bar in a pipe: {}",
@@ -87,6 +101,35 @@ fn rounds_and_a_time_exclude_each_other() {
         "5s",
     ]);
     assert_eq!(code(&output), 64, "{}", told(&output));
+}
+
+#[test]
+fn people_are_told_every_number() {
+    let (_server, url) = server();
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "2",
+        "--rounds",
+        "3",
+        "--wait",
+        "1m",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let text = told(&output);
+    for words in [
+        "process 0: 3 counted, 0 failed",
+        "process 1: 3 counted, 0 failed",
+        "counter   6 of 6 counted, 0 updates lost",
+        "rounds a second",
+        "wait      p50 ",
+        ", p99 ",
+        "fairness  ",
+    ] {
+        assert!(text.contains(words), "nothing of {words:?} in {text}");
+    }
 }
 
 #[test]
@@ -209,4 +252,70 @@ fn a_nemesis_needs_a_fence() {
         "{}",
         told(&output)
     );
+}
+
+/// Real waits: processes are stopped for longer than their session of two seconds.
+#[test]
+fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
+    let server = Server::start();
+    let url = format!(
+        "zookeeper://{}/locks?session_timeout=2s&tick_time=500ms",
+        server.address()
+    );
+    let output = leasehold(&[
+        "counter",
+        "--store",
+        &url,
+        "--processes",
+        "3",
+        "--rounds",
+        "30",
+        "--hold",
+        "50ms",
+        "--wait",
+        "20s",
+        "--nemesis",
+        "pause",
+        "--json",
+    ]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    let report = &lines(&output.stdout)[0];
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!(count("lost"), 0, "{report}");
+    assert!(count("pauses") > 0, "{report}");
+    assert!(count("counted") > 0, "{report}");
+    assert!(count("counter") >= count("counted"), "{report}");
+    assert!(
+        count("counter") <= count("counted") + count("unknown"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_driver_that_cannot_fence_has_no_nemesis() {
+    let url = "zookeeper://127.0.0.1:1/locks?driver=zookeeper-async";
+    let output = leasehold(&["counter", "--store", url, "--nemesis", "pause"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert!(
+        told(&output).contains("cannot send a fenced write"),
+        "{}",
+        told(&output)
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn counting_processes_do_not_outlive_a_tool_that_was_killed() {
+    let (server, url) = server();
+    let mut arguments = vec!["counter", "--store", &url, "--lock", "k"];
+    arguments.extend(ENDLESS.split(' '));
+    let child = tool(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let counting = Running(child.unwrap());
+    until("a round", || server.cli(&["EXISTS", "k"]) == "1");
+    assert!(!is_alone(&server));
+    counting.signal("-KILL");
+    until("the end of its processes", || is_alone(&server));
 }

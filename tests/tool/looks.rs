@@ -116,6 +116,9 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
             assert!(!text.contains(hidden), "{what}: {hidden} shows");
         }
     }
+    let output = leasehold(&["generate", "bash", "--json"]);
+    let text = &lines(&output.stdout)[0]["text"];
+    assert!(text.as_str().unwrap().contains("complete"), "{text}");
     let dir = Mark::new();
     std::fs::create_dir(dir.path()).unwrap();
     assert_eq!(

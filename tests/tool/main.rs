@@ -1,5 +1,9 @@
 //! The tool, as people and scripts use it: real processes, a real Redis server, a real terminal.
 #![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "both kinds of servers bring the canary along"
+)]
 
 #[path = "../support/redis.rs"]
 mod redis;

@@ -2,6 +2,7 @@
 
 use crate::command::{Mark, Running, code, leasehold, lines, server, told, until};
 use crate::redis::RedisServer;
+use crate::redis::canary::CANARY;
 
 fn exit_of(url: &str, command: &[&str]) -> i32 {
     let mut arguments = vec!["run", "--store", url, "--lock", "k", "--"];
@@ -158,8 +159,8 @@ fn a_store_that_cannot_be_reached_is_69() {
 
 #[test]
 fn a_store_that_refuses_us_is_77_and_no_password_is_told() {
-    let server = RedisServer::start_with(&["--requirepass", "right"]);
-    let url = format!("redis://:sesame@127.0.0.1:{}/0", server.port());
+    let server = RedisServer::start_with(&["--requirepass", CANARY]);
+    let url = format!("redis://:{CANARY}-not@127.0.0.1:{}/0", server.port());
     for arguments in [
         &["run", "--lock", "k", "--", "true"][..],
         &["inspect", "k"],
@@ -171,7 +172,7 @@ fn a_store_that_refuses_us_is_77_and_no_password_is_told() {
         arguments.insert(2, &url);
         let output = leasehold(&arguments);
         assert_eq!(code(&output), 77, "{}", told(&output));
-        assert!(!told(&output).contains("sesame"), "{}", told(&output));
+        assert!(!told(&output).contains(CANARY), "{}", told(&output));
     }
 }
 
@@ -202,4 +203,11 @@ fn scripts_are_told_in_json() {
         "--json", "run", "--store", "memory:", "--lock", "k", "--", "true",
     ]);
     assert_eq!(lines(&output.stderr)[0]["exit"], 64);
+    // What cannot be understood is told the same way; the command's own words say nothing to us.
+    let output = leasehold(&["run", "--json", "--store", &url]);
+    assert_eq!(code(&output), 64);
+    assert_eq!(lines(&output.stderr)[0]["exit"], 64);
+    let output = leasehold(&["run", "--store", &url, "--", "cat", "--json"]);
+    assert_eq!(code(&output), 64);
+    assert!(!output.stderr.starts_with(b"{"), "{}", told(&output));
 }

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use crate::command::{Mark, TOOL, server};
+use crate::command::{Mark, TOOL, runs, server, until};
+use crate::counter::{ENDLESS, is_alone};
 
 const CTRL_C: &[u8] = b"\x03";
 const CTRL_Z: &[u8] = b"\x1a";
@@ -84,6 +85,63 @@ fn ctrl_c_reaches_a_command_that_answers_it() {
     terminal.types(CTRL_C);
     let (code, shown) = terminal.ends();
     assert_eq!(code, 9, "{shown}");
+}
+
+#[test]
+fn ctrl_c_at_a_command_that_does_not_end_by_it_leaves_it_its_lock() {
+    let (server, url) = server();
+    let [begun, heard, ends] = [Mark::new(), Mark::new(), Mark::new()];
+    let script = format!(
+        "trap \"echo > {}\" INT; echo $$ > {}; until [ -e {} ]; do sleep 0.01; done; exit 4",
+        heard.path(),
+        begun.path(),
+        ends.path()
+    );
+    let mut terminal = Terminal::new(&run(&url, &script));
+    let id = begun.line();
+    terminal.types(CTRL_C);
+    heard.line();
+    assert!(runs(&id));
+    assert_eq!(server.cli(&["EXISTS", "k"]), "1");
+    std::fs::write(ends.path(), "").unwrap();
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 4, "{shown}");
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_stands_in_the_foreground_in_a_group_of_its_own() {
+    let (_server, url) = server();
+    let told = Mark::new();
+    // Process, its group, the foreground group of its terminal.
+    let script = format!("cut -d\" \" -f1,5,8 /proc/$$/stat > {}", told.path());
+    let (code, shown) = Terminal::new(&run(&url, &script)).ends();
+    assert_eq!(code, 0, "{shown}");
+    let line = told.line();
+    let ids: Vec<&str> = line.split(' ').collect();
+    assert_eq!(ids, [ids[0]; 3], "{line}");
+}
+
+#[test]
+fn ctrl_c_ends_a_counter_with_its_processes_and_nothing_is_left() {
+    let (server, url) = server();
+    let folder = Mark::new();
+    std::fs::create_dir(folder.path()).unwrap();
+    let line = format!(
+        "TMPDIR={} exec {TOOL} counter --store '{url}' --lock k {ENDLESS}",
+        folder.path()
+    );
+    let mut terminal = Terminal::new(&line);
+    until("a round", || server.cli(&["EXISTS", "k"]) == "1");
+    terminal.types(CTRL_C);
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 130, "{shown}");
+    assert!(shown.contains("ended by SIGINT"), "{shown}");
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0", "{shown}");
+    until("the end of its processes", || is_alone(&server));
+    // Fails if the counter's file is still in it.
+    std::fs::remove_dir(folder.path()).unwrap();
 }
 
 #[test]

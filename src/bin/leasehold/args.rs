@@ -252,8 +252,8 @@ pub(crate) struct CounterArgs {
 
     /// Stop and continue the processes, each beyond its ttl, while the counter stands behind a fence
     ///
-    /// The counter is then a key in the Redis server of the lock. A store without a fence is refused. The ttl is 1s unless
-    /// it is given.
+    /// The counter is then a key in the Redis server, or a node in the ZooKeeper ensemble, of the lock. A store without a
+    /// fence is refused. On Redis the ttl is 1s unless it is given; on ZooKeeper it is the session time-out.
     #[arg(long, value_name = "HOW")]
     pub(crate) nemesis: Option<NemesisKind>,
 }

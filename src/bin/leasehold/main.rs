@@ -15,8 +15,10 @@ mod exit;
 mod generate;
 mod look;
 mod output;
+mod parent;
 mod release;
 mod run;
+mod signals;
 mod store;
 
 use std::process::ExitCode;
@@ -39,9 +41,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(told) => {
             let is_help = !told.use_stderr();
-            // Nobody can be told that nobody can be told.
-            let _ = told.print();
-            return ExitCode::from(if is_help { code::DONE } else { code::USAGE });
+            if is_help || !wants_json() {
+                // Nobody can be told that nobody can be told.
+                let _ = told.print();
+                return ExitCode::from(if is_help { code::DONE } else { code::USAGE });
+            }
+            let failure = Failure::usage(told.render().to_string().trim_end());
+            Output { json: true }.failure(&failure);
+            return ExitCode::from(failure.code);
         }
     };
     let output = Output { json: cli.json };
@@ -54,9 +61,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether a script called that could not make itself understood otherwise. What stands behind `--` is the command's own.
+fn wants_json() -> bool {
+    let mut words = std::env::args_os().take_while(|word| word != "--");
+    words.any(|word| word == "--json")
+}
+
 fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
     if let Command::Generate(args) = command {
-        return generate::generate(args);
+        return generate::generate(args, output);
     }
     output::log();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -72,7 +85,7 @@ fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,
             Command::Counter(args) => counter::counter(args, output).await,
-            Command::Generate(args) => generate::generate(args),
+            Command::Generate(args) => generate::generate(args, output),
         }
     })
 }

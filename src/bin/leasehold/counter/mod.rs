@@ -7,11 +7,12 @@
 //! ```
 //!
 //! The counter is a file, so that it is the same for every store, and is written by the commit of a guarded run. With a
-//! nemesis it is a key in Redis behind a fence: a process that is stopped between its check and its write cannot be told to
-//! wait, only be refused.
+//! nemesis it is a value in the lock's own store, behind a fence: a process that is stopped between its check and its write
+//! cannot be told to wait, only be refused.
 
 mod nemesis;
 mod plan;
+mod process;
 mod progress;
 mod report;
 mod resource;
@@ -20,9 +21,6 @@ mod turns;
 mod way;
 mod worker;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold::{Clock, LockManager};
@@ -32,21 +30,23 @@ pub(crate) use worker::{WORKER, worker};
 use crate::args::{CounterArgs, CounterMode, NemesisKind};
 use crate::exit::{Failure, code};
 use crate::output::Output;
+use crate::signals::Signals;
 use crate::store;
 use nemesis::Nemesis;
-use nix::unistd::Pid;
 use plan::{Plan, Until};
+use process::{Process, Told};
 use progress::Progress;
 use report::Report;
 use resource::Place;
 use round::Round;
+use tokio::sync::mpsc::unbounded_channel;
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
     let url = args.store.shared()?;
     if args.nemesis.is_some() {
         nemesis::check_url(url)?;
     }
-    let ttl = args.ttl.or(args.nemesis.map(|_| nemesis::TTL));
+    let ttl = args.ttl.or(args.nemesis.and_then(|_| nemesis::ttl(url)));
     // One look, so that a store which cannot be reached is told once and not by every process.
     let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
         .await?
@@ -74,11 +74,13 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
+    // Until now there was nothing to put away.
+    let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone());
     let clock = Clock::system()?;
     let started = clock.stamp();
-    let report = match run(args, &plan, ttl_in_force) {
+    let report = match run(args, &plan, ttl_in_force, &mut signals).await {
         Ok((rounds, pauses)) => {
             let took = clock.stamp().since(&started);
             let counted = match place.open().await {
@@ -109,61 +111,56 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
 }
 
 /// Every round of every process, in the order in which they came, and how often the nemesis struck.
-fn run(
+async fn run(
     args: &CounterArgs,
     plan: &Plan,
     ttl: Duration,
+    signals: &mut Signals,
 ) -> Result<(Vec<Round>, Option<usize>), Failure> {
+    let (told, mut news) = unbounded_channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
-        processes.push(start(plan, process)?);
-    }
-    let (told, rounds) = mpsc::channel();
-    for (process, counting) in processes.iter_mut().enumerate() {
-        let lines = counting.ready()?;
-        let told = told.clone();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Some(round) = Round::from_line(&line, process) {
-                    // The receiver goes only when the tool ends.
-                    let _ = told.send(round);
-                }
-            }
-        });
+        processes.push(Process::start(plan, process, told.clone())?);
     }
     drop(told);
-    // Together, so that none has the lock to itself while the others connect.
-    for counting in &mut processes {
-        counting.go()?;
-    }
-    let nemesis = args.nemesis.map(|NemesisKind::Pause| {
-        let ids = processes
-            .iter()
-            .filter_map(|process| i32::try_from(process.0.id()).ok());
-        Nemesis::pause(ids.map(Pid::from_raw).collect(), ttl)
-    });
     let tasks = args.processes as usize * args.tasks as usize;
     let mut progress = Progress::of(plan.until, tasks);
-    let mut all = Vec::new();
-    // Ends when every process has closed its end.
-    for round in rounds {
-        progress.one_more(round.answered());
-        all.push(round);
+    let (mut ready, mut nemesis, mut all) = (0, None, Vec::new());
+    loop {
+        let told = tokio::select! {
+            told = news.recv() => told,
+            signal = signals.ending() => {
+                progress.done();
+                process::end(&mut processes).await?;
+                return Err(Failure {
+                    code: code::of(signal),
+                    message: format!("ended by {signal} after {} rounds", all.len()),
+                });
+            }
+        };
+        match told {
+            Some(Told::Ready) => {
+                ready += 1;
+                if ready == processes.len() {
+                    // Together, so that none has the lock to itself while the others connect.
+                    processes.iter_mut().try_for_each(Process::go)?;
+                    nemesis = args.nemesis.map(|NemesisKind::Pause| {
+                        Nemesis::pause(processes.iter().filter_map(Process::id).collect(), ttl)
+                    });
+                }
+            }
+            Some(Told::Round(round)) => {
+                progress.one_more(round.answered());
+                all.push(round);
+            }
+            Some(Told::Ended) if ready < processes.len() => return Err(process::ended_early()),
+            Some(Told::Ended) => {}
+            None => break,
+        }
     }
     progress.done();
     let pauses = nemesis.map(Nemesis::end);
-    for mut process in processes {
-        let status = process
-            .0
-            .wait()
-            .map_err(|why| Failure::system("a process could not be waited for", &why))?;
-        if !status.success() {
-            return Err(Failure {
-                code: code::SOFTWARE,
-                message: format!("a counting process failed: {status}"),
-            });
-        }
-    }
+    processes.iter_mut().try_for_each(Process::ended)?;
     if let Until::Rounds(each) = plan.until
         && all.len() != tasks * each as usize
     {
@@ -176,61 +173,4 @@ fn run(
         });
     }
     Ok((all, pauses))
-}
-
-/// A process of ours, ended with us.
-struct Process(Child);
-
-type Lines = std::io::Lines<BufReader<ChildStdout>>;
-
-impl Process {
-    /// Waits until it is ready to count; what it tells from then on. One that ended says why on stderr, and by its status.
-    fn ready(&mut self) -> Result<Lines, Failure> {
-        let mut lines = BufReader::new(self.0.stdout.take().ok_or_else(not_ready)?).lines();
-        match lines.next() {
-            Some(Ok(line)) if line == worker::READY => Ok(lines),
-            _ => Err(not_ready()),
-        }
-    }
-
-    /// Lets it count.
-    fn go(&mut self) -> Result<(), Failure> {
-        let input = self.0.stdin.take();
-        match input.map(|mut input| input.write_all(b"\n")) {
-            Some(Ok(())) => Ok(()),
-            _ => Err(not_ready()),
-        }
-    }
-}
-
-fn not_ready() -> Failure {
-    Failure {
-        code: code::SOFTWARE,
-        message: "a counting process ended before it could count".to_owned(),
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails if it has ended, which is what we want.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(plan: &Plan, process: usize) -> Result<Process, Failure> {
-    let failed = |why| Failure::system("a counting process could not be started", &why);
-    let tool = std::env::current_exe().map_err(failed)?;
-    let mut child = Command::new(tool)
-        .arg(WORKER)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map(Process)
-        .map_err(failed)?;
-    // Not on the command line, where everybody could read the store's password.
-    if let Some(input) = &mut child.0.stdin {
-        input.write_all(&plan.to_line(process)).map_err(failed)?;
-    }
-    Ok(child)
 }

@@ -10,8 +10,9 @@ use nix::unistd::Pid;
 
 use crate::exit::Failure;
 
-/// Short, so that a process stands still for long enough without much patience.
-pub(super) const TTL: Duration = Duration::from_secs(1);
+/// Short, so that a process stands still for long enough without much patience. Where the store has one ttl for all locks, that
+/// is what it is.
+const TTL: Duration = Duration::from_secs(1);
 
 /// Works until it is dropped.
 #[derive(Debug)]
@@ -22,12 +23,25 @@ pub(super) struct Nemesis {
 
 /// Whether a store of this URL has a fence that keeps out who was stopped.
 pub(super) fn check_url(url: &str) -> Result<(), Failure> {
-    match url.split(':').next().unwrap_or_default() {
+    match scheme(url) {
         "redis" | "rediss" | "unix" => Ok(()),
+        "zookeeper" if url.contains("driver=zookeeper-async") => Err(refusal(
+            "the driver zookeeper-async cannot send a fenced write",
+        )),
+        "zookeeper" => Ok(()),
         scheme => Err(refusal(&format!(
             "store={scheme} has none that this tool can count behind"
         ))),
     }
+}
+
+/// The ttl that a run with a nemesis asks for, if the user does not say.
+pub(super) fn ttl(url: &str) -> Option<Duration> {
+    (scheme(url) != "zookeeper").then_some(TTL)
+}
+
+fn scheme(url: &str) -> &str {
+    url.split(':').next().unwrap_or_default()
 }
 
 /// Whether its tokens can be fenced with.
@@ -42,7 +56,7 @@ pub(super) fn check(capability: &Capability) -> Result<(), Failure> {
 
 fn refusal(why: &str) -> Failure {
     Failure::usage(format!(
-        "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server"
+        "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server, or on ZooKeeper"
     ))
 }
 

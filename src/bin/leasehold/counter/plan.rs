@@ -39,6 +39,8 @@ pub(super) struct Plan {
     pub(super) store: String,
     pub(super) lock: String,
     pub(super) label: String,
+    /// The process with which it ends.
+    pub(super) parent: u32,
     pub(super) tasks: u32,
     pub(super) until: Until,
     pub(super) ttl: Option<Duration>,
@@ -59,6 +61,7 @@ impl Plan {
             store: store.to_owned(),
             lock: args.lock.to_string(),
             label: String::new(),
+            parent: std::process::id(),
             tasks: args.tasks,
             until: Until::of(args),
             ttl,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{Clock, Executor, Label, LockManager, RunError, Stamp};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::plan::Plan;
@@ -14,6 +17,8 @@ use super::round::{Outcome, Round};
 use super::way::Way;
 use crate::exit::{Failure, code};
 use crate::output;
+use crate::parent::die_with;
+use crate::signals::Signals;
 use crate::store;
 
 /// The hidden subcommand.
@@ -32,6 +37,10 @@ pub(crate) fn worker() -> ExitCode {
         let plan: Plan = serde_json::from_str(&line).map_err(|_| {
             Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
+        let parent =
+            i32::try_from(plan.parent).map_err(|why| Failure::system("no parent", &why))?;
+        die_with(Pid::from_raw(parent))
+            .map_err(|why| Failure::system("nobody is left to count for", &why))?;
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -41,13 +50,17 @@ pub(crate) fn worker() -> ExitCode {
     match counted() {
         Ok(()) => ExitCode::from(code::DONE),
         Err(failure) => {
-            eprintln!("leasehold: {}", failure.message);
+            // Whoever ended us by a signal has said so.
+            if failure.code < code::SIGNAL {
+                eprintln!("leasehold: {}", failure.message);
+            }
             ExitCode::from(failure.code)
         }
     }
 }
 
 async fn count(plan: Plan) -> Result<(), Failure> {
+    let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
     let locks = LockManager::builder_at(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
         .await?
@@ -55,7 +68,17 @@ async fn count(plan: Plan) -> Result<(), Failure> {
         .build()?;
     let clock = Clock::system()?;
     let counter = plan.counter.open().await?;
-    ready()?;
+    let go = ready()?;
+    tokio::select! {
+        went = go => went.map_err(|_| Failure {
+            code: code::SOFTWARE,
+            message: "nobody waits for the counting".to_owned(),
+        })?,
+        signal = signals.ending() => {
+            locks.shutdown().await;
+            return Err(ended_by(signal));
+        }
+    }
     let mut tasks = JoinSet::new();
     let began = clock.stamp();
     for task in 0..plan.tasks {
@@ -70,21 +93,44 @@ async fn count(plan: Plan) -> Result<(), Failure> {
         };
         tasks.spawn(async move { counting.run().await });
     }
+    let ended = tokio::select! {
+        ended = all(&mut tasks) => ended,
+        signal = signals.ending() => Err(ended_by(signal)),
+    };
+    // What is held is released, also when a round was cut short.
+    tasks.shutdown().await;
+    locks.shutdown().await;
+    ended
+}
+
+async fn all(tasks: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
     while let Some(ended) = tasks.join_next().await {
         let told = ended.map_err(|why| Failure::system("a task failed", &why))?;
         told.map_err(|why| Failure::system("a round could not be told", &why))?;
     }
-    locks.shutdown().await;
     Ok(())
 }
 
-/// Blocks: nothing else is done until then.
-fn ready() -> Result<(), Failure> {
+fn ended_by(signal: Signal) -> Failure {
+    Failure {
+        code: code::of(signal),
+        message: format!("ended by {signal}"),
+    }
+}
+
+/// Says that it is ready. What it gives completes when the counting may begin.
+fn ready() -> Result<oneshot::Receiver<()>, Failure> {
     let mut out = std::io::stdout().lock();
     let told = writeln!(out, "{READY}").and_then(|()| out.flush());
-    told.and_then(|()| std::io::stdin().read_line(&mut String::new()))
-        .map(drop)
-        .map_err(|why| Failure::system("nobody waits for the counting", &why))
+    told.map_err(|why| Failure::system("nobody waits for the counting", &why))?;
+    let (go, gone) = oneshot::channel();
+    // A thread, since a signal must be heard while nothing comes.
+    std::thread::spawn(move || {
+        if matches!(std::io::stdin().read_line(&mut String::new()), Ok(1..)) {
+            let _ = go.send(());
+        }
+    });
+    Ok(gone)
 }
 
 fn tell(round: &Round) -> std::io::Result<()> {

@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpid, getppid};
+use nix::unistd::{Pid, getpid};
 
 use super::terminal::Terminal;
 use crate::exit::code;
+use crate::parent::die_with;
 
 /// The hidden subcommand: `__exec PARENT FOREGROUND COMMAND ARGUMENTS...`.
 pub(crate) const EXEC: &str = "__exec";
@@ -43,25 +43,4 @@ pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         std::io::ErrorKind::NotFound => code::NOT_FOUND,
         _ => code::NOT_EXECUTABLE,
     })
-}
-
-/// From now on this process is killed when its parent dies.
-#[cfg(target_os = "linux")]
-fn die_with(parent: Pid) -> Result<(), String> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(|why| why.to_string())?;
-    // It may have died before we asked.
-    if getppid() == parent {
-        Ok(())
-    } else {
-        Err("the tool has ended".to_owned())
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn die_with(parent: Pid) -> Result<(), String> {
-    if getppid() == parent {
-        Ok(())
-    } else {
-        Err("the tool has ended".to_owned())
-    }
 }

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::countdown::Countdown;
 use super::held::Held;
-use super::signals::Signals;
 use super::under::{Ended, run_under};
 use crate::args::LeaderArgs;
 use crate::exit::{Failure, code};
 use crate::output::Output;
+use crate::signals::Signals;
 use crate::store;
 
 /// The pause before another campaign, after a store that could not be reached or a term that was lost.

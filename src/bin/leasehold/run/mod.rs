@@ -17,7 +17,6 @@ mod countdown;
 mod exec;
 mod held;
 mod leader;
-mod signals;
 mod terminal;
 mod under;
 
@@ -31,10 +30,10 @@ pub(crate) use leader::leader;
 use crate::args::RunArgs;
 use crate::exit::{Failure, code};
 use crate::output::{Output, span};
+use crate::signals::Signals;
 use crate::store;
 use countdown::Countdown;
 use held::Held;
-use signals::Signals;
 use under::{Ended, run_under};
 
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<u8, Failure> {

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::child::{Child, End};
 use super::countdown::{Countdown, Step};
 use super::held::Held;
-use super::signals::Signals;
 use crate::exit::Failure;
 use crate::output::{Output, millis, span};
+use crate::signals::Signals;
 
 /// How a command under a hold ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

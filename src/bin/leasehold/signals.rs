@@ -20,7 +20,7 @@ const OURS: [Signal; 10] = [
     Signal::SIGWINCH,
 ];
 
-/// Those that end a tool which only waits for its lock.
+/// Those that end a tool which runs no command: it waits for its lock, or counts.
 const ENDING: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -29,11 +29,21 @@ const ENDING: [Signal; 4] = [
 ];
 
 #[derive(Debug)]
-pub(super) struct Signals(Vec<(Signal, Stream)>);
+pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    pub(super) fn listen() -> Result<Self, Failure> {
-        let streams = OURS
+    /// All that are the business of a command that we run.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        Self::of(&OURS)
+    }
+
+    /// Those that end us, so that we may put away what we have begun.
+    pub(crate) fn that_end_us() -> Result<Self, Failure> {
+        Self::of(&ENDING)
+    }
+
+    fn of(which: &[Signal]) -> Result<Self, Failure> {
+        let streams = which
             .iter()
             .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
             .collect::<Result<_, Failure>>()?;
@@ -41,7 +51,7 @@ impl Signals {
     }
 
     /// The next signal of any kind. Cancel safe.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
             for (which, stream) in &mut self.0 {
                 if stream.poll_recv(cx).is_ready() {
@@ -54,7 +64,7 @@ impl Signals {
     }
 
     /// The next signal that ends whoever only waits. Cancel safe.
-    pub(super) async fn ending(&mut self) -> Signal {
+    pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
             if ENDING.contains(&signal) {

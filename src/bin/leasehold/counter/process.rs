@@ -1,0 +1,138 @@
+//! [`Process`]: a counting process, ended with us, and what it [tells](Told).
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use leasehold::Clock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::plan::Plan;
+use super::round::Round;
+use super::worker::{READY, WORKER};
+use crate::exit::{Failure, code};
+
+/// How often, and how far apart, we look whether the processes have ended that we told to: two seconds in all.
+const END_LOOKS: u32 = 200;
+const END_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a process tells. The channel ends when every process has closed its end.
+pub(super) enum Told {
+    /// It is connected, and waits to be [let go](Process::go).
+    Ready,
+    Round(Round),
+    /// It tells no more.
+    Ended,
+}
+
+pub(super) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Process {
+    pub(super) fn start(
+        plan: &Plan,
+        process: usize,
+        told: UnboundedSender<Told>,
+    ) -> Result<Self, Failure> {
+        let failed = |why| Failure::system("a counting process could not be started", &why);
+        let tool = std::env::current_exe().map_err(failed)?;
+        let child = Command::new(tool)
+            .arg(WORKER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for us, who end them, whatever state they are in.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let mut started = Self { child, input: None };
+        started.input = started.child.stdin.take();
+        // Not on the command line, where everybody could read the store's password.
+        started.tell(&plan.to_line(process))?;
+        if let Some(lines) = started.child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(lines).lines().map_while(Result::ok) {
+                    // The receiver goes only when the tool ends.
+                    if line == READY {
+                        let _ = told.send(Told::Ready);
+                    } else if let Some(round) = Round::from_line(&line, process) {
+                        let _ = told.send(Told::Round(round));
+                    }
+                }
+                let _ = told.send(Told::Ended);
+            });
+        }
+        Ok(started)
+    }
+
+    pub(super) fn id(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().map(Pid::from_raw)
+    }
+
+    /// Lets it count.
+    pub(super) fn go(&mut self) -> Result<(), Failure> {
+        self.tell(b"\n")
+    }
+
+    fn tell(&mut self, line: &[u8]) -> Result<(), Failure> {
+        match self.input.as_mut().map(|input| input.write_all(line)) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(ended_early()),
+        }
+    }
+
+    /// It has told everything: how it ended.
+    pub(super) fn ended(&mut self) -> Result<(), Failure> {
+        let status = (self.child.wait())
+            .map_err(|why| Failure::system("a process could not be waited for", &why))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure {
+            code: code::SOFTWARE,
+            message: format!("a counting process failed: {status}"),
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One that ended says why on stderr.
+pub(super) fn ended_early() -> Failure {
+    Failure {
+        code: code::SOFTWARE,
+        message: "a counting process ended before it could count".to_owned(),
+    }
+}
+
+/// Lets the processes release what they hold and end. Those that do not are killed when they are dropped.
+pub(super) async fn end(processes: &mut [Process]) -> Result<(), Failure> {
+    for process in &*processes {
+        // One that is stopped could not act on it.
+        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+            if let Some(id) = process.id() {
+                // Fails if it has ended, which is what we want.
+                let _ = kill(id, signal);
+            }
+        }
+    }
+    let clock = Clock::system()?;
+    for _ in 0..END_LOOKS {
+        let has_ended = |process: &mut Process| !matches!(process.child.try_wait(), Ok(None));
+        if processes.iter_mut().all(has_ended) {
+            break;
+        }
+        clock.sleep(END_PAUSE).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! [`Resource`]: where the counter is. A file that nothing protects, or a value behind the fence of the lock's own store.
+
+mod file;
+mod redis;
+mod zookeeper;
+
+use std::path::PathBuf;
+
+use leasehold::{AsyncTx, BoxError, Clock, Lane, Lock};
+use serde::{Deserialize, Serialize};
+
+use self::redis::InRedis;
+use self::zookeeper::InZooKeeper;
+use crate::exit::Failure;
+
+/// Where it is, in words that a counting process can be told.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(super) enum Place {
+    File(PathBuf),
+    /// A key in the Redis server of this URL, changed under a fence only.
+    Redis {
+        url: String,
+        key: String,
+    },
+    /// A node in the ZooKeeper ensemble of this URL, changed under a fence only.
+    ZooKeeper {
+        url: String,
+        path: String,
+    },
+}
+
+#[derive(Clone)]
+pub(super) enum Resource {
+    File(PathBuf),
+    Redis(InRedis),
+    ZooKeeper(InZooKeeper),
+}
+
+impl Place {
+    /// A place of our own, at which 0 stands.
+    pub(super) async fn make(fenced_at: Option<&str>) -> Result<Self, Failure> {
+        let now = Clock::system()?.stamp().on(Lane::Boot);
+        let name = format!("leasehold-counter-{}-{now:x}", std::process::id());
+        let made =
+            match fenced_at {
+                None => file::make(&name).map(Self::File),
+                Some(url) if url.starts_with("zookeeper:") => zookeeper::make(url, &name)
+                    .await
+                    .map(|path| Self::ZooKeeper {
+                        url: url.to_owned(),
+                        path,
+                    }),
+                Some(url) => redis::make(url, &name).await.map(|key| Self::Redis {
+                    url: url.to_owned(),
+                    key,
+                }),
+            };
+        made.map_err(|why| Failure::system("the counter could not be made", &why))
+    }
+
+    pub(super) async fn open(&self) -> Result<Resource, Failure> {
+        Ok(match self {
+            Self::File(path) => Resource::File(path.clone()),
+            Self::Redis { url, key } => Resource::Redis(InRedis::open(url, key).await?),
+            Self::ZooKeeper { url, path } => {
+                Resource::ZooKeeper(InZooKeeper::open(url, path).await?)
+            }
+        })
+    }
+
+    /// Takes it away. What is left in a temporary folder, or of a key that nobody reads, harms nobody.
+    pub(super) async fn remove(&self) {
+        match self {
+            Self::File(path) => drop(std::fs::remove_file(path)),
+            Self::Redis { url, key } => drop(redis::remove(url, key).await),
+            Self::ZooKeeper { url, path } => drop(zookeeper::remove(url, path).await),
+        }
+    }
+}
+
+impl Resource {
+    /// The lock, with the fence tied to it where there is one.
+    pub(super) fn tie(&self, lock: Lock) -> Lock {
+        match self {
+            Self::File(_) => lock,
+            Self::Redis(counter) => lock.fence(counter.fence.clone()),
+            Self::ZooKeeper(counter) => lock.fence(counter.fence.clone()),
+        }
+    }
+
+    pub(super) async fn read(&self) -> Result<u64, BoxError> {
+        match self {
+            Self::File(path) => Ok(file::read(path)?),
+            Self::Redis(counter) => counter.read().await,
+            Self::ZooKeeper(counter) => counter.read().await,
+        }
+    }
+
+    /// Writes `number` as the commit of a run.
+    pub(super) fn write(&self, tx: &AsyncTx, number: u64) {
+        match self.clone() {
+            Self::File(path) => tx.commit_with(move |_| file::commit(path, number)),
+            Self::Redis(counter) => tx.commit_with(move |permit| counter.commit(permit, number)),
+            Self::ZooKeeper(counter) => {
+                tx.commit_with(move |permit| counter.commit(permit, number))
+            }
+        }
+    }
+}
