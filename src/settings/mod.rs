@@ -89,8 +89,8 @@ pub struct Settings {
     /// [`hand_on_time`](Self::hand_on_time) after it. Then the lock is released for real, which wakes the other processes, and
     /// this one lets them ask first: on a store that queues every claim (ZooKeeper) it stands behind all that wait, so that of
     /// `p` processes each waits for at most `p - 1` grants; on others (Redis, quorum, memory) it asks one look at the store
-    /// later than those who were woken, which makes its turn unlikely and is no promise. For a promise there, take
-    /// [`fair`](crate::Lock::fair) locks, which are never handed on.
+    /// later than those who were woken. As a rule they come first then; on a busy machine it may have a few grants in a row. For
+    /// a promise there, take [`fair`](crate::Lock::fair) locks, which are never handed on.
     pub hand_on_count: u32,
     /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute. See
     /// [`hand_on_count`](Self::hand_on_count).
