@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Which stores of this crate can what: for messages of those that cannot.
 pub(crate) const FAIR_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
-pub(crate) const READ_WRITE_STORES: &str = "MemoryStore and RedisStore";
-pub(crate) const REVOKING_STORES: &str = "MemoryStore and RedisStore";
+pub(crate) const READ_WRITE_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
+pub(crate) const REVOKING_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
 
 /// Whether a store promises that its tokens grow (I8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

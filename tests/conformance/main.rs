@@ -1,5 +1,9 @@
 //! The behaviour suite over every store of this crate, and one table of what it came to.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "both kinds of servers bring the canary along"
+)]
 
 #[path = "../support/cutter.rs"]
 mod proxy;

@@ -83,13 +83,15 @@ impl Turns {
         let changed = order.windows(2).filter(|pair| pair[0].1 != pair[1].1);
         let others = order.len().saturating_sub(1).max(1);
         self.changed_percent = (changed.count() * 100 / others) as u64;
-        let longest = |same: fn(&(u64, usize, Option<u64>)) -> (usize, Option<u64>)| {
-            let rows = order.chunk_by(|one, next| same(one) == same(next));
-            rows.map(<[_]>::len).max().unwrap_or(0)
-        };
-        self.longest_row = longest(|turn| (turn.1, None));
-        self.most_of_a_grant = longest(|turn| (turn.1, turn.2));
+        self.longest_row = longest_row(&order, |turn| turn.1);
+        self.most_of_a_grant = longest_row(&order, |turn| (turn.1, turn.2));
     }
+}
+
+/// How many turns in a row are the same in what `of` tells.
+fn longest_row<T, K: PartialEq>(turns: &[T], of: impl Fn(&T) -> K) -> usize {
+    let rows = turns.chunk_by(|one, next| of(one) == of(next));
+    rows.map(<[T]>::len).max().unwrap_or(0)
 }
 
 #[cfg(test)]
