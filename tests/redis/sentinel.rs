@@ -152,7 +152,7 @@ async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
 
 /// A holder of another process, whose lease ends at an instant; the fail-over, which loses its lock; then the next one.
 async fn is_next_let_in_after(world: &mut World, ttl: Duration, query: &str) -> bool {
-    let clock = Clock::system().unwrap();
+    let clock = Clock::system().expect("the machine's clocks");
     let asking = world.store(query).await;
     let first = world.store(query).await;
     // The marker is in the replica before it is promoted.
