@@ -226,7 +226,8 @@ mod tests {
                 (Clause::Order, no_queue),
             ]),
         );
-        table.add("other", table.reports().next().unwrap().1.clone());
+        let same = table.reports().next().unwrap().1.clone();
+        table.add("other", same);
         table.assert_passed();
         let told = table.to_string();
         let row = told.lines().find(|line| line.starts_with("plain"));

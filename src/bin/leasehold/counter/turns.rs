@@ -83,12 +83,10 @@ impl Turns {
         let changed = order.windows(2).filter(|pair| pair[0].1 != pair[1].1);
         let others = order.len().saturating_sub(1).max(1);
         self.changed_percent = (changed.count() * 100 / others) as u64;
-        let longest = |same: fn(&(u64, usize, Option<u64>)) -> (usize, Option<u64>)| {
-            let rows = order.chunk_by(|one, next| same(one) == same(next));
-            rows.map(<[_]>::len).max().unwrap_or(0)
-        };
-        self.longest_row = longest(|turn| (turn.1, None));
-        self.most_of_a_grant = longest(|turn| (turn.1, turn.2));
+        let rows = order.chunk_by(|one, next| one.1 == next.1);
+        self.longest_row = rows.map(<[_]>::len).max().unwrap_or(0);
+        let grants = order.chunk_by(|one, next| (one.1, one.2) == (next.1, next.2));
+        self.most_of_a_grant = grants.map(<[_]>::len).max().unwrap_or(0);
     }
 }
 
