@@ -168,6 +168,7 @@ fn malformed(rule: &str) -> Error {
 }
 
 #[cfg(all(test, feature = "redis-sentinel"))]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
