@@ -1,8 +1,6 @@
 //! A hot lock: what one process hands on costs the store nothing, and the others get their turn.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
 use leasehold::store::{
@@ -10,8 +8,6 @@ use leasehold::store::{
 };
 use leasehold::{Error, FencingToken, Key, LockManager, ManualClock, Settings};
 use tokio::task::JoinSet;
-
-use support::World;
 
 /// How many turns of the runtime a request, or an answer, is on its way.
 const WAY: usize = 8;
@@ -141,8 +137,10 @@ async fn no_process_has_two_grants_in_a_row_while_another_waits() {
 
 #[tokio::test]
 async fn sixteen_tasks_ask_the_store_for_less_than_a_tenth_of_their_sections() {
-    let world = World::new();
-    let order = run(std::slice::from_ref(&world.ours), 16, 100).await;
+    let clock = ManualClock::new();
+    let store = Far(MemoryStore::with_clock(clock.clone()));
+    let locks = LockManager::builder(store).clock(clock).build().unwrap();
+    let order = run(&[locks], 16, 100).await;
     let grants = order.chunk_by(|one, next| one.1 == next.1).count();
     assert!(grants <= order.len() / 10, "{grants} of {}", order.len());
 }

@@ -220,12 +220,6 @@ impl Lease {
         LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
     }
 
-    /// A number of no meaning, from the lines that a renewal reads: so they are at hand when it comes.
-    pub(crate) fn glance(&self) -> u64 {
-        let hot = &self.cell.hot;
-        hot.generation ^ u64::from(hot.terms.server_drift_ppm)
-    }
-
     /// Moves the deadline forward: `sent_at` was read before the proven request left, `ttl` is what the store granted.
     /// An answer that comes after the deadline is thrown away, and the lease is lost.
     pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {

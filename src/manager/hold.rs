@@ -83,23 +83,6 @@ impl Hold {
         })
     }
 
-    /// A number of no meaning, from everything that a renewal reads.
-    pub(super) fn glance(&self) -> u64 {
-        let Grant {
-            claim,
-            token,
-            proof,
-            ..
-        } = &self.from.grant;
-        let key = claim.key.as_str().as_bytes().first().copied();
-        u64::from(key.unwrap_or_default())
-            .wrapping_add(u64::from(claim.owner.as_bytes()[0]))
-            .wrapping_add(token.number())
-            .wrapping_add(proof.ttl.as_secs())
-            .wrapping_add(self.from.spans.ttl.as_secs())
-            .wrapping_add(self.lease.glance())
-    }
-
     pub(super) fn attachments(&self) -> &Arc<Attachments> {
         self.attachments.get_or_init(Arc::default)
     }

@@ -75,18 +75,6 @@ impl Book {
             .filter(|hold| hold.id.get() == Some(&id))
     }
 
-    /// Looks at what a round over these holds will touch. A look waits for none of the others, so that the processor fetches
-    /// many at once; the round itself counts references and swaps words, one after the other. With ten thousand holds
-    /// to fetch them is what a round costs.
-    pub(super) fn fetch(&self, ids: &[HoldId]) {
-        let look = |id: &HoldId| {
-            let hold = self.hold(*id)?;
-            Some(hold.glance().wrapping_add(Arc::strong_count(hold) as u64))
-        };
-        let seen = ids.iter().filter_map(look).fold(0, u64::wrapping_add);
-        std::hint::black_box(seen);
-    }
-
     pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
         self.holds.iter().flatten()
     }

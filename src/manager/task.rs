@@ -201,7 +201,6 @@ impl Task {
         let mut grants = Vec::with_capacity(ids.len());
         {
             let book = self.shared.book.lock();
-            book.fetch(&ids);
             ids.retain(|id| {
                 let hold = book.hold(*id);
                 grants.extend(hold.map(|hold| hold.from.grant.clone()));
@@ -233,7 +232,6 @@ impl Task {
     fn apply(&mut self, batch: Batch) {
         self.tell_renewed(&batch);
         let now = self.shared.clock.stamp().on(Lane::Boot);
-        self.shared.book.lock().fetch(&batch.ids);
         let mut answers = batch.answers.into_iter();
         for id in batch.ids {
             // A store that answers for fewer grants than it was asked for has proven nothing for the rest.

@@ -185,7 +185,8 @@ impl RedisOptions {
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
     /// not promise to grow behind sentinels or with replicas, and a deposed master that comes back may grant for some
-    /// seconds beside the new one. With it, it cannot; and a master grants nothing while it has too few replicas.
+    /// seconds beside the new one. With it, it may only while as many replicas are cut off together
+    /// with it; and a master grants nothing while it has too few.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
