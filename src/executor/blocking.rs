@@ -42,7 +42,11 @@ fn attend<'env, T, E, W>(
         shared,
     };
     let unsettled = match work(&armed.tx) {
-        Ok(value) if armed.tx.is_blank() => return nothing_noted(shared, value),
+        Ok(value) if armed.tx.is_blank() => {
+            // Nothing was noted and the home is borrowed: there is nothing to drop, and to find that out costs.
+            std::mem::forget(armed);
+            return nothing_noted(shared, value);
+        }
         Ok(value) => match commit(shared, &mut armed.tx) {
             Ok(settled) => {
                 drop(in_progress);

@@ -139,6 +139,7 @@ impl Lease {
     /// # Errors
     ///
     /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if less is left.
+    #[inline]
     pub fn ensure(&self, needed: Duration) -> Result<Duration, LeaseError> {
         at_least(needed, self.look_strict()?)
     }
@@ -188,21 +189,21 @@ impl Lease {
     }
 
     /// A look by the fast clock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_fast(&self) -> Result<Duration, LeaseError> {
         self.look(self.cell.hot.clock.fast())
             .map(Duration::from_nanos)
     }
 
     /// A look by both strict clocks: the lesser of what is left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_strict(&self) -> Result<Duration, LeaseError> {
         let [boot, raw] = self.cell.hot.clock.strict();
         let left = self.look(boot)?.min(self.look(raw)?);
         Ok(Duration::from_nanos(left))
     }
 
-    #[inline]
+    #[inline(always)]
     fn look(&self, reading: Reading) -> Result<u64, LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
@@ -310,6 +311,7 @@ impl Lease {
     }
 }
 
+#[inline]
 fn at_least(needed: Duration, remaining: Duration) -> Result<Duration, LeaseError> {
     if remaining >= needed {
         Ok(remaining)
