@@ -27,8 +27,7 @@ const SCHEMES: &[(&str, &str)] = &[
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
 ];
-const EXAMPLES: &str =
-    "memory:, redis://host:6379, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
+const EXAMPLES: &str = "memory:, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
 
 #[derive(Debug)]
 pub(crate) struct Plan {

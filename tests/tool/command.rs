@@ -25,6 +25,13 @@ pub(crate) fn leasehold(arguments: &[&str]) -> Output {
     judged(tool(arguments).output().unwrap())
 }
 
+/// Runs `leasehold counter` to its end, with the words of a command line.
+pub(crate) fn counter(url: &str, words: &str) -> Output {
+    let mut arguments = vec!["counter", "--store", url];
+    arguments.extend(words.split_whitespace());
+    leasehold(&arguments)
+}
+
 /// Whatever the tool says, it says no password.
 fn judged(output: Output) -> Output {
     for said in [&output.stdout, &output.stderr] {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{Running, code, leasehold, lines, server, told, tool, until};
+use crate::command::{Running, code, counter, leasehold, lines, server, told, tool, until};
 use crate::redis::RedisServer;
 use crate::zookeeper::Server;
 
@@ -17,20 +17,7 @@ pub(crate) fn is_alone(server: &RedisServer) -> bool {
 #[test]
 fn no_update_is_lost_under_a_lock() {
     let (_server, url) = server();
-    let output = leasehold(&[
-        "counter",
-        "--store",
-        &url,
-        "--processes",
-        "3",
-        "--tasks",
-        "2",
-        "--rounds",
-        "20",
-        "--wait",
-        "1m",
-        "--json",
-    ]);
+    let output = counter(&url, "--processes 3 --tasks 2 --rounds 20 --wait 1m --json");
     assert_eq!(code(&output), 0, "{}", told(&output));
     let report = &lines(&output.stdout)[0];
     assert_eq!(report["counter"], 120);
@@ -52,20 +39,7 @@ fn no_update_is_lost_under_a_lock() {
 
 /// Real time: what is shown is that nobody goes without a turn while it passes.
 fn every_task_is_served_and_no_update_is_lost(url: &str) {
-    let output = leasehold(&[
-        "counter",
-        "--store",
-        url,
-        "--processes",
-        "4",
-        "--tasks",
-        "8",
-        "--for",
-        "5s",
-        "--wait",
-        "30s",
-        "--json",
-    ]);
+    let output = counter(url, "--processes 4 --tasks 8 --for 5s --wait 30s --json");
     assert_eq!(code(&output), 0, "{}", told(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
@@ -91,32 +65,14 @@ fn four_processes_of_eight_tasks_share_one_lock_in_zookeeper() {
 
 #[test]
 fn rounds_and_a_time_exclude_each_other() {
-    let output = leasehold(&[
-        "counter",
-        "--store",
-        "redis://127.0.0.1:1",
-        "--rounds",
-        "3",
-        "--for",
-        "5s",
-    ]);
+    let output = counter("redis://127.0.0.1:1", "--rounds 3 --for 5s");
     assert_eq!(code(&output), 64, "{}", told(&output));
 }
 
 #[test]
 fn people_are_told_every_number() {
     let (_server, url) = server();
-    let output = leasehold(&[
-        "counter",
-        "--store",
-        &url,
-        "--processes",
-        "2",
-        "--rounds",
-        "3",
-        "--wait",
-        "1m",
-    ]);
+    let output = counter(&url, "--processes 2 --rounds 3 --wait 1m");
     assert_eq!(code(&output), 0, "{}", told(&output));
     let text = told(&output);
     for words in [
@@ -141,20 +97,10 @@ fn a_lock_that_is_deleted_under_its_holders_loses_updates_and_is_found_out() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let output = leasehold(&[
-        "counter",
-        "--store",
+    let output = counter(
         &url,
-        "--lock",
-        "k",
-        "--processes",
-        "3",
-        "--rounds",
-        "40",
-        "--hold",
-        "10ms",
-        "--json",
-    ]);
+        "--lock k --processes 3 --rounds 40 --hold 10ms --json",
+    );
     saboteur.kill().unwrap();
     saboteur.wait().unwrap();
     assert_eq!(code(&output), 1, "{}", told(&output));
@@ -164,20 +110,10 @@ fn a_lock_that_is_deleted_under_its_holders_loses_updates_and_is_found_out() {
 #[test]
 fn who_does_not_get_the_lock_in_time_is_counted_as_failed() {
     let (_server, url) = server();
-    let output = leasehold(&[
-        "counter",
-        "--store",
+    let output = counter(
         &url,
-        "--processes",
-        "2",
-        "--rounds",
-        "3",
-        "--hold",
-        "300ms",
-        "--wait",
-        "1ms",
-        "--json",
-    ]);
+        "--processes 2 --rounds 3 --hold 300ms --wait 1ms --json",
+    );
     assert_eq!(code(&output), 0, "{}", told(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
@@ -191,38 +127,17 @@ fn one_process_cannot_be_many() {
     let output = leasehold(&["counter", "--store", "memory:"]);
     assert_eq!(code(&output), 64);
     assert!(told(&output).contains("lives in one process"));
-    assert_eq!(
-        code(&leasehold(&[
-            "counter",
-            "--store",
-            "memory:",
-            "--processes",
-            "0"
-        ])),
-        64
-    );
+    assert_eq!(code(&counter("memory:", "--processes 0")), 64);
 }
 
 /// Real waits: processes are stopped for longer than their ttl of a second.
 #[test]
 fn no_update_is_lost_behind_a_fence_while_holders_are_stopped_beyond_their_ttl() {
     let (server, url) = server();
-    let output = leasehold(&[
-        "counter",
-        "--store",
+    let output = counter(
         &url,
-        "--processes",
-        "3",
-        "--rounds",
-        "30",
-        "--hold",
-        "20ms",
-        "--wait",
-        "10s",
-        "--nemesis",
-        "pause",
-        "--json",
-    ]);
+        "--processes 3 --rounds 30 --hold 20ms --wait 10s --nemesis pause --json",
+    );
     assert_eq!(code(&output), 0, "{}", told(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
@@ -245,7 +160,7 @@ fn a_nemesis_needs_a_fence() {
         "redlock://127.0.0.1:{}/0?restart_quarantine=off",
         server.port()
     );
-    let output = leasehold(&["counter", "--store", &url, "--nemesis", "pause"]);
+    let output = counter(&url, "--nemesis pause");
     assert_eq!(code(&output), 64, "{}", told(&output));
     assert!(
         told(&output).contains("store=redlock has none"),
@@ -262,22 +177,10 @@ fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
         "zookeeper://{}/locks?session_timeout=2s&tick_time=500ms",
         server.address()
     );
-    let output = leasehold(&[
-        "counter",
-        "--store",
+    let output = counter(
         &url,
-        "--processes",
-        "3",
-        "--rounds",
-        "30",
-        "--hold",
-        "50ms",
-        "--wait",
-        "20s",
-        "--nemesis",
-        "pause",
-        "--json",
-    ]);
+        "--processes 3 --rounds 30 --hold 50ms --wait 20s --nemesis pause --json",
+    );
     assert_eq!(code(&output), 0, "{}", told(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
@@ -294,7 +197,7 @@ fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
 #[test]
 fn a_driver_that_cannot_fence_has_no_nemesis() {
     let url = "zookeeper://127.0.0.1:1/locks?driver=zookeeper-async";
-    let output = leasehold(&["counter", "--store", url, "--nemesis", "pause"]);
+    let output = counter(url, "--nemesis pause");
     assert_eq!(code(&output), 64, "{}", told(&output));
     assert!(
         told(&output).contains("cannot send a fenced write"),

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::command::{Mark, Running, code, leasehold, lines, server, told, tool, until};
+use crate::command::{Mark, Running, code, counter, leasehold, lines, server, told, tool, until};
 use crate::zookeeper::Server;
 
 fn candidate(url: &str, label: &str, script: &str) -> Running {
@@ -242,9 +242,7 @@ fn locks_in_zookeeper_are_fair_counted_without_loss_and_conform() {
         "run", "--store", &url, "--lock", "k", "--", "sh", "-c", "exit 4",
     ]);
     assert_eq!(code(&output), 4, "{}", told(&output));
-    let output = leasehold(&[
-        "counter", "--store", &url, "--rounds", "20", "--wait", "1m", "--mode", "fair", "--json",
-    ]);
+    let output = counter(&url, "--rounds 20 --wait 1m --mode fair --json");
     assert_eq!(code(&output), 0, "{}", told(&output));
     assert_eq!(lines(&output.stdout)[0]["counter"], 60);
     let output = leasehold(&[

@@ -36,7 +36,7 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// Behind sentinels all but the address is of account.
+    /// Behind sentinels its address is not used: they name the server.
     pub(super) server: ConnectionInfo,
     pub(super) sentinels: Option<Sentinels>,
     pub(crate) names: Names,
@@ -110,7 +110,7 @@ impl RedisOptions {
                 }
                 _ => {
                     return Err(Error::invalid(format!(
-                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis"
+                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_password"
                     )));
                 }
             };
@@ -185,8 +185,8 @@ impl RedisOptions {
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
     /// not promise to grow behind sentinels or with replicas, and a deposed master that comes back may grant for some
-    /// seconds beside the new one. With it, it may only while as many replicas are cut off together
-    /// with it; and a master grants nothing while it has too few.
+    /// seconds beside the new one. With `replicas` it may do so only while as many replicas are cut
+    /// off together with it; and a master grants nothing while it has too few.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

@@ -8,7 +8,7 @@ use crate::holder::Label;
 
 const TTL: &str = "ttl_millis=";
 const READS: &str = "reads";
-/// A time that somebody wrote is believed up to this: no server grants longer sessions unless it was told to.
+/// A time that somebody wrote is believed up to this. No client of ours asks for a session of more than ten minutes.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The data of a contender's node.
