@@ -73,12 +73,17 @@ impl Cluster {
         self.look().await?;
         let nodes = self.nodes()?;
         let mut connecting: FuturesUnordered<_> = (nodes.iter())
-            .map(|node| async { node.links.link(Purpose::Ask)?.connected().await })
+            .map(|node| async { node.links.link(Purpose::Ask)?.server().await })
             .collect();
         let (mut is_any, mut failure) = (false, None);
+        // The map may not show a replica that is new.
+        let mut has_replicas = (self.known.lock().as_ref()).is_some_and(|known| known.has_replicas);
         while let Some(connected) = connecting.next().await {
             match connected {
-                Ok(()) => is_any = true,
+                Ok(server) => {
+                    is_any = true;
+                    has_replicas |= server.replicas > 0;
+                }
                 // A node that is down has its locks for itself; one that cannot keep locks is no node for us.
                 Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
                 Err(error) => return Err(error),
@@ -86,11 +91,7 @@ impl Cluster {
         }
         match failure {
             Some(error) if !is_any => Err(error),
-            _ => Ok(self
-                .known
-                .lock()
-                .as_ref()
-                .is_some_and(|known| known.has_replicas)),
+            _ => Ok(has_replicas),
         }
     }
 
