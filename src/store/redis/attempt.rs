@@ -72,8 +72,8 @@ impl Shared {
         let keys = [
             names.lock(key),
             names.counter(key),
-            names.tombstone(key, &claim.owner),
             names.marker(),
+            names.tombstone(key, &claim.owner),
             names.queue(key),
         ];
         let call = match way {
