@@ -3,7 +3,11 @@
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-pub(crate) const ACQUIRE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
+pub(crate) const ACQUIRE: &str = concat!(
+    "local function acquire()\n",
+    include_str!("../../src/store/redis/scripts/acquire.lua"),
+    "end\nreturn table.concat({acquire()}, ' ')\n"
+);
 pub(crate) const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
 pub(crate) const RENEW: &str = include_str!("../../src/store/redis/scripts/renew.lua");
 /// What every tutorial shows.
@@ -35,15 +39,19 @@ pub(crate) async fn load(connection: &mut MultiplexedConnection, script: &str) -
 pub(crate) async fn acquire(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
     let beside = |what: &str| format!("{{{key}}}:{what}");
     let mut command = redis::cmd("EVALSHA");
-    command.arg(hash).arg(4);
+    command.arg(hash).arg(5);
     command
         .arg(key)
         .arg(beside("fence"))
+        .arg("{leasehold}:marker")
         .arg(beside(&format!("gone:{OWNER}")))
-        .arg("{leasehold}:marker");
+        .arg(beside("queue"));
     command.arg(OWNER).arg("10000").arg("a label").arg("0");
     let answer: Value = command.query_async(connection).await.expect("an answer");
-    assert!(matches!(answer, Value::Array(_)), "{answer:?}");
+    assert!(
+        matches!(&answer, Value::BulkString(text) if text.starts_with(b"granted")),
+        "{answer:?}"
+    );
 }
 
 pub(crate) async fn release(connection: &mut MultiplexedConnection, hash: &str, key: &str) {

@@ -86,8 +86,8 @@ impl Shared {
         let keys = [
             names.lock(key),
             names.counter(key),
-            names.tombstone(key, &claim.owner),
             names.marker(attempt.slot),
+            names.tombstone(key, &claim.owner),
             names.queue(key),
         ];
         let call = match ask {

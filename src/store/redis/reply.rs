@@ -38,14 +38,15 @@ impl Outcome {
 
 /// Whether the acquire script says this word.
 pub(super) fn is(answer: &Value, word: &str) -> bool {
-    matches!(answer, Value::Array(parts) if parts.first().and_then(text) == Some(word))
+    text(answer) == Some(word)
 }
 
 /// Reads the answer of the acquire script.
 pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
-    let Some((word, numbers)) = words(answer) else {
-        return Err(strange("acquire"));
-    };
+    let mut parts = text(answer).unwrap_or_default().split(' ');
+    let word = parts.next().unwrap_or_default();
+    let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
+    let numbers = numbers.map_err(|_| strange("acquire"))?;
     let key = &claim.key;
     let told = |outcome, micros: i64| {
         let micros = u64::try_from(micros).map_err(|_| strange("acquire"))?;
@@ -74,7 +75,6 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the marker key"
         ))),
         ("foreign", []) => Err(foreign(key)),
-        ("wrongtype", []) => Err(wrong_type(key)),
         _ => Err(strange("acquire")),
     }
 }

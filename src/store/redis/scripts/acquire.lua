@@ -1,33 +1,43 @@
--- One attempt to hold. Everything is judged before the lock is written, because a script that fails half-way is not
--- rolled back. MGET tells nothing of a key of a wrong type: so what seems not to be there is written with NX, which tells.
+-- One attempt to hold, as the body of a function: script.rs says what stands around it. Everything is judged before the
+-- lock is written, because a script that fails half-way is not rolled back; a key of a wrong type ends the script where it
+-- is read.
 --
--- KEYS: lock, counter, tombstone of this owner, marker; and outside of enter.lua: queue
+-- KEYS: lock, counter, marker, tombstone of this owner; and outside of enter.lua: queue
 -- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id ('?' = the server does not
 --       tell), max ttl (ms), and in one text: quarantine if the marker names another run (ms), quarantine if there is no
 --       marker (ms), the account of the server that both were judged by
--- Answers: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
---          outdated | ahead counter now | foreign which | disagree ms | wrongtype
+-- Returns: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
+--          outdated | ahead counter now | foreign | disagree ms
 local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
-local owner, ttl, run_id = ARGV[1], ARGV[2], ARGV[5]
-local found = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-local holder, counter, marker = found[1], found[2], found[4]
-local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
+local lock, owner, ttl, run_id = KEYS[1], ARGV[1], ARGV[2], ARGV[5]
 
-if found[3] then
-  return {'withdrawn'}
+if redis.call('EXISTS', unpack(KEYS, 4)) > 0 then
+  if redis.call('EXISTS', KEYS[4]) == 1 then
+    return 'withdrawn'
+  end
+  -- A lock that is free is not so for who comes past a queue.
+  if redis.call('EXISTS', lock) == 0 then
+    return 'queued'
+  end
 end
 
+local counter = redis.call('GET', KEYS[2])
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+-- A number of this size keeps all its digits only as a text of its parts, or through format(), which is slow.
+local now = time[1] .. string.sub('00000' .. time[2], -6)
+
 if run_id then
+  local marker = redis.call('GET', KEYS[3])
   local millis = math.floor(micros / 1000)
   local ends, is_other = 0, false
   if marker then
     local run, until_ms, max_ttl = string.match(marker, '^(%S+) (%d+) (%d+)$')
     if not run then
-      return {'foreign', 'marker'}
+      return 'foreign'
     end
     if max_ttl ~= ARGV[6] then
-      return {'disagree', tonumber(max_ttl)}
+      return 'disagree', max_ttl
     end
     ends = tonumber(until_ms)
     is_other = run ~= run_id and run_id ~= '?'
@@ -48,48 +58,43 @@ if run_id then
     local if_other, if_none, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (.*)$')
     -- The client was told at its connect. Since then the server may have lost what it had.
     if judged_by ~= (account() or judged_by) then
-      return {'outdated'}
+      return 'outdated'
     end
     local wait = tonumber(marker and if_other or if_none)
     if wait > 0 then
       ends = math.max(ends, millis + wait)
     end
-    local text = run_id .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[6]
-    if not redis.call('SET', KEYS[4], text, marker and 'XX' or 'NX') then
-      return {'foreign', 'marker'}
-    end
+    redis.call('SET', KEYS[3], run_id .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[6])
   end
   if ends > millis then
-    return {'quarantined', ends - millis, micros}
+    return 'quarantined', ends - millis, now
   end
-end
-
-if holder and holder ~= owner then
-  return {'busy', redis.call('PTTL', KEYS[1]), micros}
-end
--- The lock is free, but not for who comes past a queue.
-if not holder and KEYS[5] and redis.call('EXISTS', KEYS[5]) == 1 then
-  return {'queued'}
 end
 
 local last = 0
 if counter then
-  local number, last_owner = string.match(counter, '^(%d+) (%x+) ')
-  if not number then
-    return {'foreign', 'counter'}
+  last = tonumber(string.match(counter, '^%d+ '))
+  if not last then
+    return 'foreign'
   end
-  last = tonumber(number)
-  if holder and last_owner == owner then
+end
+local is_ahead = last >= micros + MAX_SKEW
+if is_ahead or not redis.call('SET', lock, owner, 'NX', 'PX', ttl) then
+  local holder = redis.call('GET', lock)
+  if holder and holder ~= owner then
+    return 'busy', redis.call('PTTL', lock), now
+  end
+  if is_ahead then
+    return 'ahead', string.format('%.0f', last), now
+  end
+  local left = redis.call('PTTL', lock)
+  if left > 0 and string.match(counter or '', '^%d+ (%x+) ') == owner then
     -- The first answer was lost: the same grant again.
-    local left = redis.call('PTTL', KEYS[1])
-    if left > 0 then
-      return {'granted', last, left, micros}
-    end
+    return 'granted', string.match(counter, '^%d+'), left, now
   end
+  redis.call('SET', lock, owner, 'PX', ttl)
 end
-if last >= micros + MAX_SKEW then
-  return {'ahead', last, micros}
-end
+
 local token, floor = micros, tonumber(ARGV[4])
 if last >= token then
   token = last + 1
@@ -97,14 +102,6 @@ end
 if floor > token and floor <= micros + MAX_SKEW then
   token = floor
 end
-
-if not redis.call('SET', KEYS[1], owner, 'PX', ttl, holder and 'XX' or 'NX') then
-  return {'wrongtype'}
-end
--- Not tostring: it keeps 14 digits.
-local text = string.format('%.0f ', token) .. owner .. ' ' .. ARGV[3]
-if not redis.call('SET', KEYS[2], text, 'PX', COUNTER_TTL, counter and 'XX' or 'NX') then
-  redis.call('DEL', KEYS[1])
-  return {'foreign', 'counter'}
-end
-return {'granted', token, tonumber(ttl), micros}
+local text = token == micros and now or string.format('%.0f', token)
+redis.call('SET', KEYS[2], text .. ' ' .. owner .. ' ' .. ARGV[3], 'PX', COUNTER_TTL)
+return 'granted', text, ttl, now

@@ -3,7 +3,7 @@
 --
 -- KEYS: the first four of acquire.lua; then queue, alone, places, readers, grants, entering
 -- ARGV: those of acquire.lua; then mode, the place's ttl (ms; 0: it takes no place)
--- Answers: those of acquire.lua, but queued
+-- Answers: what acquire.lua returns, but queued, as one text
 local READERS = 'leasehold:readers'
 local place_ttl = tonumber(table.remove(ARGV))
 local mode = table.remove(ARGV)
@@ -15,7 +15,7 @@ local alone = table.remove(KEYS)
 local queue = table.remove(KEYS)
 local lock, owner, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
+local micros = time[1] .. string.sub('00000' .. time[2], -6)
 local now = math.floor(micros / 1000)
 
 -- A key of a wrong type ends the script here, where nothing is written yet.
@@ -26,15 +26,15 @@ redis.call('ZCARD', places)
 local reads_until = redis.call('ZSCORE', readers, owner)
 local grant = redis.call('HGET', grants, owner)
 
-if redis.call('EXISTS', KEYS[3]) == 1 then
-  return {'withdrawn'}
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  return 'withdrawn'
 end
 if holder == owner then
-  return acquire()
+  return table.concat({acquire()}, ' ')
 end
 if holder == READERS and reads_until and grant and tonumber(reads_until) > now then
   -- The first answer was lost, or the hold was downgraded: the same grant again.
-  return {'granted', tonumber(string.match(grant, '^%d+')), reads_until - now, micros}
+  return table.concat({'granted', string.match(grant, '^%d+'), reads_until - now, micros}, ' ')
 end
 
 -- All dead waiters at once, so that together they cost those behind them one place's time.
@@ -76,7 +76,7 @@ else
     -- The lock's own key names all readers. A reader's attempt is made on a key that is there only within this script.
     KEYS[1] = entering
   end
-  answer = acquire()
+  answer = {acquire()}
 end
 
 if answer[1] == 'granted' then
@@ -95,7 +95,7 @@ if answer[1] == 'granted' then
       redis.call('DEL', readers, grants)
     end
     redis.call('ZADD', readers, now + ttl, owner)
-    redis.call('HSET', grants, owner, string.format('%.0f ', answer[2]) .. ARGV[3])
+    redis.call('HSET', grants, owner, answer[2] .. ' ' .. ARGV[3])
     local left = math.max(ttl, holder and redis.call('PTTL', lock) or 0)
     redis.call('SET', lock, READERS, 'PX', left)
     redis.call('PEXPIRE', readers, left)
@@ -116,4 +116,4 @@ elseif place_ttl > 0 and (answer[1] == 'busy' or answer[1] == 'quarantined') the
   redis.call('PEXPIREAT', alone, latest)
   redis.call('PEXPIREAT', places, latest)
 end
-return answer
+return table.concat(answer, ' ')
