@@ -215,6 +215,33 @@ async fn a_failover_that_lost_the_marker_too_lets_nobody_in_before_either() {
 }
 
 #[tokio::test]
+async fn long_after_a_failover_a_slot_that_is_used_for_the_first_time_is_granted_at_once() {
+    let mut cluster = RedisCluster::with_replicas(3);
+    let query = "prefix=app&max_ttl=2s";
+    let ours = store(&cluster, query).await;
+    let names = cluster.names_at(0, 4);
+    let before = wait_for(&ours, &claim_for(&names[0], SHORT)).await;
+    assert_eq!(cluster.nodes[0].cli(&["WAIT", "1", "10000"]), "1");
+    drop(ours.release(&before).await);
+    let promoted = cluster.fail_over(0);
+    // The first to meet the new master waits, with a lock that was and with one that was not held before.
+    assert!(!matches!(
+        ours.acquire(&claim_for(&names[0], SHORT)).await,
+        Ok(Acquired::Granted(_))
+    ));
+    let _next = wait_for(&ours, &claim_for(&names[1], SHORT)).await;
+    // That was max_ttl ago: who comes now, and who was there, need not.
+    let theirs = store(&cluster, query).await;
+    let _first = grant(&ours, &claim_for(&names[2], SHORT)).await;
+    let _first = grant(&theirs, &claim_for(&names[3], SHORT)).await;
+    // A flush is noticed all the same.
+    assert_eq!(cluster.nodes[promoted].cli(&["FLUSHALL"]), "OK");
+    for (asking, name) in [(&ours, &names[0]), (&theirs, &names[1])] {
+        assert!(is_busy(asking, &claim_for(name, SHORT)).await);
+    }
+}
+
+#[tokio::test]
 async fn without_the_quarantine_a_failover_lets_two_in() {
     // The tests above can fail: the same, switched off, with a lease that is longer than any fail-over takes.
     let query = "prefix=app&max_ttl=1m&restart_quarantine=off";

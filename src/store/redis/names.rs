@@ -105,6 +105,11 @@ impl Names {
         }
     }
 
+    /// Since when the node of this slot is what it is.
+    pub(super) fn witness(&self, slot: Slot) -> String {
+        format!("{}{{{}}}:leasehold:witness", self.prefix, slot.tag())
+    }
+
     /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
@@ -145,6 +150,8 @@ mod tests {
         assert_eq!(Slot::of(&marker), slot);
         assert!(marker.starts_with("app:{") && marker.ends_with("}:leasehold:marker"));
         assert_eq!(names.key_of(&marker), None);
+        let witness = names.witness(slot);
+        assert_eq!((Slot::of(&witness), names.key_of(&witness)), (slot, None));
         assert_eq!(names.marker(None), "app:{leasehold}:marker");
     }
 

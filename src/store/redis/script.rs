@@ -60,6 +60,7 @@ scripts! {
     LEAVE = "leave.lua";
     DOWNGRADE = "downgrade.lua";
     REVOKE = "revoke.lua";
+    WITNESS = "witness.lua";
 }
 
 /// One call of a script: its keys and arguments, one behind the other in one piece of memory.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::Value;
 
 use super::cluster::{Cluster, Passage, Route, Slot};
-use super::link::{Failure, Link, Target};
+use super::link::{Failure, Link, Session, Target};
 use super::links::{Links, Purpose};
 use super::names::Names;
 use super::script::{Call, Script};
@@ -137,6 +138,20 @@ impl Way<'_> {
         match self {
             Self::Straight(links, purpose) => links.link(*purpose).map_err(Failure::NotSent),
             Self::Routed(route) => route.link().await,
+        }
+    }
+
+    /// For how long at least a server that was a replica, or was flushed, has been what it is; asked until it is `most`. A single
+    /// server is not asked: it has one marker, and so one quarantine.
+    pub(super) async fn same_for(
+        &self,
+        session: &Session<'_>,
+        names: &Names,
+        most: Duration,
+    ) -> Duration {
+        match self {
+            Self::Straight(..) => Duration::ZERO,
+            Self::Routed(route) => route.same_for(session, names, most).await,
         }
     }
 

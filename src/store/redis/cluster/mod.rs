@@ -17,6 +17,10 @@
 //! the new node's age and past decide, as after a restart. A slot whose marker this store has seen, and which has none at
 //! another node, was given away without its data: nothing is granted for `max_ttl`.
 //!
+//! A node that was a replica keeps that mark for as long as it runs. When it was promoted is written down by the first client
+//! that meets it, `app:{<tag>}:leasehold:witness`: so that slots that are used for the first time long after need no
+//! quarantine ([`witness`]).
+//!
 //! # What is not promised
 //!
 //! A slot that is given to another node *without its data* (`--cluster fix`, `CLUSTER ADDSLOTS`) has no marker there. To a
@@ -30,6 +34,7 @@ mod renew;
 mod route;
 mod seeds;
 mod slot;
+mod witness;
 
 pub(super) use nodes::Cluster;
 pub(super) use route::{Passage, Route};

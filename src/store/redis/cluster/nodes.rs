@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Value};
 use futures_util::StreamExt;
@@ -29,6 +30,8 @@ const ASKED_AT_ONCE: usize = 3;
 pub(in super::super) struct Node {
     pub(super) address: Address,
     pub(in super::super) links: Links,
+    /// What it is, and for how long at least it has been that.
+    pub(super) witnessed: Mutex<Option<(String, Duration)>>,
 }
 
 /// The nodes of a cluster.
@@ -103,6 +106,19 @@ impl Cluster {
         Ok(owner.map(|index| Arc::clone(&known.nodes[index])))
     }
 
+    /// The first of the slots that a node has.
+    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
+        let known = self.known.lock();
+        let known = known.as_ref()?;
+        let is_it = |other: &Arc<Node>| std::ptr::eq(Arc::as_ptr(other), node);
+        let index = known.nodes.iter().position(is_it)?;
+        let slot = known
+            .owners
+            .iter()
+            .position(|owner| *owner == Some(index))?;
+        Slot::new(u16::try_from(slot).ok()?)
+    }
+
     /// All that are known.
     pub(in super::super) fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         let known = self.known.lock();
@@ -139,6 +155,7 @@ impl Cluster {
         Ok(Node {
             address: address.clone(),
             links: Links::new(Arc::new(target)),
+            witnessed: Mutex::default(),
         })
     }
 

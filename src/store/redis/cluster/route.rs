@@ -103,6 +103,15 @@ impl Route<'_> {
         self.slot
     }
 
+    /// The node that is asked.
+    pub(super) fn sent_to(&self) -> Option<&Node> {
+        self.sent_to.as_deref()
+    }
+
+    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
+        self.cluster.first_slot_of(node)
+    }
+
     /// The link to the node that has the slot, as far as is known.
     pub(in super::super) async fn link(&mut self) -> Result<Arc<Link>, Failure> {
         let link = self.choose().await.map_err(Failure::NotSent)?;
