@@ -1,4 +1,4 @@
-//! [`RedisStore`]: locks in one Redis server.
+//! [`RedisStore`]: locks in one Redis server, or in a [cluster] of them.
 //!
 //! # What stands in the server
 //!
@@ -14,7 +14,7 @@
 //! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
 //! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
-//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl` | always |
+//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl`; in a cluster one for each slot | always |
 //!
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
 //! deletes takes turns with us, whatever its language. It is there for as long as anybody holds, readers too, and while the

@@ -186,8 +186,8 @@ impl RedisOptions {
     }
 
     /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
-    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on a
-    /// server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
+    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on the
+    /// restart of a server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
     #[must_use]
     pub fn restart_quarantine(mut self, on: bool) -> Self {
         self.quarantine = on;
@@ -198,7 +198,7 @@ impl RedisOptions {
     /// taken back and the acquire is refused.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
-    /// not promise to grow behind sentinels or with replicas, and a deposed master that comes back may grant for some
+    /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may grant for some
     /// seconds beside the new one. With `replicas` it may do so only while as many replicas are cut
     /// off together with it; and a master grants nothing while it has too few.
     #[must_use]

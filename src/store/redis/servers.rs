@@ -19,7 +19,7 @@ use crate::key::Key;
 #[derive(Debug)]
 pub(super) enum Servers {
     One(Links),
-    Many(Cluster),
+    Many(Box<Cluster>),
 }
 
 impl Servers {
@@ -27,7 +27,10 @@ impl Servers {
     pub(super) fn of(target: &Arc<Target>) -> Self {
         match target.options.seeds() {
             None => Self::One(Links::new(Arc::clone(target))),
-            Some(seeds) => Self::Many(Cluster::new(target.options.clone(), seeds.clone())),
+            Some(seeds) => Self::Many(Box::new(Cluster::new(
+                target.options.clone(),
+                seeds.clone(),
+            ))),
         }
     }
 
