@@ -225,22 +225,34 @@ async fn a_withdrawn_claim_is_never_granted() {
 async fn a_silent_node_costs_its_own_locks_only() {
     let cluster = RedisCluster::of_masters(3);
     let locks = manager(&cluster, Duration::from_secs(3)).await;
-    let mut guards = Vec::new();
-    for index in 0..3 {
-        guards.push(locks.lock(cluster.name_at(index)).acquire().await.unwrap());
+    // So many that what falls due together is of all nodes.
+    let names: Vec<_> = (0..3).map(|index| cluster.names_at(index, 41)).collect();
+    let (mut silent, mut others) = (Vec::new(), Vec::new());
+    for number in 0..40 {
+        silent.push(
+            locks
+                .lock(names[0][number].as_str())
+                .acquire()
+                .await
+                .unwrap(),
+        );
+        for names in &names[1..] {
+            others.push(locks.lock(names[number].as_str()).acquire().await.unwrap());
+        }
     }
-    let others = guards.split_off(1);
     cluster.nodes[0].pause();
-    guards[0].lost().await;
+    for guard in &silent {
+        guard.lost().await;
+    }
     // Real time, since the servers count by their own: two more TTLs.
     Clock::system().unwrap().sleep(Duration::from_secs(6)).await;
     for guard in &others {
         assert!(guard.lease().is_live(), "{:?}", locks.health());
     }
     // And locks that were not held before are granted.
-    for index in 1..3 {
-        let name = cluster.names_at(index, 2).remove(1);
-        drop(locks.lock(name).acquire().await.unwrap().release().await);
+    for names in &names[1..] {
+        let guard = locks.lock(names[40].as_str()).acquire().await.unwrap();
+        drop(guard.release().await);
     }
     cluster.nodes[0].resume();
 }
