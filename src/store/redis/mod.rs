@@ -43,9 +43,10 @@
 //!
 //! # What is not promised
 //!
-//! Behind Sentinel a master that was paused or cut off, and comes back, grants for some seconds until it is told that it was
-//! deposed. Without [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off
-//! together with it. The servers' own `min-replicas-to-write` bounds that too.
+//! Behind Sentinel and in a cluster a master that was paused or cut off, and comes back, grants for some time until it is told
+//! that it was deposed; in a cluster it stops by itself when it has missed the others for the node time-out. Without
+//! [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off together with it. The
+//! servers' own `min-replicas-to-write` bounds that too.
 //!
 //! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
 //! and without [`replicas`](RedisOptions::replicas), a fail-over may lose the newest grants and their tokens: the
