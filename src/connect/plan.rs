@@ -23,11 +23,12 @@ const SCHEMES: &[(&str, &str)] = &[
     ("redis", "redis"),
     ("rediss", "redis-tls"),
     ("redis+sentinel", "redis-sentinel"),
+    ("redis+cluster", "redis-cluster"),
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
 ];
-const EXAMPLES: &str = "memory:, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
+const EXAMPLES: &str = "memory:, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -60,8 +61,11 @@ impl Plan {
             "redis+sentinel" if !cfg!(feature = "redis-sentinel") => {
                 return Err(refusal(scheme, rest));
             }
+            "redis+cluster" if !cfg!(feature = "redis-cluster") => {
+                return Err(refusal(scheme, rest));
+            }
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+sentinel" | "unix" => {
+            "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "unix" => {
                 Source::Redis(Box::new(redis(url, &mut settings)?))
             }
             #[cfg(feature = "redis")]
@@ -277,6 +281,7 @@ mod tests {
             "x://me:sesame@db",
             "redis://me:sesame@db?colour=blue",
             "redis+sentinel://me:sesame@db,db/main",
+            "redis+cluster://me:sesame@db,db",
             "redlock://me:sesame@db,db",
             "zookeeper://me:sesame@",
         ] {

@@ -85,8 +85,8 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` for a server behind sentinels, since after
-    /// a fail-over the new master may not know the newest token.
+    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` for a cluster, and for a server
+    /// behind sentinels, since after a fail-over the new master may not know the newest token.
     ///
     /// # Cancel safety
     ///
@@ -105,6 +105,11 @@ impl RedisFence {
     ///
     /// Cancel safe: a dropped connect leaves nothing.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
+        if options.is_cluster() {
+            return Err(Error::unsupported(
+                "a fence cannot stand in a cluster: the data of one batch would have to be in the slot of the lock, and a replica that is promoted may not know the newest token; name a server of its own",
+            ));
+        }
         if options.is_behind_sentinels() {
             return Err(Error::unsupported(
                 "a fence cannot stand behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",

@@ -48,6 +48,7 @@ listed! {
     redis, "redis", on_redis::plain;
     redis_that_persists_every_write, "redis, every write on disk", on_redis::durable;
     redis_with_a_replica, "redis, one replica", on_redis::replicated;
+    redis_cluster, "redis cluster, 3 masters", on_redis::cluster;
     quorum_of_three_redis, "quorum(3 redis)", on_redis::quorum_of_3;
     quorum_of_five_redis, "quorum(5 redis)", on_redis::quorum_of_5;
     zookeeper, "zookeeper", on_zookeeper::queue;

@@ -1,4 +1,4 @@
-//! Real Redis servers: alone, durable, with a replica, and as members of a quorum.
+//! Real Redis servers: alone, durable, with a replica, as nodes of a cluster, and as members of a quorum.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use leasehold::conformance::{self, Harness, Report};
 use leasehold::store::{Quorum, RedisOptions, RedisStore};
 use leasehold::{Clock, Error};
 
+use crate::redis::cluster::RedisCluster;
 use crate::redis::{RedisServer, breathe};
 
 struct OnServer {
@@ -65,6 +66,28 @@ pub(crate) async fn replicated() -> Report {
     let report = conformance::run(&harness).await;
     drop(replica);
     report
+}
+
+struct OnCluster(RedisCluster);
+
+impl Harness for OnCluster {
+    type Store = RedisStore;
+
+    async fn client(&self) -> Result<RedisStore, Error> {
+        RedisStore::connect(&self.0.url("prefix=app&restart_quarantine=off")).await
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(600)
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::system().unwrap()
+    }
+}
+
+pub(crate) async fn cluster() -> Report {
+    conformance::run(&OnCluster(RedisCluster::of_masters(3))).await
 }
 
 struct OnServers(Vec<RedisServer>);

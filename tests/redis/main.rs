@@ -15,6 +15,10 @@ mod server;
 #[cfg(test)]
 mod access;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod cluster_change;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod fence;

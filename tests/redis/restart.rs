@@ -98,6 +98,39 @@ async fn a_client_that_never_saw_the_server_before_the_flush_waits_too() {
     nobody_is_let_in_too_early(&mut server, flush, false).await;
 }
 
+/// The flush of a server that was there before anybody asked it, which no age tells.
+#[tokio::test]
+async fn a_client_that_was_connected_before_the_flush_and_asks_for_the_first_time_after_it_waits_too()
+ {
+    let server = RedisServer::start();
+    let query = "prefix=app&max_ttl=1s";
+    // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it is trusted.
+    while uptime(&server) < 3 {
+        breathe().await;
+    }
+    let idle = RedisStore::connect(&server.url(query)).await.unwrap();
+    let first = RedisStore::connect(&server.url(query)).await.unwrap();
+    let clock = Clock::system().unwrap();
+    let lease = Duration::from_secs(1);
+    let ends = clock.stamp().plus(lease);
+    let _held = grant(&first, &claim_for("a", lease)).await;
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    let _next = wait_for(&idle, &claim_for("a", SHORT)).await;
+    assert!(
+        ends.since(&clock.stamp()).is_zero(),
+        "granted to a second one while the first held"
+    );
+}
+
+fn uptime(server: &RedisServer) -> u64 {
+    let info = server.cli(&["INFO", "server"]);
+    let told = info
+        .lines()
+        .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+    told.and_then(|seconds| seconds.trim().parse().ok())
+        .expect("its age")
+}
+
 #[tokio::test]
 async fn a_restart_from_an_old_snapshot_is_a_restart() {
     let mut server = RedisServer::start();

@@ -4,6 +4,8 @@
 
 #[path = "canary.rs"]
 pub(crate) mod canary;
+#[path = "redis_cluster.rs"]
+pub(crate) mod cluster;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,11 +1,11 @@
 //! One attempt to hold: the script's call, the wait for replicas, and what a quarantine is told as.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::redis::Value;
 
-use super::link::{Failure, Link};
+use super::cluster::Slot;
+use super::link::{Failure, Link, Session};
 use super::links::Purpose;
 use super::preflight::Server;
 use super::quarantine::caution;
@@ -28,16 +28,29 @@ pub(super) struct Want {
     pub(super) wary: Duration,
 }
 
+/// One attempt, and where it is made.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    claim: &'a Claim,
+    want: Want,
+    /// Of the lock; a single server has none.
+    slot: Option<Slot>,
+    link: &'a Link,
+}
+
+/// How often an attempt is made of a server that has just lost, or may have lost, what it had.
+const MOST_ASKINGS: u32 = 4;
+
 /// Which script is asked.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Ask {
     /// [`ACQUIRE`]: the lock is free or it is not.
     Plain,
     /// [`ENTER`]: there is an order.
     Queued,
 }
 
-impl Way {
+impl Ask {
     fn of(claim: &Claim) -> Self {
         if claim.queues() {
             Self::Queued
@@ -66,19 +79,20 @@ impl Shared {
     }
 
     /// The keys and arguments of a script that asks: [`ACQUIRE`] and [`ENTER`] begin with the same.
-    fn acquire_call(&self, way: Way, claim: &Claim, server: &Server, want: Want) -> Call {
+    fn acquire_call(&self, ask: Ask, attempt: &Attempt<'_>, server: &Server) -> Call {
         let options = self.options();
-        let (names, key) = (&options.names, &claim.key);
+        let (names, claim, want) = (&options.names, attempt.claim, attempt.want);
+        let key = &claim.key;
         let keys = [
             names.lock(key),
             names.counter(key),
-            names.marker(),
+            names.marker(attempt.slot),
             names.tombstone(key, &claim.owner),
             names.queue(key),
         ];
-        let call = match way {
-            Way::Plain => Call::new(keys),
-            Way::Queued => Call::new(keys.into_iter().chain([
+        let call = match ask {
+            Ask::Plain => Call::new(keys),
+            Ask::Queued => Call::new(keys.into_iter().chain([
                 names.alone(key),
                 names.places(key),
                 names.readers(key),
@@ -94,97 +108,135 @@ impl Shared {
         };
         let mut call = call.number(want.floor.map_or(0, FencingToken::number).into());
         if options.quarantine {
-            let is_seen = server.run_id.is_some() && self.marker.lock().seen_in == server.run_id;
-            let caution = caution(server, options.max_ttl + want.wary, is_seen);
+            let is_missed = self.marks.is_missed(attempt.slot, server, attempt.link);
+            let caution = caution(server, options.max_ttl + want.wary, is_missed);
             call = call
                 .arg(server.run_id.as_deref().unwrap_or("?"))
                 .number(options.max_ttl.as_millis())
-                .number(caution.if_other.as_millis())
-                .number(caution.if_none.as_millis());
+                .written(format_args!(
+                    "{} {} {}",
+                    caution.if_other.as_millis(),
+                    caution.if_none.as_millis(),
+                    server.account
+                ));
         }
-        match way {
-            Way::Plain => call,
-            Way::Queued => call.arg(claim.mode.to_string()).number(place_millis(claim)),
+        match ask {
+            Ask::Plain => call,
+            Ask::Queued => call.arg(claim.mode.to_string()).number(place_millis(claim)),
         }
     }
 
-    /// One attempt, by whichever way the options ask for. A claim that does not queue learns from the first script that
-    /// others do.
+    /// One attempt, by whichever script the claim needs, at whichever server has the lock.
     pub(super) async fn attempt(&self, claim: &Claim, want: Want) -> Result<Answer, Error> {
         self.check_ttl(claim.ttl)?;
         check_place(claim)?;
-        let is_replicated = self.options().replicas > 0;
-        let purpose = if is_replicated {
+        let purpose = if self.options().replicas > 0 {
             Purpose::Replicated
         } else {
             Purpose::Ask
         };
-        let link = self.links.link(purpose)?;
-        let server = link.server().await?;
-        let ask = async |way: Way| {
-            let call = self.acquire_call(way, claim, &server, want);
-            if is_replicated {
-                return self.acquire_replicated(claim, way, &call, &link).await;
+        let mut way = self.servers.way(&self.options().names, &claim.key, purpose);
+        loop {
+            let answer = match way.link().await {
+                Ok(link) => {
+                    let slot = way.slot();
+                    let attempt = Attempt {
+                        claim,
+                        want,
+                        slot,
+                        link: &link,
+                    };
+                    self.attempt_at(&attempt).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => {
+                    let followed = way.follow(failure).await;
+                    followed.map_err(|failure| failure.into_error("acquire"))?;
+                }
             }
-            let answer = call.run(way.script(), &link).await;
-            answer.map_err(|failure| failure.into_error("acquire"))
-        };
-        let mut answer = ask(Way::of(claim)).await?;
-        if reply::is_queued(&answer) {
-            answer = ask(Way::Queued).await?;
         }
-        let answer = reply::acquired(claim, &answer)?;
-        self.note_marker(&server);
-        Ok(answer)
+    }
+
+    /// An attempt of one server. A claim that does not queue learns from the first script that others do.
+    async fn attempt_at(&self, attempt: &Attempt<'_>) -> Result<Answer, Failure> {
+        let Attempt {
+            claim, slot, link, ..
+        } = *attempt;
+        for _ in 0..MOST_ASKINGS {
+            let session = link.session().await.map_err(Failure::NotSent)?;
+            let mut answer = self.ask(Ask::of(claim), attempt, &session).await?;
+            if reply::is(&answer, "queued") {
+                answer = self.ask(Ask::Queued, attempt, &session).await?;
+            }
+            if reply::is(&answer, "outdated") {
+                session.give_up();
+                continue;
+            }
+            let answer = reply::acquired(claim, &answer).map_err(Failure::Answered)?;
+            self.marks.note(slot, session.server(), link);
+            self.tell_quarantine(slot, &answer.outcome, link);
+            return Ok(answer);
+        }
+        Err(Failure::Answered(Error::unavailable(format!(
+            "redis is flushed or replaced over and over: address={}; try later",
+            link.address()
+        ))))
+    }
+
+    async fn ask(
+        &self,
+        ask: Ask,
+        attempt: &Attempt<'_>,
+        session: &Session<'_>,
+    ) -> Result<Value, Failure> {
+        let call = self.acquire_call(ask, attempt, session.server());
+        if self.options().replicas > 0 {
+            return self
+                .acquire_replicated(attempt.claim, ask.script(), &call, session)
+                .await;
+        }
+        call.run_in(ask.script(), session).await
     }
 
     /// What an attempt means for who asked. A server in quarantine may well hold the lock for somebody without knowing: it
     /// is busy.
-    pub(super) fn judge(&self, outcome: Outcome) -> Acquired {
+    pub(super) fn judge(outcome: Outcome) -> Acquired {
         match outcome {
-            Outcome::Acquired(acquired) => {
-                if self.is_quarantine_told.load(Ordering::Relaxed) {
-                    self.is_quarantine_told.store(false, Ordering::Relaxed);
-                }
-                acquired
-            }
-            Outcome::Quarantined(left) => {
-                self.tell_quarantine(left);
-                Acquired::Busy {
-                    remaining: Some(left),
-                }
-            }
+            Outcome::Acquired(acquired) => acquired,
+            Outcome::Quarantined(left) => Acquired::Busy {
+                remaining: Some(left),
+            },
         }
     }
 
-    fn note_marker(&self, server: &Server) {
-        let mut marker = self.marker.lock();
-        if marker.seen_in != server.run_id {
-            marker.seen_in.clone_from(&server.run_id);
+    /// Once for each quarantine.
+    fn tell_quarantine(&self, slot: Option<Slot>, outcome: &Outcome, link: &Link) {
+        let left = match outcome {
+            Outcome::Quarantined(left) => Some(*left),
+            Outcome::Acquired(_) => None,
+        };
+        let is_news = self.marks.is_news(slot, left.is_some());
+        if let Some(left) = left.filter(|_| is_news) {
+            tracing::warn!(
+                "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
+                 forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
+                link.address(),
+                self.options().max_ttl,
+            );
         }
-    }
-
-    fn tell_quarantine(&self, left: Duration) {
-        if self.is_quarantine_told.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        tracing::warn!(
-            "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
-             forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
-            self.options().address(),
-            self.options().max_ttl,
-        );
     }
 
     /// Asks, and waits until the replicas have it.
     async fn acquire_replicated(
         &self,
         claim: &Claim,
-        way: Way,
+        script: &Script,
         call: &Call,
-        link: &Link,
-    ) -> Result<Value, Error> {
-        let failed = |failure: Failure| failure.into_error("acquire");
+        session: &Session<'_>,
+    ) -> Result<Value, Failure> {
         let options = self.options();
         let ask = async |command| {
             let mut both = ::redis::pipe();
@@ -192,20 +244,19 @@ impl Shared {
             both.cmd("WAIT")
                 .arg(options.replicas)
                 .arg(millis_text(options.replica_wait));
-            let answers = link.ask_all(&both).await?;
+            let answers = session.ask_all(&both).await?;
             let mut answers = answers.into_iter();
             let granted = answers
                 .next()
                 .unwrap_or(Ok(Value::Nil))
-                .map_err(Failure::Refused)?;
+                .map_err(Failure::of)?;
             Ok::<_, Failure>((granted, answers.next()))
         };
-        let script = way.script();
         let answered = match ask(call.by_hash(script)).await {
             Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
             answered => answered,
         };
-        let (granted, confirmed) = answered.map_err(failed)?;
+        let (granted, confirmed) = answered?;
         let is_grant =
             reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
         let confirmed = match confirmed {
@@ -217,13 +268,13 @@ impl Shared {
                 Ok(()) => ErrorKind::Unavailable,
                 Err(_) => ErrorKind::InDoubt,
             };
-            return Err(Error::new(
+            return Err(Failure::Answered(Error::new(
                 kind,
                 format!(
                     "too few replicas confirmed the grant, and it was taken back: key={} replicas={} confirmed={confirmed} waited={:?}; mend the replicas",
                     claim.key, options.replicas, options.replica_wait
                 ),
-            ));
+            )));
         }
         Ok(granted)
     }

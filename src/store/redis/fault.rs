@@ -35,7 +35,9 @@ fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::Denied => {
             "check user, password and access list (keys ~PREFIX:*, channels &PREFIX:*)"
         }
-        ErrorKind::Unsupported => "use a server of version 6 or later that is no cluster node",
+        ErrorKind::Unsupported => {
+            "use a server of version 6 or later; for nodes of a cluster a URL that begins with redis+cluster://"
+        }
         ErrorKind::Corrupt => {
             "a key under our prefix is no lock of ours; it was left as it is, look at it"
         }

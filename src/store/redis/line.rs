@@ -6,7 +6,6 @@
 use ::redis::Value;
 
 use super::fault::strange;
-use super::links::Purpose;
 use super::reply;
 use super::script::{Call, DOWNGRADE, LEAVE, REVOKE};
 use super::store::Shared;
@@ -48,9 +47,8 @@ impl Shared {
 
     /// Withdraws a claim that may have a place.
     pub(super) async fn withdraw_queued(&self, claim: &Claim) -> Result<(), Error> {
-        let link = self.links.link(Purpose::Ask)?;
         let call = self.leave_call(claim, Burial::Tombstone);
-        match call.run(&LEAVE, &link).await {
+        match self.run(&claim.key, &LEAVE, &call).await {
             Ok(Value::Int(0 | 1)) => Ok(()),
             Ok(_) => Err(strange("withdraw")),
             Err(failure) => Err(failure.into_error("withdraw")),
@@ -70,8 +68,7 @@ impl Shared {
             .number(grant.token.number().into())
             .arg(claim.label.as_str())
             .arg(names.channel(key));
-        let link = self.links.link(Purpose::Ask)?;
-        let answer = call.run(&DOWNGRADE, &link).await;
+        let answer = self.run(key, &DOWNGRADE, &call).await;
         match answer.map_err(|failure| failure.into_error("downgrade"))? {
             Value::Int(0) => Err(Error::new(
                 ErrorKind::Lost(LostReason::Gone),
@@ -99,8 +96,7 @@ impl Shared {
             .arg(names.channel(key))
             .arg(names.tombstones(key))
             .number(options.max_ttl.as_millis());
-        let link = self.links.link(Purpose::Ask)?;
-        let answer = call.run(&REVOKE, &link).await;
+        let answer = self.run(key, &REVOKE, &call).await;
         reply::revoked(
             key,
             &answer.map_err(|failure| failure.into_error("revoke"))?,

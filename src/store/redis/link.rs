@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) enum Failure {
     /// It was not sent.
     NotSent(Error),
+    /// It was answered, and the answer is an error of ours.
+    Answered(Error),
     /// The server said no.
     Refused(RedisError),
     /// It was sent, and no answer came.
@@ -53,7 +55,7 @@ impl Failure {
     /// The error for our caller.
     pub(crate) fn into_error(self, doing: &str) -> Error {
         match self {
-            Self::NotSent(error) => error,
+            Self::NotSent(error) | Self::Answered(error) => error,
             Self::Refused(error) => fault::refused(&error, doing),
             Self::Unanswered(error) => fault::unanswered(&error, doing),
         }
@@ -80,6 +82,10 @@ impl Target {
             client,
             clock,
         })
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The server; behind sentinels, where it is now.
@@ -119,7 +125,7 @@ impl Target {
     }
 }
 
-fn open(options: &RedisOptions, server: ConnectionInfo) -> Result<Client, Error> {
+pub(super) fn open(options: &RedisOptions, server: ConnectionInfo) -> Result<Client, Error> {
     Client::open(server).map_err(|error| {
         Error::invalid(format!(
             "the redis client refused the address: address={} reason={}",
@@ -195,6 +201,8 @@ pub(crate) struct Link {
     live: Mutex<Option<Live>>,
     /// Who connects; and how the last attempt failed, for those who waited for it.
     connecting: tokio::sync::Mutex<Option<Error>>,
+    /// The last attempt to connect came to nothing.
+    has_failed: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -210,7 +218,19 @@ impl Link {
             target,
             live: Mutex::new(None),
             connecting: tokio::sync::Mutex::default(),
+            has_failed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it had a connection that ended, or came to none: the server may not be there any more.
+    pub(super) fn is_broken(&self) -> bool {
+        let ended = |live: &Live| live.health.is_dead();
+        self.has_failed.load(Ordering::Relaxed) || self.live.lock().as_ref().is_some_and(ended)
+    }
+
+    /// The server's address, for messages.
+    pub(super) fn address(&self) -> String {
+        self.target.options.address()
     }
 
     /// Whether a connection stands that its runtime still drives.
@@ -219,6 +239,13 @@ impl Link {
             .lock()
             .as_ref()
             .is_some_and(|live| !live.health.is_dead())
+    }
+
+    /// The present connection: for what is decided by what its server told, which must reach no other.
+    pub(super) async fn session(&self) -> Result<Session<'_>, Error> {
+        let live = self.ready().await?;
+        let clock = &self.target.clock;
+        Ok(Session { live, clock })
     }
 
     /// What the server told of itself when the present connection was made.
@@ -241,10 +268,8 @@ impl Link {
     ///
     /// A dropped request may be executed, now or later, or never.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut live = self.ready().await.map_err(Failure::NotSent)?;
-        let in_flight = InFlight::begin(&self.target.clock, live.health.clone());
-        let answer = command.query_async(&mut live.connection).await;
-        in_flight.end(answer)
+        let session = self.session().await.map_err(Failure::NotSent)?;
+        session.ask(command).await
     }
 
     /// Sends commands at once and waits for their answers, refusals among them.
@@ -256,14 +281,8 @@ impl Link {
         &self,
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let mut live = self.ready().await.map_err(Failure::NotSent)?;
-        let in_flight = InFlight::begin(&self.target.clock, live.health.clone());
-        let answer = live
-            .connection
-            .send_packed_commands(commands, 0, commands.len())
-            .await;
-        let answers = in_flight.end(answer)?;
-        Ok(answers.into_iter().map(Value::extract_error).collect())
+        let session = self.session().await.map_err(Failure::NotSent)?;
+        session.ask_all(commands).await
     }
 
     /// The connection; a new one if there is none or it is dead.
@@ -283,9 +302,11 @@ impl Link {
             return Err(error.clone());
         }
         *attempts = None;
+        let attempt = Attempt(&self.has_failed);
         let connected = self.connect().await;
         match connected {
             Ok(live) => {
+                attempt.succeeded();
                 *self.live.lock() = Some(live.clone());
                 Ok(live)
             }
@@ -318,6 +339,63 @@ impl fmt::Debug for Link {
         f.debug_struct("Link")
             .field("is_live", &self.is_live())
             .finish_non_exhaustive()
+    }
+}
+
+/// One connection, for as long as it lasts.
+pub(super) struct Session<'a> {
+    live: Live,
+    clock: &'a Clock,
+}
+
+impl Session<'_> {
+    /// What the server told of itself when the connection was made.
+    pub(super) fn server(&self) -> &Server {
+        &self.live.server
+    }
+
+    /// Lets the next request connect anew, and so read anew what the server tells of itself.
+    pub(super) fn give_up(&self) {
+        self.live.health.give_up();
+    }
+
+    /// As [`Link::ask`], over this connection or not at all.
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.live.connection.clone();
+        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let answer = command.query_async(&mut connection).await;
+        in_flight.end(answer)
+    }
+
+    /// As [`Link::ask_all`], over this connection or not at all.
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let mut connection = self.live.connection.clone();
+        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let answer = connection
+            .send_packed_commands(commands, 0, commands.len())
+            .await;
+        let answers = in_flight.end(answer)?;
+        Ok(answers.into_iter().map(Value::extract_error).collect())
+    }
+}
+
+/// An attempt to connect. One that is dropped half-way has failed.
+struct Attempt<'a>(&'a AtomicBool);
+
+impl Attempt<'_> {
+    fn succeeded(self) {
+        let has_failed = self.0;
+        drop(self);
+        has_failed.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

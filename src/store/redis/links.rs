@@ -94,6 +94,6 @@ fn runtime() -> Result<Id, Error> {
     })
 }
 
-fn closed() -> Error {
+pub(super) fn closed() -> Error {
     Error::closed("the redis store was closed; nothing was asked")
 }

@@ -1,10 +1,9 @@
 //! A Redis server as a member of a quorum.
 
 use super::attempt::Want;
-use super::links::Purpose;
 use super::reply;
 use super::script::{Call, RAISE};
-use super::store::{COUNTER_TTL, RedisStore};
+use super::store::{COUNTER_TTL, RedisStore, Shared};
 use crate::error::Error;
 use crate::store::{Claim, MAX_SKEW, Member, Raised, Vote};
 use crate::token::FencingToken;
@@ -14,7 +13,7 @@ impl Member for RedisStore {
         let wary = MAX_SKEW;
         let answer = self.shared.attempt(claim, Want { floor, wary }).await?;
         Ok(Vote {
-            acquired: self.shared.judge(answer.outcome),
+            acquired: Shared::judge(answer.outcome),
             micros: answer.micros,
         })
     }
@@ -28,8 +27,7 @@ impl Member for RedisStore {
             .arg(claim.label.as_str())
             .number(COUNTER_TTL.as_millis())
             .number(MAX_SKEW.as_micros());
-        let link = shared.links.link(Purpose::Ask)?;
-        let answer = call.run(&RAISE, &link).await;
+        let answer = shared.run(&claim.key, &RAISE, &call).await;
         reply::raised(
             claim,
             &answer.map_err(|failure| failure.into_error("raise"))?,

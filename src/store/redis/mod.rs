@@ -53,10 +53,13 @@
 //! [`Fencing::None`](super::Fencing::None).
 
 mod attempt;
+mod cluster;
 pub(crate) mod fault;
+mod hosts;
 mod line;
 mod link;
 mod links;
+mod marks;
 mod member;
 mod names;
 mod options;
@@ -65,6 +68,7 @@ mod quarantine;
 mod reply;
 mod script;
 mod sentinel;
+mod servers;
 mod store;
 mod wake;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cluster::Slot;
 use crate::error::Error;
 use crate::holder::OwnerToken;
 use crate::key::Key;
@@ -96,8 +97,12 @@ impl Names {
         self.beside(key, "entering")
     }
 
-    pub(crate) fn marker(&self) -> String {
-        joined(&[&self.prefix, "{leasehold}:marker"])
+    /// One for all; in a cluster one for each slot.
+    pub(super) fn marker(&self, slot: Option<Slot>) -> String {
+        match slot {
+            None => joined(&[&self.prefix, "{leasehold}:marker"]),
+            Some(slot) => format!("{}{{{}}}:leasehold:marker", self.prefix, slot.tag()),
+        }
     }
 
     /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
@@ -123,12 +128,24 @@ mod tests {
         assert_eq!(names.counter(&key), "app:{app:accounts/7}:fence");
         assert_eq!(names.key_of("app:accounts/7"), Some(key.clone()));
         assert_eq!(names.key_of(&names.counter(&key)), None);
-        assert_eq!(names.key_of(&names.marker()), None);
+        assert_eq!(names.key_of(&names.marker(None)), None);
         assert_eq!(names.key_of("other:accounts/7"), None);
 
         let bare = Names::parse("").unwrap();
         assert_eq!(bare.lock(&key), "accounts/7");
         assert_eq!(bare.counter(&key), "{accounts/7}:fence");
+    }
+
+    #[test]
+    fn a_marker_of_a_slot_is_in_that_slot_and_is_no_lock() {
+        let names = Names::parse("app").unwrap();
+        let key = Key::parse("accounts/7").unwrap();
+        let slot = Slot::of(&names.lock(&key));
+        let marker = names.marker(Some(slot));
+        assert_eq!(Slot::of(&marker), slot);
+        assert!(marker.starts_with("app:{") && marker.ends_with("}:leasehold:marker"));
+        assert_eq!(names.key_of(&marker), None);
+        assert_eq!(names.marker(None), "app:{leasehold}:marker");
     }
 
     #[test]

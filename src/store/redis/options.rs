@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
+use super::cluster::Seeds;
 use super::names::Names;
 use super::sentinel::Sentinels;
 use crate::error::Error;
@@ -36,9 +37,10 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// Behind sentinels its address is not used: they name the server.
+    /// Behind sentinels and in a cluster its address is not used: they name the server.
     pub(super) server: ConnectionInfo,
     pub(super) sentinels: Option<Sentinels>,
+    seeds: Option<Seeds>,
     pub(crate) names: Names,
     pub(super) max_ttl: Duration,
     pub(super) quarantine: bool,
@@ -55,15 +57,26 @@ impl RedisOptions {
     /// for the master that a majority of these sentinels names, asked anew on every connect; user and password are those of
     /// the servers. What a fail-over may lose is said at [`replicas`](Self::replicas).
     ///
+    /// `redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?option=value` (with the feature `redis-cluster`) for a Redis
+    /// Cluster, of which the named nodes tell the others. The addresses that the nodes announce must be those by which they
+    /// can be reached.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is no such URL, for an option that is not known, and for
     /// a value that is out of range. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        match Sentinels::parse(url)? {
-            None => Self::parse_with(url, None),
-            Some((sentinels, server)) => Self::parse_with(&server, Some(sentinels)),
+        if let Some((sentinels, server)) = Sentinels::parse(url)? {
+            return Self::parse_with(&server, Some(sentinels));
         }
+        if let Some((seeds, server)) = Seeds::parse(url)? {
+            let options = Self::parse_with(&server, None)?;
+            return Ok(Self {
+                seeds: Some(seeds),
+                ..options
+            });
+        }
+        Self::parse_with(url, None)
     }
 
     fn parse_with(url: &str, mut sentinels: Option<Sentinels>) -> Result<Self, Error> {
@@ -139,6 +152,7 @@ impl RedisOptions {
         Ok(Self {
             server: server.set_redis_settings(settings).set_tcp_settings(tcp),
             sentinels: None,
+            seeds: None,
             names: Names::parse("")?,
             max_ttl: Duration::from_secs(30),
             quarantine: true,
@@ -215,8 +229,28 @@ impl RedisOptions {
     }
 
     /// Whether a copy of the server that may lack grants may take its place, and nobody waits for the copies.
-    pub(super) fn may_lose_grants(&self, replicas_now: u32) -> bool {
-        self.replicas == 0 && (replicas_now > 0 || self.sentinels.is_some())
+    pub(super) fn may_lose_grants(&self, has_replicas: bool) -> bool {
+        self.replicas == 0 && (has_replicas || self.sentinels.is_some())
+    }
+
+    /// The nodes that a URL names; `None` where there is no cluster.
+    pub(super) fn seeds(&self) -> Option<&Seeds> {
+        self.seeds.as_ref()
+    }
+
+    /// Whether the locks are spread over the nodes of a cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.seeds.is_some()
+    }
+
+    /// The same for one node of a cluster.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        let node = ConnectionAddr::Tcp(host.to_owned(), port);
+        Self {
+            server: self.server.clone().set_addr(node),
+            seeds: None,
+            ..self.clone()
+        }
     }
 
     /// Whether another server may take the place of this one.
@@ -232,6 +266,9 @@ impl RedisOptions {
     pub(super) fn address(&self) -> String {
         if let Some(sentinels) = &self.sentinels {
             return sentinels.address();
+        }
+        if let Some(seeds) = &self.seeds {
+            return seeds.to_string();
         }
         self.server.addr().to_string()
     }

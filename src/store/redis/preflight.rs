@@ -26,6 +26,8 @@ pub(super) struct Server {
     pub(super) durable: bool,
     /// Replicas that copy from it.
     pub(super) replicas: u32,
+    /// What changes when its data are flushed, or replaced by those of another server: the acquire script reads the same.
+    pub(super) account: String,
 }
 
 /// Reads and judges.
@@ -124,10 +126,8 @@ impl<'a> Info<'a> {
     }
 
     fn server(&self) -> Server {
-        let flushed = |name: &str| {
-            self.text(name)
-                .is_some_and(|stats| !stats.contains("calls=0,"))
-        };
+        let flushes = self.flushes();
+        let copied = self.text("master_replid2").unwrap_or_default();
         Server {
             run_id: self
                 .text("run_id")
@@ -137,16 +137,28 @@ impl<'a> Info<'a> {
             uptime: self
                 .number("uptime_in_seconds")
                 .map(|seconds| Duration::from_secs(seconds.saturating_sub(1))),
-            was_replica: self
-                .text("master_replid2")
-                .is_some_and(|id| id.bytes().any(|digit| digit != b'0')),
-            was_flushed: flushed("cmdstat_flushall") || flushed("cmdstat_flushdb"),
+            was_replica: copied.bytes().any(|digit| digit != b'0'),
+            was_flushed: flushes > 0,
             durable: false,
             replicas: self
                 .number("connected_slaves")
                 .and_then(|n| n.try_into().ok())
                 .unwrap_or(0),
+            account: format!("{flushes}:{copied}"),
         }
+    }
+
+    /// How often anything was flushed in this run.
+    fn flushes(&self) -> u64 {
+        let calls = |name: &&str| {
+            let stats = self.text(name)?.strip_prefix("calls=")?;
+            stats.split(',').next()?.parse::<u64>().ok()
+        };
+        let commands = self
+            .0
+            .keys()
+            .filter(|name| name.starts_with("cmdstat_flush"));
+        commands.filter_map(calls).sum()
     }
 }
 
@@ -176,12 +188,14 @@ mod tests {
         assert_eq!(server.uptime, Some(Duration::from_secs(9)));
         assert_eq!(server.replicas, 1);
         assert!(!server.was_replica && !server.was_flushed && !server.durable);
+        assert_eq!(server.account, "0:0000");
         let text = format!(
-            "{}cmdstat_flushall:calls=1,usec=3\r\n",
+            "{}cmdstat_flushall:calls=1,usec=3\r\ncmdstat_flushdb:calls=2,usec=3\r\n",
             INFO.replace("0000", "0a00")
         );
         let server = Info::parse(&text).server();
         assert!(server.was_replica && server.was_flushed);
+        assert_eq!(server.account, "3:0a00");
     }
 
     #[test]
@@ -204,7 +218,11 @@ mod tests {
 
     #[test]
     fn what_is_not_told_counts_as_not_durable() {
-        assert_eq!(Info::parse("").server(), Server::default());
+        let told_nothing = Server {
+            account: "0:".into(),
+            ..Server::default()
+        };
+        assert_eq!(Info::parse("").server(), told_nothing);
         Info::parse("").judge("h:1").unwrap();
     }
 }

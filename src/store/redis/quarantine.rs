@@ -12,10 +12,14 @@
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
 //! | is not there, on an older server | nobody used this prefix yet | none |
 //!
+//! What a client was told at its connect may be old by the time of its first attempt. So the script that finds the marker
+//! wrong reads the server's account of flushes and copies once more, at the instant of the attempt; if it is not the one that
+//! the client judged by, nothing is granted, and the client connects anew and judges again.
+//!
 //! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
 //! before it; and a deletion of single keys, which is an operator's to answer for.
 //!
-//! A server that persists every write forgets nothing by a restart: there only a flush counts. A server that does not tell
+//! A server that persists every write forgets nothing by a restart: there only a flush counts, and that it is a copy. A server that does not tell
 //! its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be noticed.
 
 use std::time::Duration;
@@ -34,10 +38,10 @@ pub(super) struct Caution {
 /// What is to be done about this server, as a pure function of what it told. `marker_seen`: this store saw the marker in
 /// this run of the server.
 pub(super) fn caution(server: &Server, max_ttl: Duration, marker_seen: bool) -> Caution {
-    let since_start = if server.durable {
-        Duration::ZERO
-    } else if server.was_replica {
+    let since_start = if server.was_replica {
         max_ttl
+    } else if server.durable {
+        Duration::ZERO
     } else {
         max_ttl.saturating_sub(server.uptime.unwrap_or(Duration::ZERO))
     };
@@ -81,6 +85,16 @@ mod tests {
     fn a_promoted_replica_is_as_young_as_its_promotion() {
         let promoted = Server {
             was_replica: true,
+            ..up_for(1_000)
+        };
+        assert_eq!(seconds(&promoted, false), (30, 30));
+    }
+
+    #[test]
+    fn a_copy_is_not_whole_because_it_is_on_disk() {
+        let promoted = Server {
+            was_replica: true,
+            durable: true,
             ..up_for(1_000)
         };
         assert_eq!(seconds(&promoted, false), (30, 30));

@@ -36,9 +36,9 @@ impl Outcome {
     }
 }
 
-/// Whether the acquire script sends a claim to the queue.
-pub(super) fn is_queued(answer: &Value) -> bool {
-    text(answer) == Some("queued")
+/// Whether the acquire script says this word.
+pub(super) fn is(answer: &Value, word: &str) -> bool {
+    text(answer) == Some(word)
 }
 
 /// Reads the answer of the acquire script.
@@ -137,23 +137,24 @@ pub(super) fn millis(number: i64) -> Option<Duration> {
 }
 
 /// Reads the answer of the renew script: one for each grant.
-pub(super) fn renewed(grants: &[Grant], answer: &Value) -> Vec<Renewed> {
+pub(super) fn renewed<'a>(
+    grants: impl ExactSizeIterator<Item = &'a Grant>,
+    answer: &Value,
+) -> Vec<Renewed> {
     let answers = match answer {
         Value::Array(answers) if answers.len() == grants.len() => answers.as_slice(),
-        _ => {
-            return grants
-                .iter()
-                .map(|_| Renewed::Unknown(strange("renew")))
-                .collect();
-        }
+        _ => return grants.map(|_| Renewed::Unknown(strange("renew"))).collect(),
     };
     let read = |(grant, answer): (&Grant, &Value)| match answer {
         Value::Int(1) => Renewed::Extended(Proof::of(whole_millis(grant.claim.ttl))),
         // What is no lock any more is not ours any more.
         Value::Int(0 | -1) => Renewed::Gone,
+        Value::Int(-2) => Renewed::Unknown(Error::unavailable(
+            "the keys of a lock are on their way to another node of the cluster; nothing was extended",
+        )),
         _ => Renewed::Unknown(strange("renew")),
     };
-    grants.iter().zip(answers).map(read).collect()
+    grants.zip(answers).map(read).collect()
 }
 
 /// What the server counts of a TTL.

@@ -1,12 +1,13 @@
 //! The scripts, and how each is called: by its hash, and by its text where the server does not know the hash (after a
 //! restart, or `SCRIPT FLUSH`), which loads it again. A server that does not know the hash has executed nothing.
 
+use std::fmt;
 use std::io::Write;
 use std::sync::LazyLock;
 
 use ::redis::{Cmd, Value};
 
-use super::link::{Failure, Link};
+use super::link::{Failure, Link, Session};
 
 /// A script's text and the hash that the server knows it by.
 #[derive(Debug)]
@@ -86,9 +87,14 @@ impl Call {
         self
     }
 
-    pub(crate) fn number(mut self, number: u128) -> Self {
+    pub(crate) fn number(self, number: u128) -> Self {
+        self.written(format_args!("{number}"))
+    }
+
+    /// An argument that is written in place.
+    pub(super) fn written(mut self, argument: fmt::Arguments<'_>) -> Self {
         // Writing to memory never fails.
-        let _ = write!(self.text, "{number}");
+        let _ = self.text.write_fmt(argument);
         self.ends.push(self.text.len());
         self
     }
@@ -111,6 +117,28 @@ impl Call {
             start = end;
         }
         command
+    }
+
+    /// Runs a script at the node that takes in the slot of its keys.
+    pub(super) async fn run_asking(&self, script: &Script, link: &Link) -> Result<Value, Failure> {
+        let mut both = ::redis::pipe();
+        both.cmd("ASKING");
+        both.add_command(self.by_text(script));
+        let answers = link.ask_all(&both).await?;
+        let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
+        answer.map_err(Failure::of)
+    }
+
+    /// Runs a script over one connection or not at all.
+    pub(super) async fn run_in(
+        &self,
+        script: &Script,
+        session: &Session<'_>,
+    ) -> Result<Value, Failure> {
+        match session.ask(&self.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => session.ask(&self.by_text(script)).await,
+            answer => answer,
+        }
     }
 
     /// Runs a script over a link.

@@ -8,11 +8,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo};
+use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::fault;
+use super::hosts::Hosts;
 use crate::error::Error;
 
 const SCHEME: &str = "redis+sentinel://";
@@ -42,33 +43,22 @@ impl Sentinels {
                 "leasehold was built without Redis Sentinel; build it with the feature redis-sentinel",
             ));
         }
-        let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        let (path, query) = tail.split_at(tail.find(['?', '#']).unwrap_or(tail.len()));
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (format!("{user}@"), hosts),
-            None => (String::new(), authority),
-        };
-        let path = path.trim_start_matches('/');
-        let (master, db) = path.split_once('/').unwrap_or((path, "0"));
+        let hosts = Hosts::split(rest);
+        let (master, db) = hosts.path.split_once('/').unwrap_or((hosts.path, "0"));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if master.is_empty() || master.len() > LONGEST_NAME || !master.bytes().all(is_name) {
             return Err(malformed("names its master"));
         }
-        let servers: Result<Vec<_>, Error> = hosts.split(',').map(sentinel).collect();
-        let mut servers = servers?;
-        let count = servers.len();
-        servers.sort_by_key(|server| server.addr().to_string());
-        servers.dedup_by_key(|server| server.addr().to_string());
-        if servers.len() < count {
-            return Err(malformed("names each sentinel once"));
-        }
+        let servers = hosts.servers(PORT);
+        let servers =
+            servers.ok_or_else(|| malformed("names its sentinels by host and port, each once"))?;
         let sentinels = Self {
             servers,
             master: master.to_owned(),
         };
         Ok(Some((
             sentinels,
-            format!("redis://{user}localhost/{db}{query}"),
+            format!("redis://{}localhost/{db}{}", hosts.user, hosts.query),
         )))
     }
 
@@ -142,23 +132,6 @@ async fn ask(
     let mut question = ::redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     question.query_async(&mut connection).await.map_err(failed)
-}
-
-fn sentinel(host: &str) -> Result<ConnectionInfo, Error> {
-    // What is behind the last bracket of an IPv6 address, or all of another host, may have a port.
-    let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    let port = if has_port {
-        String::new()
-    } else {
-        format!(":{PORT}")
-    };
-    if host.is_empty() {
-        return Err(malformed("names its sentinels"));
-    }
-    let server = format!("redis://{host}{port}").into_connection_info();
-    let server = server.map_err(|_| malformed("names its sentinels by host and port"))?;
-    let settings = server.redis_settings().clone().set_skip_set_lib_name();
-    Ok(server.set_redis_settings(settings))
 }
 
 fn malformed(rule: &str) -> Error {

@@ -1,21 +1,21 @@
 //! The store itself: each operation is one script over one link.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::redis::Value;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 
 use super::attempt::Want;
 use super::fault::strange;
 use super::line::Burial;
-use super::link::{Link, Target};
-use super::links::{Links, Purpose};
+use super::link::{Failure, Link, Target};
+use super::links::Purpose;
+use super::marks::Marks;
 use super::options::RedisOptions;
 use super::reply;
-use super::script::{Call, INSPECT, LEAVE, RELEASE, RENEW, WITHDRAW};
+use super::script::{Call, INSPECT, LEAVE, RELEASE, RENEW, Script, WITHDRAW};
+use super::servers::Servers;
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::store::{
@@ -24,13 +24,13 @@ use crate::store::{
 };
 
 /// How many grants one script renews: the server answers nobody else meanwhile.
-const RENEW_BATCH: usize = 500;
+pub(super) const RENEW_BATCH: usize = 500;
 /// How many names one step of a listing looks at.
 const LIST_BATCH: usize = 500;
 /// How long the last token of a key is kept. Bounded, since keys come and go; the server's time carries on from there.
 pub(super) const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Locks in one Redis server, version 6 or later, or in what speaks its protocol.
+/// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are the same store.
 #[derive(Clone, Debug)]
@@ -41,17 +41,9 @@ pub struct RedisStore {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) target: Arc<Target>,
-    pub(super) links: Links,
+    pub(super) servers: Servers,
     pub(super) fencing: Fencing,
-    pub(super) marker: Mutex<Marker>,
-    /// Whether the log was told of the quarantine that lasts.
-    pub(super) is_quarantine_told: AtomicBool,
-}
-
-/// In which run of the server this store saw the marker.
-#[derive(Debug, Default)]
-pub(super) struct Marker {
-    pub(super) seen_in: Option<String>,
+    pub(super) marks: Marks,
 }
 
 impl RedisStore {
@@ -80,10 +72,9 @@ impl RedisStore {
     /// Cancel safe: a dropped connect leaves nothing.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
-        let links = Links::new(Arc::clone(&target));
-        let server = links.link(Purpose::Ask)?.server().await?;
-        let fencing = fencing(&target.options, server.replicas);
-        Ok(Self::over(target, links, fencing))
+        let servers = Servers::of(&target);
+        let fencing = fencing(&target.options, servers.connect().await?);
+        Ok(Self::over(target, servers, fencing))
     }
 
     /// A store that connects with its first request: a member of a [`Quorum`](crate::store::Quorum), of which some may be
@@ -95,27 +86,26 @@ impl RedisStore {
     /// `Invalid` if the client refuses the address; `Unavailable` if a fork of this process could not be noticed.
     pub fn member(options: RedisOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
-        let links = Links::new(Arc::clone(&target));
-        let fencing = fencing(&target.options, 0);
-        Ok(Self::over(target, links, fencing))
+        let servers = Servers::of(&target);
+        let fencing = fencing(&target.options, false);
+        Ok(Self::over(target, servers, fencing))
     }
 
-    fn over(target: Arc<Target>, links: Links, fencing: Fencing) -> Self {
+    fn over(target: Arc<Target>, servers: Servers, fencing: Fencing) -> Self {
         Self {
             shared: Arc::new(Shared {
                 target,
-                links,
+                servers,
                 fencing,
-                marker: Mutex::default(),
-                is_quarantine_told: AtomicBool::new(false),
+                marks: Marks::default(),
             }),
         }
     }
 }
 
 /// A replica may lag behind the grants that it takes over from.
-fn fencing(options: &RedisOptions, replicas_now: u32) -> Fencing {
-    if options.may_lose_grants(replicas_now) {
+fn fencing(options: &RedisOptions, has_replicas: bool) -> Fencing {
+    if options.may_lose_grants(has_replicas) {
         Fencing::None
     } else {
         Fencing::Monotonic
@@ -125,6 +115,17 @@ fn fencing(options: &RedisOptions, replicas_now: u32) -> Fencing {
 impl Shared {
     pub(super) fn options(&self) -> &RedisOptions {
         &self.target.options
+    }
+
+    /// Runs a script where a lock is.
+    pub(super) async fn run(
+        &self,
+        key: &Key,
+        script: &Script,
+        call: &Call,
+    ) -> Result<Value, Failure> {
+        let names = &self.options().names;
+        self.servers.run(names, key, script, call).await
     }
 
     pub(super) async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
@@ -139,35 +140,39 @@ impl Shared {
         .arg(claim.owner.expose())
         .number(self.options().max_ttl.as_millis())
         .arg(names.channel(&claim.key));
-        let link = self.links.link(Purpose::Ask)?;
-        match call.run(&WITHDRAW, &link).await {
+        match self.run(&claim.key, &WITHDRAW, &call).await {
             Ok(Value::Int(1)) => Ok(()),
             Ok(_) => Err(strange("withdraw")),
             Err(failure) => Err(failure.into_error("withdraw")),
         }
     }
 
-    async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
+    /// The call that renews grants, all of one slot where there are slots.
+    pub(super) fn renew_call<'a>(&self, grants: impl Iterator<Item = &'a Grant> + Clone) -> Call {
         let names = &self.options().names;
-        let mut call = Call::new(grants.iter().map(|grant| names.lock(&grant.claim.key)));
-        for grant in grants {
+        let mut call = Call::new(grants.clone().map(|grant| names.lock(&grant.claim.key)));
+        for grant in grants.clone() {
             call = call.arg(grant.claim.owner.expose());
         }
         for grant in grants {
             call = call.number(grant.claim.ttl.as_millis());
         }
-        let call = call.arg(names.prefix());
+        call.arg(names.prefix())
+    }
+
+    async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
+        let call = self.renew_call(grants.iter());
         match call.run(&RENEW, link).await {
-            Ok(answer) => reply::renewed(grants, &answer),
+            Ok(answer) => reply::renewed(grants.iter(), &answer),
             Err(failure) => all_unknown(grants, &failure.into_error("renew")),
         }
     }
 
-    async fn inspect(
-        &self,
-        link: &Link,
-        keys: &[Key],
-    ) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
+    /// `keys`: all of one slot where there are slots.
+    async fn inspect(&self, keys: &[Key]) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
+        let Some(first) = keys.first() else {
+            return Ok(Vec::new());
+        };
         let names = &self.options().names;
         let all = keys.iter().flat_map(|key| {
             [
@@ -178,7 +183,7 @@ impl Shared {
                 names.grants(key),
             ]
         });
-        let answer = Call::new(all).run(&INSPECT, link).await;
+        let answer = self.run(first, &INSPECT, &Call::new(all)).await;
         match answer.map_err(|failure| cannot_say(failure.into_error("inspect")))? {
             Value::Array(answers) if answers.len() == keys.len() => Ok(keys
                 .iter()
@@ -188,9 +193,44 @@ impl Shared {
             _ => Err(strange("inspect")),
         }
     }
+
+    /// The records of the locks that are in one server.
+    async fn list_at(&self, link: &Link, prefix: &str) -> Result<Vec<Record>, Error> {
+        let names = &self.options().names;
+        let mut records = Vec::new();
+        let mut cursor = String::from("0");
+        loop {
+            let mut scan = ::redis::cmd("SCAN");
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(format!("{}*", names.prefix()))
+                .arg("COUNT")
+                .arg(LIST_BATCH);
+            let page = link
+                .ask(&scan)
+                .await
+                .map_err(|failure| cannot_say(failure.into_error("list")))?;
+            let (next, found): (String, Vec<String>) =
+                ::redis::from_redis_value(page).map_err(|_| strange("list"))?;
+            let keys = found.iter().filter_map(|name| names.key_of(name));
+            let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+            let is_ours = |record: &Record| {
+                record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
+            };
+            let parts = self.servers.by_slot(names, keys);
+            let looks = parts.iter().map(|keys| self.inspect(keys));
+            for found in join_all(looks).await {
+                records.extend(found?.into_iter().flatten().flatten().filter(is_ours));
+            }
+            if next == "0" {
+                return Ok(records);
+            }
+            cursor = next;
+        }
+    }
 }
 
-fn all_unknown(grants: &[Grant], error: &Error) -> Vec<Renewed> {
+pub(super) fn all_unknown(grants: &[Grant], error: &Error) -> Vec<Renewed> {
     grants
         .iter()
         .map(|_| Renewed::Unknown(error.clone()))
@@ -227,12 +267,16 @@ impl Store for RedisStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let answer = self.shared.attempt(claim, Want::default()).await?;
-        Ok(self.shared.judge(answer.outcome))
+        Ok(Shared::judge(answer.outcome))
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let shared = &*self.shared;
-        match shared.links.link(Purpose::Heartbeat) {
+        let links = match &shared.servers {
+            Servers::One(links) => links,
+            Servers::Many(cluster) => return shared.renew_in(cluster, grants).await,
+        };
+        match links.link(Purpose::Heartbeat) {
             Ok(link) => {
                 let batches = grants
                     .chunks(RENEW_BATCH)
@@ -245,21 +289,17 @@ impl Store for RedisStore {
 
     async fn release(&self, grant: &Grant) -> Released {
         let shared = &*self.shared;
-        let names = &shared.options().names;
-        let link = match shared.links.link(Purpose::Ask) {
-            Ok(link) => link,
-            Err(error) => return Released::Unknown(error),
-        };
+        let (names, key) = (&shared.options().names, &grant.claim.key);
         let released = match grant.claim.mode {
             Mode::Exclusive => {
-                let call = Call::new([names.lock(&grant.claim.key)])
+                let call = Call::new([names.lock(key)])
                     .arg(grant.claim.owner.expose())
-                    .arg(names.channel(&grant.claim.key));
-                call.run(&RELEASE, &link).await
+                    .arg(names.channel(key));
+                shared.run(key, &RELEASE, &call).await
             }
             Mode::Read | Mode::Write => {
                 let call = shared.leave_call(&grant.claim, Burial::None);
-                call.run(&LEAVE, &link).await
+                shared.run(key, &LEAVE, &call).await
             }
         };
         match released {
@@ -279,8 +319,9 @@ impl Store for RedisStore {
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        let channel = self.shared.options().names.channel(&claim.key);
-        let woken = self.shared.links.waker()?.subscribe(channel).await?;
+        let names = &self.shared.options().names;
+        let waker = self.shared.servers.waker(names, &claim.key).await?;
+        let woken = waker.subscribe(names.channel(&claim.key)).await?;
         Ok(Hint::new(async {
             // An error says that no wake-up can come any more: look again.
             let _ = woken.await;
@@ -298,11 +339,7 @@ impl Store for RedisStore {
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
-        let link = self.shared.links.link(Purpose::Ask)?;
-        let mut records = self
-            .shared
-            .inspect(&link, std::slice::from_ref(key))
-            .await?;
+        let mut records = self.shared.inspect(std::slice::from_ref(key)).await?;
         records.pop().unwrap_or_else(|| Err(strange("inspect")))
     }
 
@@ -310,37 +347,11 @@ impl Store for RedisStore {
     /// prefix, locks of other clients are left out too, since nothing tells them from other data.
     async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
         let shared = &*self.shared;
-        let names = &shared.options().names;
-        let link = shared.links.link(Purpose::Ask)?;
+        let links = shared.servers.all().await?;
+        let lists = links.iter().map(|link| shared.list_at(link, prefix));
         let mut records = Vec::new();
-        let mut cursor = String::from("0");
-        loop {
-            let mut scan = ::redis::cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(format!("{}*", names.prefix()))
-                .arg("COUNT")
-                .arg(LIST_BATCH);
-            let page = link
-                .ask(&scan)
-                .await
-                .map_err(|failure| cannot_say(failure.into_error("list")))?;
-            let (next, found): (String, Vec<String>) =
-                ::redis::from_redis_value(page).map_err(|_| strange("list"))?;
-            let keys: Vec<Key> = found
-                .iter()
-                .filter_map(|name| names.key_of(name))
-                .filter(|key| key.as_str().starts_with(prefix))
-                .collect();
-            let found = shared.inspect(&link, &keys).await?;
-            let is_ours = |record: &Record| {
-                record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
-            };
-            records.extend(found.into_iter().flatten().flatten().filter(is_ours));
-            if next == "0" {
-                break;
-            }
-            cursor = next;
+        for found in join_all(lists).await {
+            records.extend(found?);
         }
         records.sort_by(|a, b| a.key.cmp(&b.key));
         // A scan may show a name twice.
@@ -349,7 +360,7 @@ impl Store for RedisStore {
     }
 
     async fn close(&self) -> Result<(), Error> {
-        self.shared.links.close();
+        self.shared.servers.close();
         Ok(())
     }
 }

@@ -4,9 +4,10 @@
 --
 -- KEYS: lock, counter, marker, tombstone of this owner; and outside of enter.lua: queue
 -- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id ('?' = the server does not
---       tell), max ttl (ms), quarantine if the marker names another run (ms), quarantine if there is no marker (ms)
+--       tell), max ttl (ms), and in one text: quarantine if the marker names another run (ms), quarantine if there is no
+--       marker (ms), the account of the server that both were judged by
 -- Returns: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
---          ahead counter now | foreign | disagree ms
+--          outdated | ahead counter now | foreign | disagree ms
 local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
 local lock, owner, ttl, run_id = KEYS[1], ARGV[1], ARGV[2], ARGV[5]
 
@@ -29,7 +30,7 @@ local now = time[1] .. string.sub('00000' .. time[2], -6)
 if run_id then
   local marker = redis.call('GET', KEYS[3])
   local millis = math.floor(micros / 1000)
-  local ends, wait = 0, nil
+  local ends, is_other = 0, false
   if marker then
     local run, until_ms, max_ttl = string.match(marker, '^(%S+) (%d+) (%d+)$')
     if not run then
@@ -39,13 +40,27 @@ if run_id then
       return 'disagree', max_ttl
     end
     ends = tonumber(until_ms)
-    if run ~= run_id and run_id ~= '?' then
-      wait = tonumber(ARGV[7])
-    end
-  else
-    wait = tonumber(ARGV[8])
+    is_other = run ~= run_id and run_id ~= '?'
   end
-  if wait then
+  if is_other or not marker then
+    -- What changes when the data are flushed, or replaced by those of another server; nothing where a script may not ask.
+    local function account()
+      local stats, copied = redis.pcall('INFO', 'commandstats'), redis.pcall('INFO', 'replication')
+      if type(stats) ~= 'string' or type(copied) ~= 'string' then
+        return nil
+      end
+      local flushes = 0
+      for calls in string.gmatch(stats, 'cmdstat_flush%a+:calls=(%d+)') do
+        flushes = flushes + calls
+      end
+      return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '')
+    end
+    local if_other, if_none, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (.*)$')
+    -- The client was told at its connect. Since then the server may have lost what it had.
+    if judged_by ~= (account() or judged_by) then
+      return 'outdated'
+    end
+    local wait = tonumber(marker and if_other or if_none)
     if wait > 0 then
       ends = math.max(ends, millis + wait)
     end

@@ -2,7 +2,7 @@
 --
 -- KEYS: locks
 -- ARGV: for each lock its owner, then for each lock its ttl (ms), then the prefix of all names
--- Answers, one for each lock: 1 extended, 0 not ours, -1 not a lock
+-- Answers, one for each lock: 1 extended, 0 not ours, -1 not a lock, -2 what stands beside it is at another node now
 local READERS = 'leasehold:readers'
 local count = #KEYS
 local answers = {}
@@ -18,7 +18,7 @@ local function renew_reader(lock, owner, ttl)
   local readers = beside .. 'readers'
   local ends = redis.pcall('ZSCORE', readers, owner)
   if type(ends) == 'table' then
-    return -1
+    return string.find(ends.err, 'WRONGTYPE', 1, true) and -1 or -2
   end
   if not ends or tonumber(ends) <= now then
     return 0

@@ -1,0 +1,37 @@
+//! A Redis Cluster: which node is asked for a lock, and what follows when it is the wrong one.
+//!
+//! All keys of a lock are in one [`slot`], and a slot is at one node. We keep our own links to every master instead of the
+//! client's cluster connection: an attempt passes along the run of the very server that it is sent to, and a client that went
+//! on to another by itself would show one server the other's run, and so pass its [quarantine](super::quarantine).
+//!
+//! - A slot that **moved**: the node refuses and names the other. Nothing was done; the request is made anew there.
+//! - A slot that **moves now**: what it has may be here or there. What names one key (a renewal, the release of an exclusive
+//!   lock) is answered by whoever has it. An attempt names several keys, some of which are never there: it is refused until
+//!   the slot has arrived, so that no lock is granted half here and half there.
+//! - A node that **cannot be reached**: the others are asked who has its slots.
+//!
+//! # One marker for each slot
+//!
+//! The script that grants looks at the marker, which must be in its slot. So each slot has one,
+//! `app:{<tag>}:leasehold:marker`. A slot that was moved brings it along, with the name of the node that it came from: then
+//! the new node's age and past decide, as after a restart. A slot whose marker this store has seen, and which has none at
+//! another node, was given away without its data: nothing is granted for `max_ttl`.
+//!
+//! # What is not promised
+//!
+//! A slot that is given to another node *without its data* (`--cluster fix`, `CLUSTER ADDSLOTS`) has no marker there. To a
+//! client that never used it, it looks like one that nobody used. Let `max_ttl` pass before you give it away.
+//!
+//! The addresses are those that the nodes announce: clients must be able to reach them.
+
+mod map;
+mod nodes;
+mod renew;
+mod route;
+mod seeds;
+mod slot;
+
+pub(super) use nodes::Cluster;
+pub(super) use route::{Passage, Route};
+pub(super) use seeds::Seeds;
+pub(super) use slot::Slot;

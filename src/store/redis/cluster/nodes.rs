@@ -1,0 +1,251 @@
+//! [`Cluster`]: the nodes that are known, which of them has which slot, and how that is looked for anew.
+//!
+//! The map is only a hint: a node that is asked for what is not its own refuses, and names who has it. So one slot that moved
+//! is learned from the refusal, and the whole map is read again only when a node cannot be reached, or says that the cluster is
+//! down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ::redis::{AsyncConnectionConfig, Value};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+
+use super::super::fault;
+use super::super::link::{Target, open};
+use super::super::links::{Links, Purpose, closed};
+use super::super::options::RedisOptions;
+use super::map::{Address, Map};
+use super::seeds::Seeds;
+use super::slot::{SLOTS, Slot};
+use crate::error::{Error, ErrorKind};
+
+/// How many nodes are asked for the map at once: so many may be silent before it costs a time-out.
+const ASKED_AT_ONCE: usize = 3;
+
+/// One master, and our connections to it.
+#[derive(Debug)]
+pub(in super::super) struct Node {
+    pub(super) address: Address,
+    pub(in super::super) links: Links,
+}
+
+/// The nodes of a cluster.
+#[derive(Debug)]
+pub(in super::super) struct Cluster {
+    /// Of any node, but for the address.
+    options: RedisOptions,
+    seeds: Seeds,
+    /// `None` once the store is closed.
+    known: Mutex<Option<Known>>,
+    /// Who looks; and what came of the last look, for those who waited for it. `None`: it was given up half-way.
+    looking: tokio::sync::Mutex<Option<Result<(), Error>>>,
+    looks: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Known {
+    nodes: Vec<Arc<Node>>,
+    /// For each slot the node's index.
+    owners: Vec<Option<usize>>,
+    has_replicas: bool,
+}
+
+impl Cluster {
+    /// Asks nobody yet.
+    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds) -> Self {
+        Self {
+            options,
+            seeds,
+            known: Mutex::new(Some(Known {
+                nodes: Vec::new(),
+                owners: vec![None; usize::from(SLOTS)],
+                has_replicas: false,
+            })),
+            looking: tokio::sync::Mutex::default(),
+            looks: AtomicUsize::new(0),
+        }
+    }
+
+    /// Finds the nodes, and connects to every master that can be reached. Whether one of them has a replica.
+    pub(in super::super) async fn connect(&self) -> Result<bool, Error> {
+        self.look().await?;
+        let nodes = self.nodes()?;
+        let mut connecting: FuturesUnordered<_> = (nodes.iter())
+            .map(|node| async { node.links.link(Purpose::Ask)?.server().await })
+            .collect();
+        let (mut is_any, mut failure) = (false, None);
+        // The map may not show a replica that is new.
+        let mut has_replicas = (self.known.lock().as_ref()).is_some_and(|known| known.has_replicas);
+        while let Some(connected) = connecting.next().await {
+            match connected {
+                Ok(server) => {
+                    is_any = true;
+                    has_replicas |= server.replicas > 0;
+                }
+                // A node that is down has its locks for itself; one that cannot keep locks is no node for us.
+                Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match failure {
+            Some(error) if !is_any => Err(error),
+            _ => Ok(has_replicas),
+        }
+    }
+
+    /// The node of a slot, as far as is known.
+    pub(in super::super) fn owner(&self, slot: Slot) -> Result<Option<Arc<Node>>, Error> {
+        let known = self.known.lock();
+        let known = known.as_ref().ok_or_else(closed)?;
+        let owner = known.owners[usize::from(slot.number())];
+        Ok(owner.map(|index| Arc::clone(&known.nodes[index])))
+    }
+
+    /// All that are known.
+    pub(in super::super) fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
+        let known = self.known.lock();
+        Ok(known.as_ref().ok_or_else(closed)?.nodes.clone())
+    }
+
+    /// The node at an address that another one named.
+    pub(super) fn node_at(&self, address: &Address) -> Result<Arc<Node>, Error> {
+        let mut known = self.known.lock();
+        let known = known.as_mut().ok_or_else(closed)?;
+        let index = self.index_of(&mut known.nodes, address)?;
+        Ok(Arc::clone(&known.nodes[index]))
+    }
+
+    /// A node said that a slot is elsewhere.
+    pub(super) fn learn(&self, slot: Slot, address: &Address) -> Result<(), Error> {
+        let mut known = self.known.lock();
+        let known = known.as_mut().ok_or_else(closed)?;
+        let index = self.index_of(&mut known.nodes, address)?;
+        known.owners[usize::from(slot.number())] = Some(index);
+        Ok(())
+    }
+
+    fn index_of(&self, nodes: &mut Vec<Arc<Node>>, address: &Address) -> Result<usize, Error> {
+        if let Some(index) = nodes.iter().position(|node| node.address == *address) {
+            return Ok(index);
+        }
+        nodes.push(Arc::new(self.node(address)?));
+        Ok(nodes.len() - 1)
+    }
+
+    fn node(&self, address: &Address) -> Result<Node, Error> {
+        let target = Target::new(self.options.at(&address.host, address.port))?;
+        Ok(Node {
+            address: address.clone(),
+            links: Links::new(Arc::new(target)),
+        })
+    }
+
+    /// Reads the whole map anew. Who finds another looking waits for what he finds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next one looks.
+    pub(in super::super) async fn look(&self) -> Result<(), Error> {
+        let (mut looks, waited) = match self.looking.try_lock() {
+            Ok(looks) => (looks, false),
+            Err(_) => (self.looking.lock().await, true),
+        };
+        if waited && let Some(looked) = &*looks {
+            return looked.clone();
+        }
+        *looks = None;
+        let looked = self.ask_some().await.and_then(|map| self.take(map));
+        *looks = Some(looked.clone());
+        looked
+    }
+
+    async fn ask_some(&self) -> Result<Map, Error> {
+        let mut addresses = self.seeds.addresses().to_vec();
+        for node in self.nodes()? {
+            if !addresses.contains(&node.address) {
+                addresses.push(node.address.clone());
+            }
+        }
+        // One that is cut off answers as fast as any, from an old map: not always the same ones are asked first.
+        let turn = self.looks.fetch_add(1, Ordering::Relaxed) % addresses.len();
+        addresses.rotate_left(turn);
+        let mut left = addresses.iter();
+        let mut asked: FuturesUnordered<_> = (left.by_ref().take(ASKED_AT_ONCE))
+            .map(|address| self.ask(address))
+            .collect();
+        let mut failure = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(map) => return Ok(map),
+                // What an operator has to mend is told before what may pass.
+                Err(error) => {
+                    let was_worse = failure
+                        .as_ref()
+                        .is_some_and(|other: &Error| other.kind() != ErrorKind::Unavailable);
+                    if !was_worse {
+                        failure = Some(error);
+                    }
+                    asked.extend(left.next().map(|address| self.ask(address)));
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::unavailable("no node of the cluster is known")))
+    }
+
+    /// One question over a connection of its own: the node may be a replica, to which we have no other.
+    async fn ask(&self, address: &Address) -> Result<Map, Error> {
+        let failed = |error| fault::not_connected(&error, &address.to_string());
+        let options = self.options.at(&address.host, address.port);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(options.timeout))
+            .set_response_timeout(Some(options.timeout));
+        let client = open(&options, options.server.clone())?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connecting.await.map_err(failed)?;
+        let mut question = ::redis::cmd("CLUSTER");
+        question.arg("SLOTS");
+        let answer: Value = match question.query_async(&mut connection).await {
+            Ok(answer) => answer,
+            Err(error) if error.code() == Some("ERR") => {
+                return Err(Error::unsupported(format!(
+                    "this redis is no node of a cluster: address={address}; use redis:// for a single server"
+                )));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        Map::read(&answer, address).ok_or_else(|| {
+            Error::unavailable(format!(
+                "this node of the cluster knows no node for any slot: address={address}; form the cluster, or name another node"
+            ))
+        })
+    }
+
+    fn take(&self, map: Map) -> Result<(), Error> {
+        let mut known = self.known.lock();
+        let known = known.as_mut().ok_or_else(closed)?;
+        let mut nodes = Vec::with_capacity(map.masters.len());
+        for address in &map.masters {
+            let old = known.nodes.iter().find(|node| node.address == *address);
+            nodes.push(match old {
+                Some(node) => Arc::clone(node),
+                None => Arc::new(self.node(address)?),
+            });
+        }
+        *known = Known {
+            nodes,
+            owners: map.owners,
+            has_replicas: map.has_replicas,
+        };
+        Ok(())
+    }
+
+    /// Drops every connection; nothing can be asked any more.
+    pub(in super::super) fn close(&self) {
+        let known = self.known.lock().take();
+        for node in known.iter().flat_map(|known| &known.nodes) {
+            node.links.close();
+        }
+    }
+}

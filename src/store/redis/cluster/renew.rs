@@ -1,0 +1,255 @@
+//! Renewing in a cluster: one script for each slot, one request for each node, all nodes at once.
+//!
+//! A node that is silent must not hold up what the others have renewed: the caller counts by the answers that it has. So once
+//! a node has answered, the others have [`MOST_LATE`] left. What they were asked is unknown then, and is asked again by itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind, Value};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+
+use super::super::link::{Failure, Link};
+use super::super::links::Purpose;
+use super::super::reply;
+use super::super::script::{Call, RENEW};
+use super::super::store::{RENEW_BATCH, Shared, all_unknown};
+use super::nodes::{Cluster, Node};
+use super::slot::Slot;
+use crate::error::Error;
+use crate::store::{Grant, Renewed};
+
+/// How much later than the first node another may answer.
+const MOST_LATE: Duration = Duration::from_millis(100);
+
+/// The grants of one slot that go in one script, and where each stands among all.
+struct Batch<'a> {
+    slot: Slot,
+    grants: Vec<(usize, &'a Grant)>,
+}
+
+/// What came of a batch.
+type Answers = Vec<(usize, Renewed)>;
+
+impl Batch<'_> {
+    fn unknown(&self, error: &Error) -> Answers {
+        let unknown = |(index, _): &(usize, &Grant)| (*index, Renewed::Unknown(error.clone()));
+        self.grants.iter().map(unknown).collect()
+    }
+
+    fn read(&self, answer: &Value) -> Answers {
+        let grants = self.grants.iter().map(|(_, grant)| *grant);
+        let renewed = reply::renewed(grants, answer);
+        let indices = self.grants.iter().map(|(index, _)| *index);
+        indices.zip(renewed).collect()
+    }
+
+    /// Each grant by itself.
+    fn split(&self) -> Vec<Batch<'_>> {
+        (self.grants.iter())
+            .map(|grant| Batch {
+                slot: self.slot,
+                grants: vec![*grant],
+            })
+            .collect()
+    }
+}
+
+impl Shared {
+    /// Renews grants at the nodes that have them.
+    pub(in super::super) async fn renew_in(
+        &self,
+        cluster: &Cluster,
+        grants: &[Grant],
+    ) -> Vec<Renewed> {
+        let nodes = match self.by_node(cluster, grants) {
+            Ok(nodes) => nodes,
+            Err(error) => return all_unknown(grants, &error),
+        };
+        let mut asked: FuturesUnordered<_> = nodes
+            .iter()
+            .map(|(node, batches)| self.renew_at(cluster, node.as_deref(), batches))
+            .collect();
+        let mut renewed: Vec<Option<Renewed>> = grants.iter().map(|_| None).collect();
+        let mut note = |answers: Answers| {
+            for (index, answer) in answers {
+                renewed[index] = Some(answer);
+            }
+        };
+        note(asked.next().await.unwrap_or_default());
+        let others = async {
+            while let Some(answers) = asked.next().await {
+                note(answers);
+            }
+        };
+        // What has not come by then is seen by its place, which is empty.
+        let _ = self.target.clock().timeout(MOST_LATE, others).await;
+        let late = || {
+            Renewed::Unknown(Error::in_doubt(format!(
+                "a node of the cluster did not answer within {MOST_LATE:?} of another: asked=renew; it may have been done"
+            )))
+        };
+        renewed
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(late))
+            .collect()
+    }
+
+    /// The grants by slot, and those by node; `None` for slots of which no node is known.
+    fn by_node<'a>(
+        &self,
+        cluster: &Cluster,
+        grants: &'a [Grant],
+    ) -> Result<Vec<(Option<Arc<Node>>, Vec<Batch<'a>>)>, Error> {
+        let names = &self.options().names;
+        let mut slots: HashMap<Slot, Vec<(usize, &Grant)>> = HashMap::new();
+        for (index, grant) in grants.iter().enumerate() {
+            let slot = Slot::of(&names.lock(&grant.claim.key));
+            slots.entry(slot).or_default().push((index, grant));
+        }
+        let mut nodes: Vec<(Option<Arc<Node>>, Vec<Batch<'a>>)> = Vec::new();
+        for (slot, grants) in slots {
+            let node = cluster.owner(slot)?;
+            let is_same = |other: &Option<Arc<Node>>| {
+                other.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr)
+            };
+            let index = match nodes.iter().position(|(other, _)| is_same(other)) {
+                Some(index) => index,
+                None => {
+                    nodes.push((node, Vec::new()));
+                    nodes.len() - 1
+                }
+            };
+            let batches = grants.chunks(RENEW_BATCH).map(|grants| Batch {
+                slot,
+                grants: grants.to_vec(),
+            });
+            nodes[index].1.extend(batches);
+        }
+        Ok(nodes)
+    }
+
+    /// What one node has, in one request. What that could not settle is asked again, each slot wherever it is.
+    async fn renew_at(
+        &self,
+        cluster: &Cluster,
+        node: Option<&Node>,
+        batches: &[Batch<'_>],
+    ) -> Answers {
+        let link = match node.map(|node| node.links.link(Purpose::Heartbeat)) {
+            Some(Ok(link)) => Some(link).filter(|link| !link.is_broken()),
+            Some(Err(error)) => {
+                return batches.iter().flat_map(|one| one.unknown(&error)).collect();
+            }
+            None => None,
+        };
+        let mut answers = Answers::new();
+        let mut unsettled: Vec<&Batch<'_>> = Vec::new();
+        match link {
+            None => unsettled.extend(batches),
+            Some(link) => match self.renew_over(&link, batches).await {
+                Ok(told) => {
+                    for (batch, answer) in batches.iter().zip(told) {
+                        match answer {
+                            Ok(answer) => answers.extend(batch.read(&answer)),
+                            Err(refusal) if is_elsewhere(&refusal) => unsettled.push(batch),
+                            Err(refusal) => {
+                                let error = Failure::of(refusal).into_error("renew");
+                                answers.extend(batch.unknown(&error));
+                            }
+                        }
+                    }
+                }
+                Err(Failure::NotSent(_)) => unsettled.extend(batches),
+                Err(failure) => {
+                    let error = failure.into_error("renew");
+                    answers.extend(batches.iter().flat_map(|batch| batch.unknown(&error)));
+                }
+            },
+        }
+        let routed = unsettled
+            .into_iter()
+            .map(|batch| self.renew_slot(cluster, batch));
+        answers.extend(join_all(routed).await.into_iter().flatten());
+        answers
+    }
+
+    /// One answer for each batch.
+    async fn renew_over(
+        &self,
+        link: &Link,
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let calls: Vec<Call> = batches
+            .iter()
+            .map(|batch| self.renew_batch(batch))
+            .collect();
+        let mut by_hash = ::redis::pipe();
+        for call in &calls {
+            by_hash.add_command(call.by_hash(&RENEW));
+        }
+        let answers = link.ask_all(&by_hash).await?;
+        let is_unknown = |answer: &Result<Value, RedisError>| {
+            answer
+                .as_ref()
+                .is_err_and(|error| error.kind() == Redis::Server(ServerErrorKind::NoScript))
+        };
+        if !answers.iter().any(is_unknown) {
+            return Ok(answers);
+        }
+        // The first brings the text along, and loads it for the others. To renew twice is to renew once.
+        let mut by_text = ::redis::pipe();
+        for (index, call) in calls.iter().enumerate() {
+            by_text.add_command(if index == 0 {
+                call.by_text(&RENEW)
+            } else {
+                call.by_hash(&RENEW)
+            });
+        }
+        link.ask_all(&by_text).await
+    }
+
+    fn renew_batch(&self, batch: &Batch<'_>) -> Call {
+        self.renew_call(batch.grants.iter().map(|(_, grant)| *grant))
+    }
+
+    /// One slot, wherever it is. While it moves, what it has is in two places: then each lock is asked for by itself.
+    async fn renew_slot(&self, cluster: &Cluster, batch: &Batch<'_>) -> Answers {
+        let routed = async |batch: &Batch<'_>| {
+            let call = self.renew_batch(batch);
+            cluster
+                .run(batch.slot, Purpose::Heartbeat, &RENEW, &call)
+                .await
+        };
+        match routed(batch).await {
+            Ok(answer) => batch.read(&answer),
+            Err(Failure::Refused(refusal)) if batch.grants.len() > 1 && is_split(&refusal) => {
+                let mut answers = Answers::new();
+                for one in batch.split() {
+                    answers.extend(match routed(&one).await {
+                        Ok(answer) => one.read(&answer),
+                        Err(failure) => one.unknown(&failure.into_error("renew")),
+                    });
+                }
+                answers
+            }
+            Err(failure) => batch.unknown(&failure.into_error("renew")),
+        }
+    }
+}
+
+/// Nothing was done, and another node may do it.
+fn is_elsewhere(refusal: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, ClusterDown, Moved, NoScript, TryAgain};
+    [Ask, ClusterDown, Moved, NoScript, TryAgain]
+        .into_iter()
+        .any(|kind| refusal.kind() == Redis::Server(kind))
+}
+
+/// Some keys are here and some are there.
+fn is_split(refusal: &RedisError) -> bool {
+    refusal.kind() == Redis::Server(ServerErrorKind::TryAgain)
+}

@@ -1,0 +1,67 @@
+//! [`Marks`]: what this store has seen of the markers: of the only one of a single server, and of each slot's in a cluster.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::cluster::Slot;
+use super::link::Link;
+use super::preflight::Server;
+
+/// What this store has seen of all markers.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    one: Mutex<Mark>,
+    slots: Mutex<HashMap<Slot, Mark>>,
+}
+
+/// What it has seen of one.
+#[derive(Debug, Default)]
+struct Mark {
+    /// In which run of a server.
+    seen_in: Option<String>,
+    /// At which node of a cluster.
+    seen_at: String,
+    /// Whether the log was told of the quarantine that lasts.
+    is_quarantine_told: bool,
+}
+
+impl Marks {
+    fn with<T>(&self, slot: Option<Slot>, look: impl FnOnce(&mut Mark) -> T) -> T {
+        match slot {
+            None => look(&mut self.one.lock()),
+            Some(slot) => look(self.slots.lock().entry(slot).or_default()),
+        }
+    }
+
+    /// Whether a marker that is not there now was there: in this run of the server; or at another node, which gave the slot
+    /// away without it.
+    pub(super) fn is_missed(&self, slot: Option<Slot>, server: &Server, link: &Link) -> bool {
+        self.with(slot, |mark| {
+            if mark.seen_in.is_none() {
+                return false;
+            }
+            mark.seen_in == server.run_id || (slot.is_some() && mark.seen_at != link.address())
+        })
+    }
+
+    /// A marker was seen or written.
+    pub(super) fn note(&self, slot: Option<Slot>, server: &Server, link: &Link) {
+        self.with(slot, |mark| {
+            if mark.seen_in != server.run_id {
+                mark.seen_in.clone_from(&server.run_id);
+                if slot.is_some() {
+                    mark.seen_at = link.address();
+                }
+            }
+        });
+    }
+
+    /// A quarantine begins or ends. Whether the log is to be told.
+    pub(super) fn is_news(&self, slot: Option<Slot>, is_quarantined: bool) -> bool {
+        self.with(slot, |mark| {
+            let was_told = std::mem::replace(&mut mark.is_quarantine_told, is_quarantined);
+            is_quarantined && !was_told
+        })
+    }
+}
