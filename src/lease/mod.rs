@@ -224,15 +224,28 @@ impl Lease {
     /// Moves the deadline forward: `sent_at` was read before the proven request left, `ttl` is what the store granted.
     /// An answer that comes after the deadline is thrown away, and the lease is lost.
     pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
+        let now = self.cell.hot.clock.stamp();
+        self.renew_as_of(&now, sent_at, ttl).map(drop)
+    }
+
+    /// As [`renew`](Self::renew), for one of many leases whose answers came together. Gives the proven deadline on the boot
+    /// lane. `now` may be a little older than the move, as it is in a thread that was put aside between the two: whoever
+    /// found the lease over meanwhile has ended it, and then it is not moved.
+    pub(crate) fn renew_as_of(
+        &self,
+        now: &Stamp,
+        sent_at: &Stamp,
+        ttl: Duration,
+    ) -> Result<u64, LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
             return Err(self.end(hot.words.revoke(), LostReason::Forked));
         }
-        let now = hot.clock.stamp();
-        let now = Lane::ALL.map(|lane| now.on(lane));
+        let deadlines = hot.terms.deadlines(sent_at, ttl);
         hot.words
-            .renew(now, hot.terms.deadlines(sent_at, ttl))
-            .map_err(|ended| self.end(ended, LostReason::Lapsed))
+            .renew(Lane::ALL.map(|lane| now.on(lane)), deadlines)
+            .map_err(|ended| self.end(ended, LostReason::Lapsed))?;
+        Ok(deadlines[Lane::Boot as usize])
     }
 
     /// Ends the lease for good. True for the one caller that ended it.

@@ -52,6 +52,20 @@ pub(crate) enum Answer {
     Unknown,
 }
 
+/// Whether the last renewal of a hold proved nothing: before an answer, and with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Heard {
+    pub(crate) was_failing: bool,
+    pub(crate) is_failing: bool,
+}
+
+impl Heard {
+    /// Whether they are failing now, if that is news.
+    pub(crate) fn turned(self) -> Option<bool> {
+        (self.was_failing != self.is_failing).then_some(self.is_failing)
+    }
+}
+
 /// What is to be done now.
 #[derive(Default, Debug)]
 pub(crate) struct Orders {
@@ -211,9 +225,10 @@ impl Engine {
         true
     }
 
-    /// A renewal ended. True if the hold's renewals go well, false if they are failing; `None` if it has left.
-    pub(crate) fn answered(&mut self, id: HoldId, answer: Answer, now: u64) -> Option<bool> {
+    /// A renewal ended. `None` if the hold has left.
+    pub(crate) fn answered(&mut self, id: HoldId, answer: Answer, now: u64) -> Option<Heard> {
         let mut state = self.entry(id)?.state;
+        let was_failing = state.failures > 0;
         match answer {
             Answer::Proven(proven) => {
                 state.interval = self.interval(proven.ttl);
@@ -230,18 +245,18 @@ impl Engine {
         }
         self.entry(id)?.state = state;
         self.wheel.put(&mut self.entries, id.index, state.next());
-        Some(state.failures == 0)
-    }
-
-    /// Whether the last renewal of a hold proved nothing.
-    pub(crate) fn is_failing(&mut self, id: HoldId) -> bool {
-        self.entry(id).is_some_and(|entry| entry.state.failures > 0)
+        Some(Heard {
+            was_failing,
+            is_failing: state.failures > 0,
+        })
     }
 
     /// What is due at `now`.
     pub(crate) fn tick(&mut self, now: u64, orders: &mut Orders) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(&mut self.entries, now, &mut due);
+        // In the order in which they came, which is mostly that of their places in memory.
+        due.sort_unstable();
         let mut least_left = u64::MAX;
         for &index in &due {
             let entry = &mut self.entries.0[index as usize];

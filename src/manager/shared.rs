@@ -68,11 +68,11 @@ impl Book {
         }
     }
 
-    pub(super) fn hold(&self, id: HoldId) -> Option<&Arc<Hold>> {
-        self.holds
-            .get(id.index())?
-            .as_ref()
-            .filter(|hold| hold.id.get() == Some(&id))
+    /// The holds that the engine names, for who is to do something about them.
+    pub(super) fn take_along(&self, ids: impl Iterator<Item = HoldId>) -> Vec<(HoldId, Arc<Hold>)> {
+        // The engine names what it has; the hold at such a place is the one that it means.
+        ids.filter_map(|id| Some((id, Arc::clone(self.holds.get(id.index())?.as_ref()?))))
+            .collect()
     }
 
     pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
@@ -94,8 +94,8 @@ impl Book {
 
     /// Takes out the hold at a place that the engine has given up.
     pub(super) fn remove(&mut self, id: HoldId) -> Option<Arc<Hold>> {
-        self.hold(id)?;
-        self.holds[id.index()].take()
+        let place = self.holds.get_mut(id.index())?;
+        place.take_if(|hold| hold.id.get() == Some(&id))
     }
 }
 
@@ -221,8 +221,7 @@ impl Shared {
     /// `Closed` if the manager was shut down.
     pub(super) fn adopt(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         let granted_at = &hold.from.granted_at;
-        let proof = hold.from.grant.proof;
-        let proven = self.proven(granted_at, granted_at, proof, &hold.from.spans);
+        let proven = self.proven(granted_at, hold.from.grant.proof, &hold.from.spans);
         let mut book = self.book.lock();
         if book.is_closed {
             return Err(closed());
@@ -280,20 +279,14 @@ impl Shared {
         drop(removed);
     }
 
-    /// A store's proof as the engine counts it. `request_sent_at` paces the next renewal; the deadline counts from the
-    /// proof's own instant where it has one.
-    pub(super) fn proven(
-        &self,
-        request_sent_at: &Stamp,
-        sent_at: &Stamp,
-        proof: Proof,
-        spans: &Spans,
-    ) -> Proven {
-        let since = proof.sent_at.as_ref().unwrap_or(sent_at);
+    /// A grant's proof as the engine counts it. `asked_at` paces the first renewal; the deadline counts from the proof's own
+    /// instant where it has one.
+    fn proven(&self, asked_at: &Stamp, proof: Proof, spans: &Spans) -> Proven {
+        let since = proof.sent_at.as_ref().unwrap_or(asked_at);
         let ttl = spans.leased(proof.ttl);
         let usable = self.settings.terms().usable(ttl);
         Proven {
-            sent_at: request_sent_at.on(Lane::Boot),
+            sent_at: asked_at.on(Lane::Boot),
             ttl,
             deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
         }

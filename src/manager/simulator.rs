@@ -103,10 +103,10 @@ impl World {
                 continue;
             }
             let answer = proof.map_or(Answer::Unknown, Answer::Proven);
-            let went_well = self.engine.answered(*id, answer, self.now);
+            let heard = self.engine.answered(*id, answer, self.now);
             assert_eq!(
-                went_well,
-                Some(proof.is_some()),
+                heard.map(|heard| heard.is_failing),
+                Some(proof.is_none()),
                 "an answer for a live hold is heard"
             );
             if let Some(proof) = proof {

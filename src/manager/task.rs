@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::engine::{Answer, HoldId, Orders};
+use super::engine::{Answer, Heard, HoldId, Orders, Proven};
 use super::hold::{End, Hold};
 use super::shared::Shared;
 use crate::clock::{Audit, Lane, Stamp};
@@ -53,9 +53,12 @@ struct Shutdown {
     waiting: Vec<oneshot::Sender<()>>,
 }
 
+/// Holds to renew in one call, each with the place that it had when they were taken together.
+type Due = Vec<(HoldId, Arc<Hold>)>;
+
 /// One renewal call, answered or given up.
 struct Batch {
-    ids: Vec<HoldId>,
+    holds: Due,
     sent_at: Stamp,
     round_trip: Duration,
     lateness: Duration,
@@ -129,31 +132,28 @@ impl Task {
     /// Does what is due.
     fn tick(&mut self) {
         let now = self.shared.clock.stamp();
-        let mut orders = std::mem::take(&mut self.orders);
+        let orders = &mut self.orders;
         let mut lost = Vec::new();
+        let (due, urgent): (Due, Due);
         {
             let mut book = self.shared.book.lock();
             note_lateness(&self.shared, book.next_look, now.on(Lane::Boot));
-            book.engine.tick(now.on(Lane::Boot), &mut orders);
+            book.engine.tick(now.on(Lane::Boot), orders);
             for (id, reason) in orders.lost.drain(..) {
                 lost.extend(book.remove(id).map(|hold| (hold, reason)));
             }
+            due = book.take_along(orders.renew.drain(..));
+            urgent = book.take_along(orders.renew_urgently.drain(..));
         }
+        let urgent_limit = orders.urgent_limit;
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
-        if !(orders.renew.is_empty() && orders.renew_urgently.is_empty()) {
+        if !(due.is_empty() && urgent.is_empty()) {
             self.audit(&now);
         }
-        self.renew(
-            std::mem::take(&mut orders.renew),
-            self.shared.settings.request_timeout,
-        );
-        self.renew(
-            std::mem::take(&mut orders.renew_urgently),
-            orders.urgent_limit,
-        );
-        self.orders = orders;
+        self.renew(due, self.shared.settings.request_timeout);
+        self.renew(urgent, urgent_limit);
     }
 
     /// How long nothing is due; `None` if there is no hold.
@@ -197,22 +197,17 @@ impl Task {
         }
     }
 
-    fn renew(&mut self, mut ids: Vec<HoldId>, limit: Duration) {
-        let mut grants = Vec::with_capacity(ids.len());
-        {
-            let book = self.shared.book.lock();
-            ids.retain(|id| {
-                let hold = book.hold(*id);
-                grants.extend(hold.map(|hold| hold.from.grant.clone()));
-                hold.is_some()
-            });
-        }
-        if grants.is_empty() {
+    fn renew(&mut self, holds: Due, limit: Duration) {
+        if holds.is_empty() {
             return;
         }
         let shared = Arc::clone(&self.shared);
         let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
         self.renewals.push(Box::pin(async move {
+            let grants: Vec<_> = holds
+                .iter()
+                .map(|(_, hold)| hold.from.grant.clone())
+                .collect();
             // Before the request leaves (I1).
             let sent_at = shared.clock.stamp();
             let answers = shared
@@ -220,7 +215,7 @@ impl Task {
                 .timeout(limit, shared.store.renew(&grants))
                 .await;
             Batch {
-                ids,
+                holds,
                 sent_at,
                 round_trip: shared.clock.stamp().since(&sent_at),
                 lateness,
@@ -229,36 +224,76 @@ impl Task {
         }));
     }
 
+    /// First the leases, which decide, and then the book, under one lock for all: callers wait for it.
     fn apply(&mut self, batch: Batch) {
         self.tell_renewed(&batch);
-        let now = self.shared.clock.stamp().on(Lane::Boot);
-        let mut answers = batch.answers.into_iter();
-        for id in batch.ids {
-            // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
-            let answer = answers.next();
-            let hold = self.shared.book.lock().hold(id).cloned();
-            // A hold that has left meanwhile was ended by us: what the store says of it now is of no account.
-            let Some(hold) = hold else { continue };
-            match answer {
-                Some(Renewed::Extended(proof)) => {
-                    let since = proof.sent_at.unwrap_or(batch.sent_at);
-                    let spans = &hold.from.spans;
-                    match hold.lease.renew(&since, spans.leased(proof.ttl)) {
-                        Ok(()) => {
-                            let proven = self.shared.proven(&batch.sent_at, &since, proof, spans);
-                            self.answered(&hold, id, Answer::Proven(proven), now);
-                        }
-                        Err(LeaseError::Lost(reason)) => self.give_up(hold, reason),
-                        Err(_) => self.give_up(hold, LostReason::Lapsed),
+        let Batch {
+            holds,
+            sent_at,
+            answers,
+            ..
+        } = batch;
+        let now = self.shared.clock.stamp();
+        // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
+        let answers = answers.into_iter().map(Some).chain(std::iter::repeat(None));
+        let renewed: Vec<_> = (holds.iter().zip(answers))
+            .map(|((_, hold), answer)| self.judge(hold, answer, &sent_at, &now))
+            .collect();
+
+        let mut turned = Vec::new();
+        let mut lost = Vec::new();
+        {
+            let mut book = self.shared.book.lock();
+            for ((id, hold), renewed) in holds.iter().zip(renewed) {
+                match renewed {
+                    Ok(answer) => {
+                        let heard = book.engine.answered(*id, answer, now.on(Lane::Boot));
+                        turned.extend(heard.and_then(Heard::turned).map(|is| (hold, is)));
+                    }
+                    // A hold that has left meanwhile was ended by us: what the store says of it now is of no account.
+                    Err(reason) => {
+                        book.engine.forget(*id);
+                        lost.extend(book.remove(*id).map(|hold| (hold, reason)));
                     }
                 }
-                Some(Renewed::Gone) => self.give_up(hold, LostReason::Gone),
-                Some(Renewed::Unknown(error)) => {
-                    tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
-                    self.answered(&hold, id, Answer::Unknown, now);
-                }
-                None => self.answered(&hold, id, Answer::Unknown, now),
             }
+        }
+        for (hold, is_failing) in turned {
+            hold.lease.set_at_risk(is_failing);
+        }
+        for (hold, reason) in lost {
+            self.lose(hold, reason);
+        }
+    }
+
+    /// What an answer comes to: the lease is moved if it proves anything.
+    fn judge(
+        &self,
+        hold: &Hold,
+        answer: Option<Renewed>,
+        sent_at: &Stamp,
+        now: &Stamp,
+    ) -> Result<Answer, LostReason> {
+        match answer {
+            Some(Renewed::Extended(proof)) => {
+                let since = proof.sent_at.as_ref().unwrap_or(sent_at);
+                let ttl = hold.from.spans.leased(proof.ttl);
+                match hold.lease.renew_as_of(now, since, ttl) {
+                    Ok(deadline) => Ok(Answer::Proven(Proven {
+                        sent_at: sent_at.on(Lane::Boot),
+                        ttl,
+                        deadline,
+                    })),
+                    Err(LeaseError::Lost(reason)) => Err(reason),
+                    Err(_) => Err(LostReason::Lapsed),
+                }
+            }
+            Some(Renewed::Gone) => Err(LostReason::Gone),
+            Some(Renewed::Unknown(error)) => {
+                tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
+                Ok(Answer::Unknown)
+            }
+            None => Ok(Answer::Unknown),
         }
     }
 
@@ -266,7 +301,7 @@ impl Task {
         if self.shared.observers.is_empty() {
             return;
         }
-        let holds = batch.ids.len();
+        let holds = batch.holds.len();
         let count = |is: fn(&Renewed) -> bool| {
             batch
                 .answers
@@ -285,24 +320,6 @@ impl Task {
             round_trip: batch.round_trip,
             lateness: batch.lateness,
         });
-    }
-
-    fn answered(&self, hold: &Hold, id: HoldId, answer: Answer, now: u64) {
-        let mut book = self.shared.book.lock();
-        let was_failing = book.engine.is_failing(id);
-        let goes_well = book.engine.answered(id, answer, now);
-        drop(book);
-        // The lease is left alone when there is nothing new to say: with many holds, to fetch it is what a round costs.
-        if let Some(goes_well) = goes_well
-            && goes_well == was_failing
-        {
-            hold.lease.set_at_risk(!goes_well);
-        }
-    }
-
-    fn give_up(&mut self, hold: Arc<Hold>, reason: LostReason) {
-        self.shared.forget(&hold);
-        self.lose(hold, reason);
     }
 
     /// A hold that has left the book because its lease is gone: told at once, then ended in order.
