@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(200);
 const OFF: &str = "prefix=app&restart_quarantine=off";
 
 /// A sentinel that watches a master by the name of `main`.
-struct Sentinel {
+pub(crate) struct Sentinel {
     port: u16,
     folder: PathBuf,
     child: Child,
@@ -25,14 +25,18 @@ struct Sentinel {
 
 impl Sentinel {
     fn watching(master: &RedisServer) -> Self {
+        Self::watching_at(master, master.port(), "")
+    }
+
+    /// With further settings.
+    pub(crate) fn watching_at(master: &RedisServer, master_port: u16, more: &str) -> Self {
         let port = free_port();
         let folder = master.folder().join(format!("sentinel-{port}"));
         std::fs::create_dir_all(&folder).expect("a folder");
         let settings = format!(
-            "port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor main 127.0.0.1 {master} 2\n\
+            "port {port}\nbind 127.0.0.1\ndir {folder}\n{more}sentinel monitor main 127.0.0.1 {master_port} 2\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n",
             folder = folder.display(),
-            master = master.port(),
         );
         let file = folder.join("sentinel.conf");
         std::fs::write(&file, settings).expect("its settings");

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind as Redis,
-    Pipeline, PushInfo, RedisError, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind as Redis, Pipeline, PushInfo,
+    RedisError, ServerErrorKind, Value,
 };
 use parking_lot::Mutex;
 
 use super::fault;
+use super::hosts::moved_to;
 use super::options::RedisOptions;
 use super::preflight::{Server, preflight};
 use crate::clock::{Clock, Reading};
@@ -95,8 +96,7 @@ impl Target {
             return Ok(self.client.clone());
         };
         let (host, port) = sentinels.master(options.timeout).await?;
-        let server = options.server.clone();
-        open(options, server.set_addr(ConnectionAddr::Tcp(host, port)))
+        open(options, moved_to(&options.server, &host, port))
     }
 
     /// A connection, and whether it is dead. `pushed` is told what the server sends unasked.
