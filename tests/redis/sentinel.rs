@@ -10,6 +10,7 @@ use leasehold::store::{Acquired, Claim, Fencing, Grant, RedisStore, Store};
 use leasehold::{Clock, ErrorKind, LockManager, Stamp};
 
 use crate::claims::{claim_for, grant};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe, free_port, pause};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -216,6 +217,32 @@ async fn a_minority_of_the_sentinels_may_be_down() {
     let error = RedisStore::connect(&alone).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no majority"), "{error}");
+}
+
+#[tokio::test]
+async fn sentinels_are_told_the_user_and_the_password_that_they_ask_for() {
+    let world = World::start();
+    for sentinel in &world.sentinels {
+        let password = format!(">{CANARY}");
+        let told = sentinel.cli(&["ACL", "SETUSER", "me", "on", &password, "+@all"]);
+        assert_eq!(told, "OK");
+        assert_eq!(sentinel.cli(&["ACL", "SETUSER", "default", "off"]), "OK");
+    }
+    let url = world.url(&format!(
+        "{OFF}&sentinel_user=me&sentinel_password={CANARY}"
+    ));
+    let store = RedisStore::connect(&url).await.unwrap();
+    let _held = grant(&store, &claim_for("a", SHORT)).await;
+    assert!(!format!("{store:?}").contains(CANARY));
+    for query in [
+        OFF.to_owned(),
+        format!("{OFF}&sentinel_password={CANARY}"),
+        format!("{OFF}&sentinel_user=me&sentinel_password={CANARY}-not"),
+    ] {
+        let error = RedisStore::connect(&world.url(&query)).await.unwrap_err();
+        assert!(error.to_string().contains("no majority"), "{error}");
+        assert!(!format!("{error} {error:?}").contains(CANARY));
+    }
 }
 
 #[tokio::test]

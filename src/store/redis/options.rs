@@ -33,7 +33,7 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// | `replicas` | `0` | [`replicas`](Self::replicas) |
 /// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
-/// | `sentinel_password` | none | what the sentinels ask for, behind `redis+sentinel://` |
+/// | `sentinel_user`, `sentinel_password` | none | what the sentinels ask for, behind `redis+sentinel://` |
 ///
 /// `Debug` shows neither user nor password.
 #[derive(Clone)]
@@ -120,13 +120,17 @@ impl RedisOptions {
                     options.timeout(Duration::from_millis(number(&name, &value)?.into()))?
                 }
                 "db" | "user" | "pass" if is_socket => options,
+                "sentinel_user" if sentinels.is_some() => {
+                    sentinels.iter_mut().for_each(|one| one.user(&value));
+                    options
+                }
                 "sentinel_password" if sentinels.is_some() => {
                     sentinels.iter_mut().for_each(|one| one.password(&value));
                     options
                 }
                 _ => {
                     return Err(Error::invalid(format!(
-                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_password"
+                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_user, sentinel_password"
                     )));
                 }
             };

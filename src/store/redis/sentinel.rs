@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo};
+use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisConnectionInfo};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -65,8 +65,17 @@ impl Sentinels {
 
     /// The sentinels ask for a password of their own.
     pub(super) fn password(&mut self, password: &str) {
+        self.set(|settings| settings.set_password(password));
+    }
+
+    /// And for a user.
+    pub(super) fn user(&mut self, user: &str) {
+        self.set(|settings| settings.set_username(user));
+    }
+
+    fn set(&mut self, set: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         for server in &mut self.servers {
-            let settings = server.redis_settings().clone().set_password(password);
+            let settings = set(server.redis_settings().clone());
             *server = server.clone().set_redis_settings(settings);
         }
     }
