@@ -1,5 +1,7 @@
 //! A cluster that changes under the locks: slots that move, masters that die, data that are lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{Acquired, Claim, Grant, Mode, RedisStore, Released, Renewed, Store};
@@ -140,6 +142,54 @@ async fn nobody_gets_in_between_while_a_held_lock_moves_to_and_fro() {
     assert!(guard.lease().is_live());
     drop(guard.release().await);
     let _next = grant(&theirs, &claim(&name)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_take_turns_one_at_a_time_while_the_lock_moves_from_node_to_node() {
+    let cluster = RedisCluster::of_masters(3);
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let inside = Arc::new(AtomicU32::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut callers = Vec::new();
+    for _ in 0..2 {
+        let locks = LockManager::connect(&cluster.url(FRESH)).await.unwrap();
+        for _ in 0..3 {
+            let lock = locks.lock(name.as_str());
+            let (inside, is_over) = (Arc::clone(&inside), Arc::clone(&is_over));
+            callers.push(tokio::spawn(async move {
+                let (mut last, mut turns) = (0, 0_u32);
+                while !is_over.load(Ordering::SeqCst) {
+                    // Refused while the slot is on its way.
+                    let Ok(guard) = lock.acquire().await else {
+                        breathe().await;
+                        continue;
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    tokio::task::yield_now().await;
+                    assert!(guard.token().number() >= last, "a token went back");
+                    last = guard.token().number();
+                    turns += 1;
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    drop(guard.release().await);
+                }
+                turns
+            }));
+        }
+    }
+    for round in 0..15 {
+        let (from, to) = (round % 3, (round + 1) % 3);
+        cluster.begin_move(slot, from, to);
+        breathe().await;
+        cluster.end_move(slot, from, to);
+        breathe().await;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let mut turns = 0;
+    for caller in callers {
+        turns += caller.await.unwrap();
+    }
+    assert!(turns > 0);
 }
 
 /// A holder of another process, whose lease ends at an instant.
