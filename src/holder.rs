@@ -42,6 +42,12 @@ impl OwnerToken {
     pub fn expose(&self) -> String {
         hex(self.0)
     }
+
+    /// As [`expose`](Self::expose), without an allocation.
+    #[cfg(feature = "redis")]
+    pub(crate) fn digits(&self) -> [u8; 32] {
+        digits(self.0)
+    }
 }
 
 impl fmt::Debug for OwnerToken {
@@ -68,14 +74,13 @@ pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
 }
 
 pub(crate) fn hex(bytes: [u8; 16]) -> String {
+    digits(bytes).map(char::from).iter().collect()
+}
+
+fn digits(bytes: [u8; 16]) -> [u8; 32] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |half: u8| char::from(DIGITS[usize::from(half & 15)]);
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte));
-    }
-    text
+    let half = |index: usize| bytes[index / 2] >> (4 * (1 - index % 2)) & 15;
+    std::array::from_fn(|index| DIGITS[usize::from(half(index))])
 }
 
 /// A holder's name for people: in inspection, logs and messages. It decides nothing.

@@ -9,7 +9,8 @@ pub(crate) const ACQUIRE: &str = concat!(
     "end\nreturn table.concat({acquire()}, ' ')\n"
 );
 pub(crate) const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
-pub(crate) const RENEW: &str = include_str!("../../src/store/redis/scripts/renew.lua");
+/// Compares and extends, with an owner and a TTL beside each key.
+pub(crate) const RENEW: &str = "local answers = {} for i = 1, #KEYS do if redis.call('GET', KEYS[i]) == ARGV[i] then answers[i] = redis.call('PEXPIRE', KEYS[i], ARGV[#KEYS + i]) else answers[i] = 0 end end return answers";
 /// What every tutorial shows.
 pub(crate) const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 

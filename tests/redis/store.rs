@@ -224,6 +224,34 @@ async fn a_batch_is_answered_in_its_order() {
 }
 
 #[tokio::test]
+async fn each_of_a_batch_is_extended_by_its_own_ttl() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let seconds = [5, 5, 20, 10, 10, 5];
+    let mut grants = Vec::new();
+    for (number, ttl) in seconds.into_iter().enumerate() {
+        let claim = claim_for(&format!("k{number}"), Duration::from_secs(ttl));
+        grants.push(grant(&store, &claim).await);
+        server.cli(&["PERSIST", &format!("app:k{number}")]);
+    }
+    let renewed = store.renew(&grants).await;
+    assert_eq!(renewed.len(), seconds.len());
+    for (number, ttl) in seconds.into_iter().enumerate() {
+        let proven = Duration::from_secs(ttl);
+        assert!(
+            matches!(&renewed[number], Renewed::Extended(proof) if proof.ttl == proven),
+            "{number}: {renewed:?}"
+        );
+        let left = server.cli(&["PTTL", &format!("app:k{number}")]);
+        let left: u64 = left.parse().unwrap();
+        assert!(
+            (ttl * 1_000 - 4_000..=ttl * 1_000).contains(&left),
+            "{number}: {left} of {ttl} s"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_an_operator_deleted_is_not_created_by_a_renewal() {
     let server = RedisServer::start();
     let store = store(&server).await;

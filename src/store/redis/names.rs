@@ -33,7 +33,12 @@ impl Names {
 
     /// The lock itself.
     pub(crate) fn lock(&self, key: &Key) -> String {
-        joined(&[&self.prefix, key.as_str()])
+        joined(&self.lock_parts(key))
+    }
+
+    /// What the name of the lock itself is made of.
+    pub(crate) fn lock_parts<'a>(&'a self, key: &'a Key) -> [&'a str; 2] {
+        [&self.prefix, key.as_str()]
     }
 
     /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so that no lock

@@ -141,15 +141,15 @@ pub(super) fn renewed<'a>(
     grants: impl ExactSizeIterator<Item = &'a Grant>,
     answer: &Value,
 ) -> Vec<Renewed> {
-    let answers = match answer {
-        Value::Array(answers) if answers.len() == grants.len() => answers.as_slice(),
+    let answers = match text(answer) {
+        Some(answers) if answers.len() == grants.len() => answers.bytes(),
         _ => return grants.map(|_| Renewed::Unknown(strange("renew"))).collect(),
     };
-    let read = |(grant, answer): (&Grant, &Value)| match answer {
-        Value::Int(1) => Renewed::Extended(Proof::of(whole_millis(grant.claim.ttl))),
+    let read = |(grant, answer): (&Grant, u8)| match answer {
+        b'1' => Renewed::Extended(Proof::of(whole_millis(grant.claim.ttl))),
         // What is no lock any more is not ours any more.
-        Value::Int(0 | -1) => Renewed::Gone,
-        Value::Int(-2) => Renewed::Unknown(Error::unavailable(
+        b'0' | b'!' => Renewed::Gone,
+        b'?' => Renewed::Unknown(Error::unavailable(
             "the keys of a lock are on their way to another node of the cluster; nothing was extended",
         )),
         _ => Renewed::Unknown(strange("renew")),

@@ -82,8 +82,27 @@ impl Call {
         call
     }
 
-    pub(crate) fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
-        self.text.extend_from_slice(arg.as_ref());
+    /// A call whose keys are given in parts.
+    pub(super) fn joined<K: IntoIterator<Item: AsRef<[u8]>>>(
+        keys: impl IntoIterator<Item = K>,
+    ) -> Self {
+        let mut call = Self::default();
+        for key in keys {
+            call = call.parts(key);
+        }
+        call.keys = call.ends.len();
+        call
+    }
+
+    pub(crate) fn arg(self, arg: impl AsRef<[u8]>) -> Self {
+        self.parts([arg])
+    }
+
+    /// One argument, given in parts.
+    pub(super) fn parts(mut self, parts: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
+        for part in parts {
+            self.text.extend_from_slice(part.as_ref());
+        }
         self.ends.push(self.text.len());
         self
     }

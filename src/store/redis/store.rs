@@ -150,14 +150,19 @@ impl Shared {
     /// The call that renews grants, all of one slot where there are slots.
     pub(super) fn renew_call<'a>(&self, grants: impl Iterator<Item = &'a Grant> + Clone) -> Call {
         let names = &self.options().names;
-        let mut call = Call::new(grants.clone().map(|grant| names.lock(&grant.claim.key)));
-        for grant in grants.clone() {
-            call = call.arg(grant.claim.owner.expose());
+        let owners = grants.clone().map(|grant| grant.claim.owner.digits());
+        let mut rows: Vec<(usize, u128)> = Vec::new();
+        for ttl in grants.clone().map(|grant| grant.claim.ttl.as_millis()) {
+            match rows.last_mut() {
+                Some((count, of_row)) if *of_row == ttl => *count += 1,
+                _ => rows.push((1, ttl)),
+            }
         }
-        for grant in grants {
-            call = call.number(grant.claim.ttl.as_millis());
-        }
-        call.arg(names.prefix())
+        let ttls = rows.iter().map(|(count, ttl)| format!("{count} {ttl} "));
+        Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
+            .parts(owners)
+            .parts(ttls)
+            .arg(names.prefix())
     }
 
     async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {

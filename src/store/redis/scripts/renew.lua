@@ -1,10 +1,12 @@
 -- Extends many holds: compares and extends, never creates. A key of a wrong type does not stop the others.
 --
+-- Each argument costs the server and the client more than what is in it: so there are as few as can be, and one answer.
+--
 -- KEYS: locks
--- ARGV: for each lock its owner, then for each lock its ttl (ms), then the prefix of all names
--- Answers, one for each lock: 1 extended, 0 not ours, -1 not a lock, -2 what stands beside it is at another node now
+-- ARGV: the owners, of 32 characters each; the ttls (ms), as "count ttl" for each row of locks that have the same; the prefix
+--       of all names
+-- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? what stands beside it is at another node now
 local READERS = 'leasehold:readers'
-local count = #KEYS
 local answers = {}
 local now
 
@@ -14,14 +16,14 @@ local function renew_reader(lock, owner, ttl)
     local time = redis.call('TIME')
     now = math.floor((time[1] * 1000000 + time[2]) / 1000)
   end
-  local beside = ARGV[2 * count + 1] .. '{' .. lock .. '}:'
+  local beside = ARGV[3] .. '{' .. lock .. '}:'
   local readers = beside .. 'readers'
   local ends = redis.pcall('ZSCORE', readers, owner)
   if type(ends) == 'table' then
-    return string.find(ends.err, 'WRONGTYPE', 1, true) and -1 or -2
+    return string.find(ends.err, 'WRONGTYPE', 1, true) and '!' or '?'
   end
   if not ends or tonumber(ends) <= now then
-    return 0
+    return '0'
   end
   redis.call('ZADD', readers, now + ttl, owner)
   -- The lock stands for as long as the last of the readers.
@@ -30,19 +32,27 @@ local function renew_reader(lock, owner, ttl)
     redis.call('PEXPIRE', readers, ttl)
     redis.call('PEXPIRE', beside .. 'grants', ttl)
   end
-  return 1
+  return '1'
 end
 
-for i = 1, count do
-  local holder = redis.pcall('GET', KEYS[i])
-  if holder == ARGV[i] then
-    answers[i] = redis.call('PEXPIRE', KEYS[i], ARGV[count + i])
+local function renew(lock, owner, ttl)
+  local holder = redis.pcall('GET', lock)
+  if holder == owner then
+    redis.call('PEXPIRE', lock, ttl)
+    return '1'
   elseif holder == READERS then
-    answers[i] = renew_reader(KEYS[i], ARGV[i], tonumber(ARGV[count + i]))
+    return renew_reader(lock, owner, tonumber(ttl))
   elseif type(holder) == 'table' then
-    answers[i] = -1
-  else
-    answers[i] = 0
+    return '!'
+  end
+  return '0'
+end
+
+local i = 0
+for count, ttl in string.gmatch(ARGV[2], '(%d+) (%d+)') do
+  for _ = 1, count do
+    i = i + 1
+    answers[i] = renew(KEYS[i], string.sub(ARGV[1], 32 * i - 31, 32 * i), ttl)
   end
 end
-return answers
+return table.concat(answers)
