@@ -111,6 +111,24 @@ async fn two_locks_of_a_slot_of_which_one_has_moved_are_both_renewed() {
     );
 }
 
+#[tokio::test]
+async fn a_reader_whose_keys_are_in_two_places_is_not_lost() {
+    let cluster = RedisCluster::of_masters(3);
+    let ours = store(&cluster, FRESH).await;
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let held = grant(&ours, &queued(&name, Mode::Read)).await;
+    cluster.begin_move(slot, 0, 1);
+    cluster.carry(&[&format!("app:{{app:{name}}}:readers")], 0, 1);
+    let told = renewed(&ours, &held).await;
+    assert!(matches!(told, Renewed::Unknown(_)), "{told:?}");
+    cluster.carry(&[&lock(&name)], 0, 1);
+    let told = renewed(&ours, &held).await;
+    assert!(matches!(told, Renewed::Extended(_)), "{told:?}");
+    cluster.end_move(slot, 0, 1);
+    release(&ours, &held).await;
+}
+
 /// Found by trying: no key may have a hash tag.
 fn two_names_of_one_slot(cluster: &RedisCluster) -> (String, String) {
     let mut seen = std::collections::HashMap::new();

@@ -5,12 +5,13 @@ use std::time::Duration;
 use ::redis::Value;
 
 use super::cluster::Slot;
-use super::link::{Failure, Link, Session};
+use super::link::{Failure, Link};
 use super::links::Purpose;
 use super::quarantine::{Caution, caution};
 use super::reply::{self, Answer, Outcome};
 use super::script::{ACQUIRE, Call, ENTER, Script};
 use super::servers::Way;
+use super::session::Session;
 use super::store::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Acquired, Claim, Mode};

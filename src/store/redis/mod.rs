@@ -70,6 +70,7 @@ mod reply;
 mod script;
 mod sentinel;
 mod servers;
+mod session;
 mod store;
 mod wake;
 

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use ::redis::{Cmd, Value};
 
-use super::link::{Failure, Link, Session};
+use super::link::{Failure, Link};
+use super::session::Session;
 
 /// A script's text and the hash that the server knows it by.
 #[derive(Debug)]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use ::redis::Value;
 
 use super::cluster::{Cluster, Passage, Route, Slot};
-use super::link::{Failure, Link, Session, Target};
+use super::link::{Failure, Link, Target};
 use super::links::{Links, Purpose};
 use super::names::Names;
 use super::script::{Call, Script};
+use super::session::Session;
 use super::wake::Waker;
 use crate::error::Error;
 use crate::key::Key;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use super::super::link::Session;
 use super::super::names::Names;
 use super::super::reply;
 use super::super::script::{Call, WITNESS};
+use super::super::session::Session;
 use super::route::Route;
 
 impl Route<'_> {
