@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::store::{Acquired, Claim, Grant, Mode, RedisStore, Released, Renewed, Store};
@@ -88,6 +89,39 @@ async fn a_slot_that_moves_renews_and_releases_what_is_held_and_grants_nothing()
     }
     cluster.end_move(slot, 0, 1);
     let _next = grant(&theirs, &claim(&name)).await;
+}
+
+#[tokio::test]
+async fn an_attempt_waits_a_moment_for_a_slot_that_is_on_its_way() {
+    let cluster = RedisCluster::of_masters(2);
+    let ours = store(&cluster, FRESH).await;
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let mut granted = 0;
+    // However slow the machine is: one of so many arrives in time.
+    for round in 0..20 {
+        let (from, to) = (round % 2, (round + 1) % 2);
+        cluster.begin_move(slot, from, to);
+        // Its first answer comes while the slot is on its way.
+        let ours_now = claim(&name);
+        let mut attempt = std::pin::pin!(ours.acquire(&ours_now));
+        let mut early = None;
+        for _ in 0..3 {
+            breathe().await;
+            if let Poll::Ready(answer) = futures_util::poll!(&mut attempt) {
+                early = Some(answer);
+                break;
+            }
+        }
+        cluster.end_move(slot, from, to);
+        if let Some(answer) = early {
+            assert!(answer.is_err(), "granted on the way: {answer:?}");
+        } else if let Ok(Acquired::Granted(held)) = attempt.await {
+            granted += 1;
+            release(&ours, &held).await;
+        }
+    }
+    assert!(granted > 0);
 }
 
 #[tokio::test]

@@ -28,10 +28,10 @@ impl Servers {
     pub(super) fn of(target: &Arc<Target>) -> Self {
         match target.options.seeds() {
             None => Self::One(Links::new(Arc::clone(target))),
-            Some(seeds) => Self::Many(Box::new(Cluster::new(
-                target.options.clone(),
-                seeds.clone(),
-            ))),
+            Some(seeds) => {
+                let (options, clock) = (target.options.clone(), target.clock().clone());
+                Self::Many(Box::new(Cluster::new(options, seeds.clone(), clock)))
+            }
         }
     }
 
@@ -69,7 +69,7 @@ impl Servers {
             Self::One(links) => Way::Straight(links, purpose),
             Self::Many(cluster) => {
                 let slot = Slot::of(&names.lock(key));
-                Way::Routed(cluster.route(slot, purpose, Passage::Ends))
+                Way::Routed(cluster.route(slot, purpose, Passage::Waits))
             }
         }
     }

@@ -7,7 +7,7 @@
 //! - A slot that **moved**: the node refuses and names the other. Nothing was done; the request is made anew there.
 //! - A slot that **moves now**: what it has may be here or there. What names one key (a renewal, the release of an exclusive
 //!   lock) is answered by whoever has it. An attempt names several keys, some of which are never there: it is refused until
-//!   the slot has arrived, so that no lock is granted half here and half there.
+//!   the slot has arrived, so that no lock is granted half here and half there. It waits for a tenth of a second.
 //! - A node that **cannot be reached**: the others are asked who has its slots.
 //!
 //! # One marker for each slot

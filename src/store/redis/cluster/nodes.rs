@@ -20,6 +20,7 @@ use super::super::options::RedisOptions;
 use super::map::{Address, Map};
 use super::seeds::Seeds;
 use super::slot::{SLOTS, Slot};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
 /// How many nodes are asked for the map at once: so many may be silent before it costs a time-out.
@@ -40,6 +41,7 @@ pub(in super::super) struct Cluster {
     /// Of any node, but for the address.
     options: RedisOptions,
     seeds: Seeds,
+    pub(super) clock: Clock,
     /// `None` once the store is closed.
     known: Mutex<Option<Known>>,
     /// Who looks; and what came of the last look, for those who waited for it. `None`: it was given up half-way.
@@ -57,10 +59,11 @@ struct Known {
 
 impl Cluster {
     /// Asks nobody yet.
-    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds) -> Self {
+    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds, clock: Clock) -> Self {
         Self {
             options,
             seeds,
+            clock,
             known: Mutex::new(Some(Known {
                 nodes: Vec::new(),
                 owners: vec![None; usize::from(SLOTS)],

@@ -99,7 +99,7 @@ impl Shared {
             }
         };
         // What has not come by then is seen by its place, which is empty.
-        let _ = self.target.clock().timeout(MOST_LATE, others).await;
+        let _ = cluster.clock.timeout(MOST_LATE, others).await;
         let late = || {
             Renewed::Unknown(Error::in_doubt(format!(
                 "a node of the cluster did not answer within {MOST_LATE:?} of another: asked=renew; it may have been done"
