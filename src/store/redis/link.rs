@@ -193,15 +193,6 @@ impl Link {
         self.ready().await.map(|live| live.server)
     }
 
-    /// Connects, if it is not connected.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the next one connects.
-    pub(crate) async fn connected(&self) -> Result<(), Error> {
-        self.ready().await.map(drop)
-    }
-
     /// Sends one command and waits for its answer.
     ///
     /// # Cancel safety

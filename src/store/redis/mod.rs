@@ -75,7 +75,7 @@ mod store;
 mod wake;
 
 pub(crate) use link::{Failure, Target};
-pub(crate) use links::{Links, Purpose};
 pub use options::RedisOptions;
 pub(crate) use script::{Call, Script};
+pub(crate) use servers::Servers;
 pub use store::RedisStore;

@@ -150,7 +150,7 @@ mod tests {
     fn a_marker_of_a_slot_is_in_that_slot_and_is_no_lock() {
         let names = Names::parse("app").unwrap();
         let key = Key::parse("accounts/7").unwrap();
-        let slot = Slot::of(&names.lock(&key));
+        let slot = Slot::of(names.lock(&key));
         let marker = names.marker(Some(slot));
         assert_eq!(Slot::of(&marker), slot);
         assert!(marker.starts_with("app:{") && marker.ends_with("}:leasehold:marker"));

@@ -18,14 +18,14 @@ use crate::key::Key;
 
 /// The servers of a store.
 #[derive(Debug)]
-pub(super) enum Servers {
+pub(crate) enum Servers {
     One(Links),
     Many(Box<Cluster>),
 }
 
 impl Servers {
     /// Asks nobody yet.
-    pub(super) fn of(target: &Arc<Target>) -> Self {
+    pub(crate) fn of(target: &Arc<Target>) -> Self {
         match target.options.seeds() {
             None => Self::One(Links::new(Arc::clone(target))),
             Some(seeds) => {
@@ -36,7 +36,7 @@ impl Servers {
     }
 
     /// Connects. Whether a replica copies what is granted.
-    pub(super) async fn connect(&self) -> Result<bool, Error> {
+    pub(crate) async fn connect(&self) -> Result<bool, Error> {
         match self {
             Self::One(links) => Ok(links.link(Purpose::Ask)?.server().await?.replicas > 0),
             Self::Many(cluster) => cluster.connect().await,
@@ -44,7 +44,7 @@ impl Servers {
     }
 
     /// Runs a script where a lock is.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         names: &Names,
         key: &Key,
@@ -57,9 +57,17 @@ impl Servers {
                 call.run(script, &link).await
             }
             Self::Many(cluster) => {
-                let slot = Slot::of(&names.lock(key));
+                let slot = Slot::of(names.lock(key));
                 cluster.run(slot, Purpose::Ask, script, call).await
             }
+        }
+    }
+
+    /// Whether one script may name this beside what belongs to a lock.
+    pub(crate) fn is_beside(&self, names: &Names, key: &Key, name: &[u8]) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Many(_) => Slot::of(name) == Slot::of(names.lock(key)),
         }
     }
 
@@ -68,7 +76,7 @@ impl Servers {
         match self {
             Self::One(links) => Way::Straight(links, purpose),
             Self::Many(cluster) => {
-                let slot = Slot::of(&names.lock(key));
+                let slot = Slot::of(names.lock(key));
                 Way::Routed(cluster.route(slot, purpose, Passage::Waits))
             }
         }
@@ -79,7 +87,7 @@ impl Servers {
         match self {
             Self::One(links) => links.waker(),
             // What a node publishes, all of them tell. The lock's own node is asked anyway.
-            Self::Many(cluster) => cluster.waker(Slot::of(&names.lock(key))).await,
+            Self::Many(cluster) => cluster.waker(Slot::of(names.lock(key))).await,
         }
     }
 
@@ -105,7 +113,7 @@ impl Servers {
             Self::Many(_) => {
                 let mut slots: HashMap<Slot, Vec<Key>> = HashMap::new();
                 for key in keys {
-                    let slot = Slot::of(&names.lock(&key));
+                    let slot = Slot::of(names.lock(&key));
                     slots.entry(slot).or_default().push(key);
                 }
                 slots.into_values().collect()

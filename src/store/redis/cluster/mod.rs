@@ -36,7 +36,7 @@ mod seeds;
 mod slot;
 mod witness;
 
-pub(super) use nodes::Cluster;
+pub(crate) use nodes::Cluster;
 pub(super) use route::{Passage, Route};
 pub(super) use seeds::Seeds;
 pub(super) use slot::Slot;

@@ -37,7 +37,7 @@ pub(in super::super) struct Node {
 
 /// The nodes of a cluster.
 #[derive(Debug)]
-pub(in super::super) struct Cluster {
+pub(crate) struct Cluster {
     /// Of any node, but for the address.
     options: RedisOptions,
     seeds: Seeds,

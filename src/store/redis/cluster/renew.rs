@@ -116,7 +116,7 @@ impl Shared {
         let names = &self.options().names;
         let mut slots: HashMap<Slot, Vec<(usize, &Grant)>> = HashMap::new();
         for (index, grant) in grants.iter().enumerate() {
-            let slot = Slot::of(&names.lock(&grant.claim.key));
+            let slot = Slot::of(names.lock(&grant.claim.key));
             slots.entry(slot).or_default().push((index, grant));
         }
         let mut shares: Vec<Share<'a>> = Vec::new();
