@@ -34,9 +34,9 @@
 //!
 //! # Features
 //!
-//! Each adds names and changes no behaviour: `redis`, `redis-tls`, `zookeeper`, `zookeeper-async` (stores), `config` (files and
-//! environment), `serde` (settings as data), `metrics`, `flow-control` (handlers), `conformance`, `test-util` (for tests), `cli` (the
-//! tool).
+//! Each adds names and changes no behaviour: `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster`, `zookeeper`, `zookeeper-async`
+//! (stores), `config` (files and environment), `serde` (settings as data), `metrics`, `flow-control` (handlers), `conformance`,
+//! `test-util` (for tests), `cli` (the tool).
 
 pub mod blocking;
 mod clock;

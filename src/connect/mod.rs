@@ -22,7 +22,8 @@ impl LockManager {
     /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`][redis] | `redis` |
     /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
     /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
-    /// | `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master` | the master that Redis Sentinel names | `redis-sentinel` |
+    /// | `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master` | the master that Redis Sentinel names; `rediss+sentinel://` over TLS | `redis-sentinel` |
+    /// | `redis+cluster://user:password@h1:7000,h2:7001,h3:7002` | a Redis Cluster, of which these nodes tell the others; `rediss+cluster://` over TLS | `redis-cluster` |
     /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers | `redis` |
     /// | `zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper | `zookeeper` |
     ///

@@ -23,7 +23,9 @@ const SCHEMES: &[(&str, &str)] = &[
     ("redis", "redis"),
     ("rediss", "redis-tls"),
     ("redis+sentinel", "redis-sentinel"),
+    ("rediss+sentinel", "redis-sentinel"),
     ("redis+cluster", "redis-cluster"),
+    ("rediss+cluster", "redis-cluster"),
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
@@ -58,16 +60,15 @@ impl Plan {
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
             "rediss" if !cfg!(feature = "redis-tls") => return Err(refusal(scheme, rest)),
-            "redis+sentinel" if !cfg!(feature = "redis-sentinel") => {
+            "redis+sentinel" | "rediss+sentinel" if !cfg!(feature = "redis-sentinel") => {
                 return Err(refusal(scheme, rest));
             }
-            "redis+cluster" if !cfg!(feature = "redis-cluster") => {
+            "redis+cluster" | "rediss+cluster" if !cfg!(feature = "redis-cluster") => {
                 return Err(refusal(scheme, rest));
             }
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "unix" => {
-                Source::Redis(Box::new(redis(url, &mut settings)?))
-            }
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+            | "rediss+cluster" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
             #[cfg(feature = "redis")]
             "redlock" => {
                 let members = members(rest)?;

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::commit::{Applied, CommitError, Permit};
 use crate::error::{Error, ErrorKind, LostReason};
 use crate::key::Key;
-use crate::store::redis::{Call, Failure, Links, Purpose, RedisOptions, Script, Target, fault};
+use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
 use crate::token::FencingToken;
 use crate::txn::TxnId;
 
@@ -72,11 +72,14 @@ pub enum Written {
 /// protected. The last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence
 /// with them.
 ///
+/// In a cluster the fence is in the slot of its lock, and so must be the data that are changed under it: give their keys the
+/// lock's whole name as hash tag, `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
+///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
 pub struct RedisFence {
     target: Arc<Target>,
-    links: Arc<Links>,
+    servers: Arc<Servers>,
     clock: Clock,
 }
 
@@ -85,8 +88,8 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` for a cluster, and for a server
-    /// behind sentinels, since after a fail-over the new master may not know the newest token.
+    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` behind sentinels and
+    /// for a cluster with replicas, since after a fail-over the new master may not know the newest token.
     ///
     /// # Cancel safety
     ///
@@ -105,23 +108,23 @@ impl RedisFence {
     ///
     /// Cancel safe: a dropped connect leaves nothing.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
-        if options.is_cluster() {
-            return Err(Error::unsupported(
-                "a fence cannot stand in a cluster: the data of one batch would have to be in the slot of the lock, and a replica that is promoted may not know the newest token; name a server of its own",
-            ));
-        }
         if options.is_behind_sentinels() {
             return Err(Error::unsupported(
                 "a fence cannot stand behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",
             ));
         }
         let target = Arc::new(Target::new(options)?);
-        let links = Arc::new(Links::new(Arc::clone(&target)));
-        links.link(Purpose::Ask)?.connected().await?;
+        let servers = Arc::new(Servers::of(&target));
+        let has_replicas = servers.connect().await?;
+        if target.options.is_cluster() && has_replicas {
+            return Err(Error::unsupported(
+                "a fence cannot stand in a cluster with replicas: one that is promoted may not know the newest token; name a server of its own",
+            ));
+        }
         let clock = Clock::system()?;
         Ok(Self {
             target,
-            links,
+            servers,
             clock,
         })
     }
@@ -185,14 +188,22 @@ impl RedisFence {
                 RedisBatch::MAX_LEN
             )));
         }
+        let names = &self.target.options.names;
+        let mut commands = batch.commands().iter();
+        let is_elsewhere = |name: &[u8]| !self.servers.is_beside(names, key, name);
+        if let Some(at) = commands.position(|command| is_elsewhere(&command.words[1])) {
+            return Err(Error::invalid(format!(
+                "command number {at} of the batch names a key in another slot of the cluster than the lock: key={key}; give it the hash tag {{{}}}",
+                names.lock(key)
+            )));
+        }
         let call = self.call(key, token, &format!("{txn_id}:{part}"), batch);
         let mut is_in_doubt = false;
         for send in 0..SENDS {
             if send > 0 {
                 self.clock.sleep(PAUSE).await;
             }
-            let link = self.links.link(Purpose::Ask)?;
-            match call.run(&APPLY, &link).await {
+            match self.servers.run(names, key, &APPLY, &call).await {
                 Ok(answer) => return read(key, token, &answer),
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
                 // Whether an earlier copy was or will be executed, a refusal of this one does not tell.
@@ -284,8 +295,7 @@ impl Fence for RedisFence {
         let call = Call::new([names.beside(key, "raised")])
             .number(token.number().into())
             .number(MAX_AHEAD.as_micros());
-        let link = self.links.link(Purpose::Ask)?;
-        let answer = call.run(&RAISE, &link).await;
+        let answer = self.servers.run(names, key, &RAISE, &call).await;
         match read(
             key,
             token,

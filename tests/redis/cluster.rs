@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::fence::RedisFence;
+use leasehold::fence::{RedisBatch, RedisFence, Written};
 use leasehold::store::{Acquired, Fencing, Grant, Mode, RedisStore, Renewed, Store};
-use leasehold::{Clock, ErrorKind, LockManager, Settings};
+use leasehold::{Clock, ErrorKind, LockManager, Proof, Settings};
 
 use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
 use crate::server::canary::CANARY;
@@ -225,22 +225,34 @@ async fn a_withdrawn_claim_is_never_granted() {
 async fn a_silent_node_costs_its_own_locks_only() {
     let cluster = RedisCluster::of_masters(3);
     let locks = manager(&cluster, Duration::from_secs(3)).await;
-    let mut guards = Vec::new();
-    for index in 0..3 {
-        guards.push(locks.lock(cluster.name_at(index)).acquire().await.unwrap());
+    // So many that what falls due together is of all nodes.
+    let names: Vec<_> = (0..3).map(|index| cluster.names_at(index, 41)).collect();
+    let (mut silent, mut others) = (Vec::new(), Vec::new());
+    for number in 0..40 {
+        silent.push(
+            locks
+                .lock(names[0][number].as_str())
+                .acquire()
+                .await
+                .unwrap(),
+        );
+        for names in &names[1..] {
+            others.push(locks.lock(names[number].as_str()).acquire().await.unwrap());
+        }
     }
-    let others = guards.split_off(1);
     cluster.nodes[0].pause();
-    guards[0].lost().await;
+    for guard in &silent {
+        guard.lost().await;
+    }
     // Real time, since the servers count by their own: two more TTLs.
     Clock::system().unwrap().sleep(Duration::from_secs(6)).await;
     for guard in &others {
         assert!(guard.lease().is_live(), "{:?}", locks.health());
     }
     // And locks that were not held before are granted.
-    for index in 1..3 {
-        let name = cluster.names_at(index, 2).remove(1);
-        drop(locks.lock(name).acquire().await.unwrap().release().await);
+    for names in &names[1..] {
+        let guard = locks.lock(names[40].as_str()).acquire().await.unwrap();
+        drop(guard.release().await);
     }
     cluster.nodes[0].resume();
 }
@@ -361,10 +373,54 @@ async fn tokens_promise_to_grow_where_nothing_is_copied_or_copies_are_waited_for
 }
 
 #[tokio::test]
-async fn a_fence_in_a_cluster_is_refused() {
-    let url = "redis+cluster://127.0.0.1:1,127.0.0.1:2?prefix=app";
-    let error = RedisFence::connect(url).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+async fn a_fence_is_beside_its_lock_at_every_node() {
+    let cluster = RedisCluster::of_masters(3);
+    let locks = LockManager::connect(&cluster.url(FRESH)).await.unwrap();
+    let fence = RedisFence::connect(&cluster.url(FRESH)).await.unwrap();
+    for (index, node) in cluster.masters().iter().enumerate() {
+        let name = cluster.name_at(index);
+        let balance = format!("{{app:{name}}}:balance");
+        let lock = locks.lock(name.as_str()).fence(fence.clone());
+        let committing = fence.clone();
+        let batch = RedisBatch::new().set(balance.as_str(), "1");
+        let done = lock.guarded_async(async |tx| {
+            tx.commit_with(move |permit| committing.apply(permit, batch));
+            Ok((tx.token(), tx.txn_id()?))
+        });
+        let done = done.await.unwrap();
+        assert_eq!(done.proof, Proof::Fenced);
+        assert_eq!(node.cli(&["GET", &balance]), "1");
+
+        // A zombie: the next holder has raised the fence.
+        let (token, txn_id) = done.value;
+        let key = key(&name);
+        let guard = lock.acquire().await.unwrap();
+        let late = RedisBatch::new().set(balance.as_str(), "late");
+        let written = fence.write(&key, token, txn_id, "late", &late);
+        let seen = guard.token();
+        assert_eq!(written.await.unwrap(), Written::Fenced { seen });
+        assert_eq!(node.cli(&["GET", &balance]), "1");
+
+        let elsewhere = RedisBatch::new()
+            .set(balance.as_str(), "2")
+            .set("elsewhere", "2");
+        let written = fence.write(&key, seen, txn_id, "elsewhere", &elsewhere);
+        let error = written.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(
+            error.to_string().contains(&format!("{{app:{name}}}")),
+            "{error}"
+        );
+        assert_eq!(node.cli(&["GET", &balance]), "1");
+        drop(guard.release().await);
+    }
+}
+
+#[tokio::test]
+async fn a_fence_in_a_cluster_with_replicas_is_refused() {
+    let cluster = RedisCluster::with_replicas(3);
+    let error = RedisFence::connect(&cluster.url(FRESH)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
 #[tokio::test]

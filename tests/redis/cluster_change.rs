@@ -1,5 +1,8 @@
 //! A cluster that changes under the locks: slots that move, masters that die, data that are lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::store::{Acquired, Claim, Grant, Mode, RedisStore, Released, Renewed, Store};
@@ -89,6 +92,39 @@ async fn a_slot_that_moves_renews_and_releases_what_is_held_and_grants_nothing()
 }
 
 #[tokio::test]
+async fn an_attempt_waits_a_moment_for_a_slot_that_is_on_its_way() {
+    let cluster = RedisCluster::of_masters(2);
+    let ours = store(&cluster, FRESH).await;
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let mut granted = 0;
+    // However slow the machine is: one of so many arrives in time.
+    for round in 0..20 {
+        let (from, to) = (round % 2, (round + 1) % 2);
+        cluster.begin_move(slot, from, to);
+        // Its first answer comes while the slot is on its way.
+        let ours_now = claim(&name);
+        let mut attempt = std::pin::pin!(ours.acquire(&ours_now));
+        let mut early = None;
+        for _ in 0..3 {
+            breathe().await;
+            if let Poll::Ready(answer) = futures_util::poll!(&mut attempt) {
+                early = Some(answer);
+                break;
+            }
+        }
+        cluster.end_move(slot, from, to);
+        if let Some(answer) = early {
+            assert!(answer.is_err(), "granted on the way: {answer:?}");
+        } else if let Ok(Acquired::Granted(held)) = attempt.await {
+            granted += 1;
+            release(&ours, &held).await;
+        }
+    }
+    assert!(granted > 0);
+}
+
+#[tokio::test]
 async fn two_locks_of_a_slot_of_which_one_has_moved_are_both_renewed() {
     let cluster = RedisCluster::of_masters(3);
     let ours = store(&cluster, FRESH).await;
@@ -107,6 +143,24 @@ async fn two_locks_of_a_slot_of_which_one_has_moved_are_both_renewed() {
         matches!(told[..], [Renewed::Extended(_), Renewed::Extended(_)]),
         "{told:?}"
     );
+}
+
+#[tokio::test]
+async fn a_reader_whose_keys_are_in_two_places_is_not_lost() {
+    let cluster = RedisCluster::of_masters(3);
+    let ours = store(&cluster, FRESH).await;
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let held = grant(&ours, &queued(&name, Mode::Read)).await;
+    cluster.begin_move(slot, 0, 1);
+    cluster.carry(&[&format!("app:{{app:{name}}}:readers")], 0, 1);
+    let told = renewed(&ours, &held).await;
+    assert!(matches!(told, Renewed::Unknown(_)), "{told:?}");
+    cluster.carry(&[&lock(&name)], 0, 1);
+    let told = renewed(&ours, &held).await;
+    assert!(matches!(told, Renewed::Extended(_)), "{told:?}");
+    cluster.end_move(slot, 0, 1);
+    release(&ours, &held).await;
 }
 
 /// Found by trying: no key may have a hash tag.
@@ -140,6 +194,54 @@ async fn nobody_gets_in_between_while_a_held_lock_moves_to_and_fro() {
     assert!(guard.lease().is_live());
     drop(guard.release().await);
     let _next = grant(&theirs, &claim(&name)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_take_turns_one_at_a_time_while_the_lock_moves_from_node_to_node() {
+    let cluster = RedisCluster::of_masters(3);
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let inside = Arc::new(AtomicU32::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut callers = Vec::new();
+    for _ in 0..2 {
+        let locks = LockManager::connect(&cluster.url(FRESH)).await.unwrap();
+        for _ in 0..3 {
+            let lock = locks.lock(name.as_str());
+            let (inside, is_over) = (Arc::clone(&inside), Arc::clone(&is_over));
+            callers.push(tokio::spawn(async move {
+                let (mut last, mut turns) = (0, 0_u32);
+                while !is_over.load(Ordering::SeqCst) {
+                    // Refused while the slot is on its way.
+                    let Ok(guard) = lock.acquire().await else {
+                        breathe().await;
+                        continue;
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    tokio::task::yield_now().await;
+                    assert!(guard.token().number() >= last, "a token went back");
+                    last = guard.token().number();
+                    turns += 1;
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    drop(guard.release().await);
+                }
+                turns
+            }));
+        }
+    }
+    for round in 0..15 {
+        let (from, to) = (round % 3, (round + 1) % 3);
+        cluster.begin_move(slot, from, to);
+        breathe().await;
+        cluster.end_move(slot, from, to);
+        breathe().await;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let mut turns = 0;
+    for caller in callers {
+        turns += caller.await.unwrap();
+    }
+    assert!(turns > 0);
 }
 
 /// A holder of another process, whose lease ends at an instant.
@@ -178,6 +280,8 @@ enum Lost {
 async fn is_next_let_in_after(ttl: Duration, query: &str, lost: Lost) -> bool {
     let mut cluster = RedisCluster::with_replicas(3);
     let name = cluster.name_at(0);
+    // Real time, since the servers count their age in whole seconds: its age is nothing that speaks against the new master.
+    when(async || cluster.nodes.iter().all(|node| uptime(node) >= 8)).await;
     let (first, asking) = (store(&cluster, query).await, store(&cluster, query).await);
     let holder = OtherHolder::holding(&first, &name, ttl).await;
     assert_eq!(cluster.nodes[0].cli(&["WAIT", "1", "10000"]), "1");
@@ -212,6 +316,33 @@ async fn a_failover_that_lost_the_marker_too_lets_nobody_in_before_either() {
         is_next_let_in_after(Duration::from_secs(6), query, Lost::All).await,
         "granted to a second one while the first held"
     );
+}
+
+#[tokio::test]
+async fn long_after_a_failover_a_slot_that_is_used_for_the_first_time_is_granted_at_once() {
+    let mut cluster = RedisCluster::with_replicas(3);
+    let query = "prefix=app&max_ttl=2s";
+    let ours = store(&cluster, query).await;
+    let names = cluster.names_at(0, 4);
+    let before = wait_for(&ours, &claim_for(&names[0], SHORT)).await;
+    assert_eq!(cluster.nodes[0].cli(&["WAIT", "1", "10000"]), "1");
+    drop(ours.release(&before).await);
+    let promoted = cluster.fail_over(0);
+    // The first to meet the new master waits, with a lock that was and with one that was not held before.
+    assert!(!matches!(
+        ours.acquire(&claim_for(&names[0], SHORT)).await,
+        Ok(Acquired::Granted(_))
+    ));
+    let _next = wait_for(&ours, &claim_for(&names[1], SHORT)).await;
+    // That was max_ttl ago: who comes now, and who was there, need not.
+    let theirs = store(&cluster, query).await;
+    let _first = grant(&ours, &claim_for(&names[2], SHORT)).await;
+    let _first = grant(&theirs, &claim_for(&names[3], SHORT)).await;
+    // A flush is noticed all the same.
+    assert_eq!(cluster.nodes[promoted].cli(&["FLUSHALL"]), "OK");
+    for (asking, name) in [(&ours, &names[0]), (&theirs, &names[1])] {
+        assert!(is_busy(asking, &claim_for(name, SHORT)).await);
+    }
 }
 
 #[tokio::test]

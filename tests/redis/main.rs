@@ -40,3 +40,5 @@ mod revocation;
 mod sentinel;
 #[cfg(test)]
 mod store;
+#[cfg(test)]
+mod tls;

@@ -10,6 +10,7 @@ use leasehold::store::{Acquired, Claim, Fencing, Grant, RedisStore, Store};
 use leasehold::{Clock, ErrorKind, LockManager, Stamp};
 
 use crate::claims::{claim_for, grant};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe, free_port, pause};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -17,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(200);
 const OFF: &str = "prefix=app&restart_quarantine=off";
 
 /// A sentinel that watches a master by the name of `main`.
-struct Sentinel {
+pub(crate) struct Sentinel {
     port: u16,
     folder: PathBuf,
     child: Child,
@@ -25,14 +26,18 @@ struct Sentinel {
 
 impl Sentinel {
     fn watching(master: &RedisServer) -> Self {
+        Self::watching_at(master, master.port(), "")
+    }
+
+    /// With further settings.
+    pub(crate) fn watching_at(master: &RedisServer, master_port: u16, more: &str) -> Self {
         let port = free_port();
         let folder = master.folder().join(format!("sentinel-{port}"));
         std::fs::create_dir_all(&folder).expect("a folder");
         let settings = format!(
-            "port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor main 127.0.0.1 {master} 2\n\
+            "port {port}\nbind 127.0.0.1\ndir {folder}\n{more}sentinel monitor main 127.0.0.1 {master_port} 2\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n",
             folder = folder.display(),
-            master = master.port(),
         );
         let file = folder.join("sentinel.conf");
         std::fs::write(&file, settings).expect("its settings");
@@ -212,6 +217,32 @@ async fn a_minority_of_the_sentinels_may_be_down() {
     let error = RedisStore::connect(&alone).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no majority"), "{error}");
+}
+
+#[tokio::test]
+async fn sentinels_are_told_the_user_and_the_password_that_they_ask_for() {
+    let world = World::start();
+    for sentinel in &world.sentinels {
+        let password = format!(">{CANARY}");
+        let told = sentinel.cli(&["ACL", "SETUSER", "me", "on", &password, "+@all"]);
+        assert_eq!(told, "OK");
+        assert_eq!(sentinel.cli(&["ACL", "SETUSER", "default", "off"]), "OK");
+    }
+    let url = world.url(&format!(
+        "{OFF}&sentinel_user=me&sentinel_password={CANARY}"
+    ));
+    let store = RedisStore::connect(&url).await.unwrap();
+    let _held = grant(&store, &claim_for("a", SHORT)).await;
+    assert!(!format!("{store:?}").contains(CANARY));
+    for query in [
+        OFF.to_owned(),
+        format!("{OFF}&sentinel_password={CANARY}"),
+        format!("{OFF}&sentinel_user=me&sentinel_password={CANARY}-not"),
+    ] {
+        let error = RedisStore::connect(&world.url(&query)).await.unwrap_err();
+        assert!(error.to_string().contains("no majority"), "{error}");
+        assert!(!format!("{error} {error:?}").contains(CANARY));
+    }
 }
 
 #[tokio::test]

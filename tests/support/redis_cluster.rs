@@ -20,7 +20,21 @@ impl RedisCluster {
     }
 
     fn start(masters: usize, replicas: usize) -> Self {
-        let nodes: Vec<_> = (0..masters + replicas).map(|_| node()).collect();
+        let start = |_, arguments: &[&str]| RedisServer::start_with(arguments);
+        let nodes = (0..masters + replicas)
+            .map(|index| node(index, &start))
+            .collect();
+        Self::form(nodes, masters)
+    }
+
+    /// Three masters, each started by hand with these arguments and more.
+    pub(crate) fn of_servers(start: impl Fn(usize, &[&str]) -> RedisServer) -> Self {
+        Self::form((0..3).map(|index| node(index, &start)).collect(), 3)
+    }
+
+    /// Of nodes, each with the port of its bus.
+    fn form(nodes: Vec<(RedisServer, u16)>, masters: usize) -> Self {
+        let replicas = nodes.len() - masters;
         for (index, (node, bus)) in nodes.iter().enumerate() {
             let epoch = (index + 1).to_string();
             assert_eq!(node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]), "OK");
@@ -184,7 +198,7 @@ pub(crate) async fn when(mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// A node by itself, and the port of its bus.
-fn node() -> (RedisServer, u16) {
+fn node(index: usize, start: &impl Fn(usize, &[&str]) -> RedisServer) -> (RedisServer, u16) {
     let bus = free_port();
     let arguments = [
         "--cluster-enabled",
@@ -199,5 +213,5 @@ fn node() -> (RedisServer, u16) {
         "--cluster-require-full-coverage",
         "no",
     ];
-    (RedisServer::start_with(&arguments), bus)
+    (start(index, &arguments), bus)
 }

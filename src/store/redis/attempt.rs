@@ -5,12 +5,13 @@ use std::time::Duration;
 use ::redis::Value;
 
 use super::cluster::Slot;
-use super::link::{Failure, Link, Session};
+use super::link::{Failure, Link};
 use super::links::Purpose;
-use super::preflight::Server;
-use super::quarantine::caution;
+use super::quarantine::{Caution, caution};
 use super::reply::{self, Answer, Outcome};
 use super::script::{ACQUIRE, Call, ENTER, Script};
+use super::servers::Way;
+use super::session::Session;
 use super::store::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Acquired, Claim, Mode};
@@ -35,7 +36,9 @@ struct Attempt<'a> {
     want: Want,
     /// Of the lock; a single server has none.
     slot: Option<Slot>,
-    link: &'a Link,
+    session: &'a Session<'a>,
+    /// `None`: the quarantine is switched off.
+    caution: Option<Caution>,
 }
 
 /// How often an attempt is made of a server that has just lost, or may have lost, what it had.
@@ -79,7 +82,7 @@ impl Shared {
     }
 
     /// The keys and arguments of a script that asks: [`ACQUIRE`] and [`ENTER`] begin with the same.
-    fn acquire_call(&self, ask: Ask, attempt: &Attempt<'_>, server: &Server) -> Call {
+    fn acquire_call(&self, ask: Ask, attempt: &Attempt<'_>) -> Call {
         let options = self.options();
         let (names, claim, want) = (&options.names, attempt.claim, attempt.want);
         let key = &claim.key;
@@ -107,9 +110,8 @@ impl Shared {
             _ => call.arg(claim.label.as_str()),
         };
         let mut call = call.number(want.floor.map_or(0, FencingToken::number).into());
-        if options.quarantine {
-            let is_missed = self.marks.is_missed(attempt.slot, server, attempt.link);
-            let caution = caution(server, options.max_ttl + want.wary, is_missed);
+        if let Some(caution) = attempt.caution {
+            let server = attempt.session.server();
             call = call
                 .arg(server.run_id.as_deref().unwrap_or("?"))
                 .number(options.max_ttl.as_millis())
@@ -138,16 +140,7 @@ impl Shared {
         let mut way = self.servers.way(&self.options().names, &claim.key, purpose);
         loop {
             let answer = match way.link().await {
-                Ok(link) => {
-                    let slot = way.slot();
-                    let attempt = Attempt {
-                        claim,
-                        want,
-                        slot,
-                        link: &link,
-                    };
-                    self.attempt_at(&attempt).await
-                }
+                Ok(link) => self.attempt_at(claim, want, &way, &link).await,
                 Err(failure) => Err(failure),
             };
             match answer {
@@ -161,15 +154,34 @@ impl Shared {
     }
 
     /// An attempt of one server. A claim that does not queue learns from the first script that others do.
-    async fn attempt_at(&self, attempt: &Attempt<'_>) -> Result<Answer, Failure> {
-        let Attempt {
-            claim, slot, link, ..
-        } = *attempt;
+    async fn attempt_at(
+        &self,
+        claim: &Claim,
+        want: Want,
+        way: &Way<'_>,
+        link: &Link,
+    ) -> Result<Answer, Failure> {
+        let (options, slot) = (self.options(), way.slot());
         for _ in 0..MOST_ASKINGS {
             let session = link.session().await.map_err(Failure::NotSent)?;
-            let mut answer = self.ask(Ask::of(claim), attempt, &session).await?;
+            let caution = if options.quarantine {
+                let max_ttl = options.max_ttl + want.wary;
+                let is_missed = self.marks.is_missed(slot, session.server(), link);
+                let same_for = way.same_for(&session, &options.names, max_ttl).await;
+                Some(caution(session.server(), max_ttl, is_missed, same_for))
+            } else {
+                None
+            };
+            let attempt = Attempt {
+                claim,
+                want,
+                slot,
+                session: &session,
+                caution,
+            };
+            let mut answer = self.ask(Ask::of(claim), &attempt).await?;
             if reply::is(&answer, "queued") {
-                answer = self.ask(Ask::Queued, attempt, &session).await?;
+                answer = self.ask(Ask::Queued, &attempt).await?;
             }
             if reply::is(&answer, "outdated") {
                 session.give_up();
@@ -186,19 +198,14 @@ impl Shared {
         ))))
     }
 
-    async fn ask(
-        &self,
-        ask: Ask,
-        attempt: &Attempt<'_>,
-        session: &Session<'_>,
-    ) -> Result<Value, Failure> {
-        let call = self.acquire_call(ask, attempt, session.server());
+    async fn ask(&self, ask: Ask, attempt: &Attempt<'_>) -> Result<Value, Failure> {
+        let call = self.acquire_call(ask, attempt);
         if self.options().replicas > 0 {
             return self
-                .acquire_replicated(attempt.claim, ask.script(), &call, session)
+                .acquire_replicated(attempt.claim, ask.script(), &call, attempt.session)
                 .await;
         }
-        call.run_in(ask.script(), session).await
+        call.run_in(ask.script(), attempt.session).await
     }
 
     /// What an attempt means for who asked. A server in quarantine may well hold the lock for somebody without knowing: it

@@ -1,10 +1,12 @@
 //! [`Hosts`]: the URL of several servers, `scheme://user:password@h1,h2,h3/path?options`.
 
-use ::redis::{ConnectionInfo, IntoConnectionInfo};
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 /// The parts of such a URL.
 #[derive(Clone, Copy)]
 pub(super) struct Hosts<'a> {
+    /// `redis` or `rediss`: what the URL of one of the servers begins with.
+    pub(super) scheme: &'static str,
     /// With its `@`; empty for none.
     pub(super) user: &'a str,
     hosts: &'a str,
@@ -15,13 +17,24 @@ pub(super) struct Hosts<'a> {
 }
 
 impl<'a> Hosts<'a> {
+    /// Reads `redis+kind://...` and `rediss+kind://...`; `None` for any other URL.
+    pub(super) fn of_kind(kind: &str, url: &'a str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        match scheme.split_once('+')? {
+            ("redis", other) if other == kind => Some(Self::split("redis", rest)),
+            ("rediss", other) if other == kind => Some(Self::split("rediss", rest)),
+            _ => None,
+        }
+    }
+
     /// `rest`: what is behind `scheme://`.
-    pub(super) fn split(rest: &'a str) -> Self {
+    fn split(scheme: &'static str, rest: &'a str) -> Self {
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (path, query) = tail.split_at(tail.find(['?', '#']).unwrap_or(tail.len()));
         let user = authority.rfind('@').map_or(0, |at| at + 1);
         let (user, hosts) = authority.split_at(user);
         Self {
+            scheme,
             user,
             hosts,
             path: path.trim_start_matches('/'),
@@ -33,7 +46,7 @@ impl<'a> Hosts<'a> {
     /// are not theirs.
     pub(super) fn servers(&self, port: u16) -> Option<Vec<ConnectionInfo>> {
         let servers: Option<Vec<_>> = (self.hosts.split(','))
-            .map(|host| server(host, port))
+            .map(|host| server(self.scheme, host, port))
             .collect();
         let mut servers = servers?;
         let count = servers.len();
@@ -43,18 +56,33 @@ impl<'a> Hosts<'a> {
     }
 }
 
-fn server(host: &str, port: u16) -> Option<ConnectionInfo> {
+fn server(scheme: &str, host: &str, port: u16) -> Option<ConnectionInfo> {
     if host.is_empty() {
         return None;
     }
     // What is behind the last bracket of an IPv6 address, or all of another host, may have a port.
     let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
     let url = if has_port {
-        format!("redis://{host}")
+        format!("{scheme}://{host}")
     } else {
-        format!("redis://{host}:{port}")
+        format!("{scheme}://{host}:{port}")
     };
     let server = url.into_connection_info().ok()?;
     let settings = server.redis_settings().clone().set_skip_set_lib_name();
     Some(server.set_redis_settings(settings))
+}
+
+/// The same server somewhere else, reached in the same way.
+pub(super) fn moved_to(server: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let host = host.to_owned();
+    let address = match server.addr() {
+        ConnectionAddr::TcpTls { .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    server.clone().set_addr(address)
 }

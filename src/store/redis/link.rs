@@ -6,24 +6,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind as Redis,
-    Pipeline, PushInfo, RedisError, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind as Redis, Pipeline, PushInfo,
+    RedisError, ServerErrorKind, Value,
 };
 use parking_lot::Mutex;
 
 use super::fault;
+use super::hosts::moved_to;
 use super::options::RedisOptions;
 use super::preflight::{Server, preflight};
-use crate::clock::{Clock, Reading};
+use super::session::{Health, Live, MarksDead, Session};
+use crate::clock::Clock;
 use crate::error::Error;
-
-/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
@@ -95,8 +93,7 @@ impl Target {
             return Ok(self.client.clone());
         };
         let (host, port) = sentinels.master(options.timeout).await?;
-        let server = options.server.clone();
-        open(options, server.set_addr(ConnectionAddr::Tcp(host, port)))
+        open(options, moved_to(&options.server, &host, port))
     }
 
     /// A connection, and whether it is dead. `pushed` is told what the server sends unasked.
@@ -145,56 +142,6 @@ fn provide_cryptography() {
     }
 }
 
-/// Whether a connection is dead. Cloning is cheap; all clones are of the same connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Health(Arc<Signs>);
-
-#[derive(Debug, Default)]
-struct Signs {
-    is_dead: AtomicBool,
-    /// When the first request was sent that was dropped since the last answer; 0: none was.
-    silent_since: AtomicU64,
-}
-
-impl Health {
-    pub(super) fn is_dead(&self) -> bool {
-        self.0.is_dead.load(Ordering::Acquire)
-    }
-
-    fn give_up(&self) {
-        self.0.is_dead.store(true, Ordering::Release);
-    }
-
-    fn answered(&self) {
-        // Mostly there is nothing to forget, and then the line is not written to.
-        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
-            self.0.silent_since.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// A request was dropped. Callers that are less patient than we are add up.
-    fn dropped(&self, sent_at: Reading, now: Reading) {
-        let sent = sent_at.nanos.max(1);
-        let first =
-            self.0
-                .silent_since
-                .compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
-        let since = first.map_or_else(|earlier| earlier, |_| sent);
-        let silent = Duration::from_nanos(now.nanos.saturating_sub(since));
-        if now.lane != sent_at.lane || silent >= PATIENCE {
-            self.give_up();
-        }
-    }
-}
-
-struct MarksDead(Health);
-
-impl Drop for MarksDead {
-    fn drop(&mut self) {
-        self.0.give_up();
-    }
-}
-
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Link {
     target: Arc<Target>,
@@ -203,13 +150,6 @@ pub(crate) struct Link {
     connecting: tokio::sync::Mutex<Option<Error>>,
     /// The last attempt to connect came to nothing.
     has_failed: AtomicBool,
-}
-
-#[derive(Clone)]
-struct Live {
-    connection: MultiplexedConnection,
-    health: Health,
-    server: Arc<Server>,
 }
 
 impl Link {
@@ -251,15 +191,6 @@ impl Link {
     /// What the server told of itself when the present connection was made.
     pub(super) async fn server(&self) -> Result<Arc<Server>, Error> {
         self.ready().await.map(|live| live.server)
-    }
-
-    /// Connects, if it is not connected.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the next one connects.
-    pub(crate) async fn connected(&self) -> Result<(), Error> {
-        self.ready().await.map(drop)
     }
 
     /// Sends one command and waits for its answer.
@@ -342,46 +273,6 @@ impl fmt::Debug for Link {
     }
 }
 
-/// One connection, for as long as it lasts.
-pub(super) struct Session<'a> {
-    live: Live,
-    clock: &'a Clock,
-}
-
-impl Session<'_> {
-    /// What the server told of itself when the connection was made.
-    pub(super) fn server(&self) -> &Server {
-        &self.live.server
-    }
-
-    /// Lets the next request connect anew, and so read anew what the server tells of itself.
-    pub(super) fn give_up(&self) {
-        self.live.health.give_up();
-    }
-
-    /// As [`Link::ask`], over this connection or not at all.
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
-        let answer = command.query_async(&mut connection).await;
-        in_flight.end(answer)
-    }
-
-    /// As [`Link::ask_all`], over this connection or not at all.
-    pub(super) async fn ask_all(
-        &self,
-        commands: &Pipeline,
-    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
-        let answer = connection
-            .send_packed_commands(commands, 0, commands.len())
-            .await;
-        let answers = in_flight.end(answer)?;
-        Ok(answers.into_iter().map(Value::extract_error).collect())
-    }
-}
-
 /// An attempt to connect. One that is dropped half-way has failed.
 struct Attempt<'a>(&'a AtomicBool);
 
@@ -396,46 +287,5 @@ impl Attempt<'_> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A request on its way. If it is dropped late, or times out, its connection is given up.
-struct InFlight<'a> {
-    clock: &'a Clock,
-    sent_at: Reading,
-    health: Health,
-    is_answered: bool,
-}
-
-impl<'a> InFlight<'a> {
-    fn begin(clock: &'a Clock, health: Health) -> Self {
-        Self {
-            clock,
-            sent_at: clock.fast(),
-            health,
-            is_answered: false,
-        }
-    }
-
-    fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
-        self.is_answered = true;
-        self.health.answered();
-        answer.map_err(|error| {
-            let failure = Failure::of(error);
-            let is_replica = matches!(&failure, Failure::Refused(e) if e.kind() == Redis::Server(ServerErrorKind::ReadOnly));
-            if is_replica || matches!(failure, Failure::Unanswered(_)) {
-                self.health.give_up();
-            }
-            failure
-        })
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        if self.is_answered {
-            return;
-        }
-        self.health.dropped(self.sent_at, self.clock.fast());
     }
 }

@@ -1,4 +1,4 @@
-//! [`RedisStore`]: locks in one Redis server.
+//! [`RedisStore`]: locks in one Redis server, or in a [cluster] of them.
 //!
 //! # What stands in the server
 //!
@@ -14,7 +14,7 @@
 //! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
 //! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
-//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl` | always |
+//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl`; in a cluster one for each slot | always |
 //!
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
 //! deletes takes turns with us, whatever its language. It is there for as long as anybody holds, readers too, and while the
@@ -43,9 +43,10 @@
 //!
 //! # What is not promised
 //!
-//! Behind Sentinel a master that was paused or cut off, and comes back, grants for some seconds until it is told that it was
-//! deposed. Without [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off
-//! together with it. The servers' own `min-replicas-to-write` bounds that too.
+//! Behind Sentinel and in a cluster a master that was paused or cut off, and comes back, grants for some time until it is told
+//! that it was deposed; in a cluster it stops by itself when it has missed the others for the node time-out. Without
+//! [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off together with it. The
+//! servers' own `min-replicas-to-write` bounds that too.
 //!
 //! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
 //! and without [`replicas`](RedisOptions::replicas), a fail-over may lose the newest grants and their tokens: the
@@ -69,11 +70,12 @@ mod reply;
 mod script;
 mod sentinel;
 mod servers;
+mod session;
 mod store;
 mod wake;
 
 pub(crate) use link::{Failure, Target};
-pub(crate) use links::{Links, Purpose};
 pub use options::RedisOptions;
 pub(crate) use script::{Call, Script};
+pub(crate) use servers::Servers;
 pub use store::RedisStore;

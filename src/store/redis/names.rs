@@ -110,6 +110,11 @@ impl Names {
         }
     }
 
+    /// Since when the node of this slot is what it is.
+    pub(super) fn witness(&self, slot: Slot) -> String {
+        format!("{}{{{}}}:leasehold:witness", self.prefix, slot.tag())
+    }
+
     /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
@@ -145,11 +150,13 @@ mod tests {
     fn a_marker_of_a_slot_is_in_that_slot_and_is_no_lock() {
         let names = Names::parse("app").unwrap();
         let key = Key::parse("accounts/7").unwrap();
-        let slot = Slot::of(&names.lock(&key));
+        let slot = Slot::of(names.lock(&key));
         let marker = names.marker(Some(slot));
         assert_eq!(Slot::of(&marker), slot);
         assert!(marker.starts_with("app:{") && marker.ends_with("}:leasehold:marker"));
         assert_eq!(names.key_of(&marker), None);
+        let witness = names.witness(slot);
+        assert_eq!((Slot::of(&witness), names.key_of(&witness)), (slot, None));
         assert_eq!(names.marker(None), "app:{leasehold}:marker");
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use super::cluster::Seeds;
+use super::hosts::moved_to;
 use super::names::Names;
 use super::sentinel::Sentinels;
 use crate::error::Error;
@@ -32,7 +33,7 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// | `replicas` | `0` | [`replicas`](Self::replicas) |
 /// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
-/// | `sentinel_password` | none | what the sentinels ask for, behind `redis+sentinel://` |
+/// | `sentinel_user`, `sentinel_password` | none | what the sentinels ask for, behind `redis+sentinel://` |
 ///
 /// `Debug` shows neither user nor password.
 #[derive(Clone)]
@@ -55,17 +56,21 @@ impl RedisOptions {
     ///
     /// `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master/db?option=value` (with the feature `redis-sentinel`)
     /// for the master that a majority of these sentinels names, asked anew on every connect; user and password are those of
-    /// the servers. What a fail-over may lose is said at [`replicas`](Self::replicas).
+    /// the servers. What a fail-over may lose is said at [`replicas`](Self::replicas). `rediss+sentinel://` for TLS to the servers
+    /// and to the sentinels.
     ///
     /// `redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?option=value` (with the feature `redis-cluster`) for a Redis
     /// Cluster, of which the named nodes tell the others. The addresses that the nodes announce must be those by which they
-    /// can be reached.
+    /// can be reached; with `rediss+cluster://`, for TLS, those of their certificates.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is no such URL, for an option that is not known, and for
     /// a value that is out of range. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
+        if url.starts_with("rediss+") && !cfg!(feature = "redis-tls") {
+            return Err(no_tls());
+        }
         if let Some((sentinels, server)) = Sentinels::parse(url)? {
             return Self::parse_with(&server, Some(sentinels));
         }
@@ -94,9 +99,7 @@ impl RedisOptions {
             .collect();
         let is_socket = !url.has_host();
         if url.scheme() == "rediss" && !cfg!(feature = "redis-tls") {
-            return Err(Error::unsupported(
-                "leasehold was built without TLS for Redis; build it with the feature redis-tls",
-            ));
+            return Err(no_tls());
         }
         // The client's own texts may quote a part of the URL.
         let server = url.into_connection_info().map_err(|error| {
@@ -117,13 +120,17 @@ impl RedisOptions {
                     options.timeout(Duration::from_millis(number(&name, &value)?.into()))?
                 }
                 "db" | "user" | "pass" if is_socket => options,
+                "sentinel_user" if sentinels.is_some() => {
+                    sentinels.iter_mut().for_each(|one| one.user(&value));
+                    options
+                }
                 "sentinel_password" if sentinels.is_some() => {
                     sentinels.iter_mut().for_each(|one| one.password(&value));
                     options
                 }
                 _ => {
                     return Err(Error::invalid(format!(
-                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_password"
+                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_user, sentinel_password"
                     )));
                 }
             };
@@ -186,8 +193,8 @@ impl RedisOptions {
     }
 
     /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
-    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on a
-    /// server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
+    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on the
+    /// restart of a server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
     #[must_use]
     pub fn restart_quarantine(mut self, on: bool) -> Self {
         self.quarantine = on;
@@ -198,7 +205,7 @@ impl RedisOptions {
     /// taken back and the acquire is refused.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
-    /// not promise to grow behind sentinels or with replicas, and a deposed master that comes back may grant for some
+    /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may grant for some
     /// seconds beside the new one. With `replicas` it may do so only while as many replicas are cut
     /// off together with it; and a master grants nothing while it has too few.
     #[must_use]
@@ -245,9 +252,8 @@ impl RedisOptions {
 
     /// The same for one node of a cluster.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
-        let node = ConnectionAddr::Tcp(host.to_owned(), port);
         Self {
-            server: self.server.clone().set_addr(node),
+            server: moved_to(&self.server, host, port),
             seeds: None,
             ..self.clone()
         }
@@ -290,6 +296,12 @@ impl fmt::Debug for RedisOptions {
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
+}
+
+fn no_tls() -> Error {
+    Error::unsupported(
+        "leasehold was built without TLS for Redis; build it with the feature redis-tls",
+    )
 }
 
 fn within(name: &str, span: Duration, [least, most]: [Duration; 2]) -> Result<Duration, Error> {

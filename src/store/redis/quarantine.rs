@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | names this run | nothing was forgotten | none |
 //! | names another run | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
-//! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl` |
+//! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
 //! | is not there, on an older server | nobody used this prefix yet | none |
 //!
@@ -35,24 +35,32 @@ pub(super) struct Caution {
     pub(super) if_none: Duration,
 }
 
-/// What is to be done about this server, as a pure function of what it told. `marker_seen`: this store saw the marker in
-/// this run of the server.
-pub(super) fn caution(server: &Server, max_ttl: Duration, marker_seen: bool) -> Caution {
+/// What is to be done about this server, as a pure function of what it told. `is_missed`: this store saw the marker that is
+/// not there. `same_for`: for so long at least the server has been what it is.
+pub(super) fn caution(
+    server: &Server,
+    max_ttl: Duration,
+    is_missed: bool,
+    same_for: Duration,
+) -> Caution {
+    let since_change = max_ttl.saturating_sub(same_for);
     let since_start = if server.was_replica {
-        max_ttl
+        since_change
     } else if server.durable {
         Duration::ZERO
     } else {
         max_ttl.saturating_sub(server.uptime.unwrap_or(Duration::ZERO))
     };
-    let flushed = marker_seen || server.was_flushed;
+    let if_none = if is_missed || server.run_id.is_none() {
+        max_ttl
+    } else if server.was_flushed {
+        since_change
+    } else {
+        since_start
+    };
     Caution {
         if_other: since_start,
-        if_none: if flushed || server.run_id.is_none() {
-            max_ttl
-        } else {
-            since_start
-        },
+        if_none,
     }
 }
 
@@ -70,8 +78,12 @@ mod tests {
         }
     }
 
-    fn seconds(server: &Server, marker_seen: bool) -> (u64, u64) {
-        let caution = caution(server, MAX_TTL, marker_seen);
+    fn seconds(server: &Server, is_missed: bool) -> (u64, u64) {
+        seconds_after(server, is_missed, 0)
+    }
+
+    fn seconds_after(server: &Server, is_missed: bool, same_for: u64) -> (u64, u64) {
+        let caution = caution(server, MAX_TTL, is_missed, Duration::from_secs(same_for));
         (caution.if_other.as_secs(), caution.if_none.as_secs())
     }
 
@@ -109,6 +121,19 @@ mod tests {
             ..up_for(1_000)
         };
         assert_eq!(seconds(&flushed, false), (0, 30));
+    }
+
+    #[test]
+    fn what_happened_to_a_server_long_ago_costs_nothing() {
+        let changed = Server {
+            was_replica: true,
+            was_flushed: true,
+            ..up_for(1_000)
+        };
+        assert_eq!(seconds_after(&changed, false, 10), (20, 20));
+        assert_eq!(seconds_after(&changed, false, 30), (0, 0));
+        // A marker that was there and is not: whatever took it away, it is not that.
+        assert_eq!(seconds_after(&changed, true, 30), (0, 30));
     }
 
     #[test]

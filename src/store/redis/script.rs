@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use ::redis::{Cmd, Value};
 
-use super::link::{Failure, Link, Session};
+use super::link::{Failure, Link};
+use super::session::Session;
 
 /// A script's text and the hash that the server knows it by.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ scripts! {
     LEAVE = "leave.lua";
     DOWNGRADE = "downgrade.lua";
     REVOKE = "revoke.lua";
+    WITNESS = "witness.lua";
 }
 
 /// One call of a script: its keys and arguments, one behind the other in one piece of memory.

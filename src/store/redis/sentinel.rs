@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo};
+use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisConnectionInfo};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -16,7 +16,6 @@ use super::fault;
 use super::hosts::Hosts;
 use crate::error::Error;
 
-const SCHEME: &str = "redis+sentinel://";
 const PORT: u16 = 26_379;
 /// The longest name of a master.
 const LONGEST_NAME: usize = 100;
@@ -35,7 +34,7 @@ impl Sentinels {
     /// Reads `redis+sentinel://user:password@h1:26379,h2,h3/master/db?options`: the sentinels, and the URL that their master
     /// would have on this machine, whose address is of no account. `None` for any other URL.
     pub(super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
-        let Some(rest) = url.strip_prefix(SCHEME) else {
+        let Some(hosts) = Hosts::of_kind("sentinel", url) else {
             return Ok(None);
         };
         if !cfg!(feature = "redis-sentinel") {
@@ -43,7 +42,6 @@ impl Sentinels {
                 "leasehold was built without Redis Sentinel; build it with the feature redis-sentinel",
             ));
         }
-        let hosts = Hosts::split(rest);
         let (master, db) = hosts.path.split_once('/').unwrap_or((hosts.path, "0"));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if master.is_empty() || master.len() > LONGEST_NAME || !master.bytes().all(is_name) {
@@ -58,14 +56,26 @@ impl Sentinels {
         };
         Ok(Some((
             sentinels,
-            format!("redis://{}localhost/{db}{}", hosts.user, hosts.query),
+            format!(
+                "{}://{}localhost/{db}{}",
+                hosts.scheme, hosts.user, hosts.query
+            ),
         )))
     }
 
     /// The sentinels ask for a password of their own.
     pub(super) fn password(&mut self, password: &str) {
+        self.set(|settings| settings.set_password(password));
+    }
+
+    /// And for a user.
+    pub(super) fn user(&mut self, user: &str) {
+        self.set(|settings| settings.set_username(user));
+    }
+
+    fn set(&mut self, set: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         for server in &mut self.servers {
-            let settings = server.redis_settings().clone().set_password(password);
+            let settings = set(server.redis_settings().clone());
             *server = server.clone().set_redis_settings(settings);
         }
     }

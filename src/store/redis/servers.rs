@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::Value;
 
@@ -10,28 +11,32 @@ use super::link::{Failure, Link, Target};
 use super::links::{Links, Purpose};
 use super::names::Names;
 use super::script::{Call, Script};
+use super::session::Session;
 use super::wake::Waker;
 use crate::error::Error;
 use crate::key::Key;
 
 /// The servers of a store.
 #[derive(Debug)]
-pub(super) enum Servers {
+pub(crate) enum Servers {
     One(Links),
-    Many(Cluster),
+    Many(Box<Cluster>),
 }
 
 impl Servers {
     /// Asks nobody yet.
-    pub(super) fn of(target: &Arc<Target>) -> Self {
+    pub(crate) fn of(target: &Arc<Target>) -> Self {
         match target.options.seeds() {
             None => Self::One(Links::new(Arc::clone(target))),
-            Some(seeds) => Self::Many(Cluster::new(target.options.clone(), seeds.clone())),
+            Some(seeds) => {
+                let (options, clock) = (target.options.clone(), target.clock().clone());
+                Self::Many(Box::new(Cluster::new(options, seeds.clone(), clock)))
+            }
         }
     }
 
     /// Connects. Whether a replica copies what is granted.
-    pub(super) async fn connect(&self) -> Result<bool, Error> {
+    pub(crate) async fn connect(&self) -> Result<bool, Error> {
         match self {
             Self::One(links) => Ok(links.link(Purpose::Ask)?.server().await?.replicas > 0),
             Self::Many(cluster) => cluster.connect().await,
@@ -39,7 +44,7 @@ impl Servers {
     }
 
     /// Runs a script where a lock is.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         names: &Names,
         key: &Key,
@@ -52,9 +57,17 @@ impl Servers {
                 call.run(script, &link).await
             }
             Self::Many(cluster) => {
-                let slot = Slot::of(&names.lock(key));
+                let slot = Slot::of(names.lock(key));
                 cluster.run(slot, Purpose::Ask, script, call).await
             }
+        }
+    }
+
+    /// Whether one script may name this beside what belongs to a lock.
+    pub(crate) fn is_beside(&self, names: &Names, key: &Key, name: &[u8]) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Many(_) => Slot::of(name) == Slot::of(names.lock(key)),
         }
     }
 
@@ -63,8 +76,8 @@ impl Servers {
         match self {
             Self::One(links) => Way::Straight(links, purpose),
             Self::Many(cluster) => {
-                let slot = Slot::of(&names.lock(key));
-                Way::Routed(cluster.route(slot, purpose, Passage::Ends))
+                let slot = Slot::of(names.lock(key));
+                Way::Routed(cluster.route(slot, purpose, Passage::Waits))
             }
         }
     }
@@ -74,7 +87,7 @@ impl Servers {
         match self {
             Self::One(links) => links.waker(),
             // What a node publishes, all of them tell. The lock's own node is asked anyway.
-            Self::Many(cluster) => cluster.waker(Slot::of(&names.lock(key))).await,
+            Self::Many(cluster) => cluster.waker(Slot::of(names.lock(key))).await,
         }
     }
 
@@ -100,7 +113,7 @@ impl Servers {
             Self::Many(_) => {
                 let mut slots: HashMap<Slot, Vec<Key>> = HashMap::new();
                 for key in keys {
-                    let slot = Slot::of(&names.lock(&key));
+                    let slot = Slot::of(names.lock(&key));
                     slots.entry(slot).or_default().push(key);
                 }
                 slots.into_values().collect()
@@ -137,6 +150,20 @@ impl Way<'_> {
         match self {
             Self::Straight(links, purpose) => links.link(*purpose).map_err(Failure::NotSent),
             Self::Routed(route) => route.link().await,
+        }
+    }
+
+    /// For how long at least a server that was a replica, or was flushed, has been what it is; asked until it is `most`. A single
+    /// server is not asked: it has one marker, and so one quarantine.
+    pub(super) async fn same_for(
+        &self,
+        session: &Session<'_>,
+        names: &Names,
+        most: Duration,
+    ) -> Duration {
+        match self {
+            Self::Straight(..) => Duration::ZERO,
+            Self::Routed(route) => route.same_for(session, names, most).await,
         }
     }
 

@@ -12,7 +12,8 @@ use ::redis::{PushInfo, PushKind, Value};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::link::{Failure, Health, Target};
+use super::link::{Failure, Target};
+use super::session::Health;
 use crate::error::{Error, ErrorKind};
 
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.

@@ -7,7 +7,7 @@
 //! - A slot that **moved**: the node refuses and names the other. Nothing was done; the request is made anew there.
 //! - A slot that **moves now**: what it has may be here or there. What names one key (a renewal, the release of an exclusive
 //!   lock) is answered by whoever has it. An attempt names several keys, some of which are never there: it is refused until
-//!   the slot has arrived, so that no lock is granted half here and half there.
+//!   the slot has arrived, so that no lock is granted half here and half there. It waits for a tenth of a second.
 //! - A node that **cannot be reached**: the others are asked who has its slots.
 //!
 //! # One marker for each slot
@@ -16,6 +16,10 @@
 //! `app:{<tag>}:leasehold:marker`. A slot that was moved brings it along, with the name of the node that it came from: then
 //! the new node's age and past decide, as after a restart. A slot whose marker this store has seen, and which has none at
 //! another node, was given away without its data: nothing is granted for `max_ttl`.
+//!
+//! A node that was a replica keeps that mark for as long as it runs. When it was promoted is written down by the first client
+//! that meets it, `app:{<tag>}:leasehold:witness`: so that slots that are used for the first time long after need no
+//! quarantine ([`witness`]).
 //!
 //! # What is not promised
 //!
@@ -30,8 +34,9 @@ mod renew;
 mod route;
 mod seeds;
 mod slot;
+mod witness;
 
-pub(super) use nodes::Cluster;
+pub(crate) use nodes::Cluster;
 pub(super) use route::{Passage, Route};
 pub(super) use seeds::Seeds;
 pub(super) use slot::Slot;

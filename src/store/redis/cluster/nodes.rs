@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Value};
 use futures_util::StreamExt;
@@ -19,6 +20,7 @@ use super::super::options::RedisOptions;
 use super::map::{Address, Map};
 use super::seeds::Seeds;
 use super::slot::{SLOTS, Slot};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
 /// How many nodes are asked for the map at once: so many may be silent before it costs a time-out.
@@ -29,14 +31,17 @@ const ASKED_AT_ONCE: usize = 3;
 pub(in super::super) struct Node {
     pub(super) address: Address,
     pub(in super::super) links: Links,
+    /// What it is, and for how long at least it has been that.
+    pub(super) witnessed: Mutex<Option<(String, Duration)>>,
 }
 
 /// The nodes of a cluster.
 #[derive(Debug)]
-pub(in super::super) struct Cluster {
+pub(crate) struct Cluster {
     /// Of any node, but for the address.
     options: RedisOptions,
     seeds: Seeds,
+    pub(super) clock: Clock,
     /// `None` once the store is closed.
     known: Mutex<Option<Known>>,
     /// Who looks; and what came of the last look, for those who waited for it. `None`: it was given up half-way.
@@ -54,10 +59,11 @@ struct Known {
 
 impl Cluster {
     /// Asks nobody yet.
-    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds) -> Self {
+    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds, clock: Clock) -> Self {
         Self {
             options,
             seeds,
+            clock,
             known: Mutex::new(Some(Known {
                 nodes: Vec::new(),
                 owners: vec![None; usize::from(SLOTS)],
@@ -103,6 +109,19 @@ impl Cluster {
         Ok(owner.map(|index| Arc::clone(&known.nodes[index])))
     }
 
+    /// The first of the slots that a node has.
+    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
+        let known = self.known.lock();
+        let known = known.as_ref()?;
+        let is_it = |other: &Arc<Node>| std::ptr::eq(Arc::as_ptr(other), node);
+        let index = known.nodes.iter().position(is_it)?;
+        let slot = known
+            .owners
+            .iter()
+            .position(|owner| *owner == Some(index))?;
+        Slot::new(u16::try_from(slot).ok()?)
+    }
+
     /// All that are known.
     pub(in super::super) fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         let known = self.known.lock();
@@ -139,6 +158,7 @@ impl Cluster {
         Ok(Node {
             address: address.clone(),
             links: Links::new(Arc::new(target)),
+            witnessed: Mutex::default(),
         })
     }
 

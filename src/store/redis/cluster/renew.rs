@@ -1,7 +1,7 @@
 //! Renewing in a cluster: one script for each slot, one request for each node, all nodes at once.
 //!
 //! A node that is silent must not hold up what the others have renewed: the caller counts by the answers that it has. So once
-//! a node has answered, the others have [`MOST_LATE`] left. What they were asked is unknown then, and is asked again by itself.
+//! a node has proven something, the others have [`MOST_LATE`] left. What they were asked is unknown then, and is asked again by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,19 @@ use super::slot::Slot;
 use crate::error::Error;
 use crate::store::{Grant, Renewed};
 
-/// How much later than the first node another may answer.
+/// How much later than the first node with a proof another may answer.
 const MOST_LATE: Duration = Duration::from_millis(100);
 
 /// The grants of one slot that go in one script, and where each stands among all.
 struct Batch<'a> {
     slot: Slot,
     grants: Vec<(usize, &'a Grant)>,
+}
+
+/// What one node renews. `None`: of these slots no node is known.
+struct Share<'a> {
+    node: Option<Arc<Node>>,
+    batches: Vec<Batch<'a>>,
 }
 
 /// What came of a batch.
@@ -65,28 +71,35 @@ impl Shared {
         cluster: &Cluster,
         grants: &[Grant],
     ) -> Vec<Renewed> {
-        let nodes = match self.by_node(cluster, grants) {
-            Ok(nodes) => nodes,
+        let shares = match self.shares(cluster, grants) {
+            Ok(shares) => shares,
             Err(error) => return all_unknown(grants, &error),
         };
-        let mut asked: FuturesUnordered<_> = nodes
-            .iter()
-            .map(|(node, batches)| self.renew_at(cluster, node.as_deref(), batches))
+        let mut asked: FuturesUnordered<_> = (shares.iter())
+            .map(|share| self.renew_share(cluster, share))
             .collect();
         let mut renewed: Vec<Option<Renewed>> = grants.iter().map(|_| None).collect();
+        // Whether a node has proven something: what fails at once says nothing of how long the others may take.
         let mut note = |answers: Answers| {
+            let mut is_proof = false;
             for (index, answer) in answers {
+                is_proof |= !matches!(answer, Renewed::Unknown(_));
                 renewed[index] = Some(answer);
             }
+            is_proof
         };
-        note(asked.next().await.unwrap_or_default());
+        while let Some(answers) = asked.next().await {
+            if note(answers) {
+                break;
+            }
+        }
         let others = async {
             while let Some(answers) = asked.next().await {
                 note(answers);
             }
         };
         // What has not come by then is seen by its place, which is empty.
-        let _ = self.target.clock().timeout(MOST_LATE, others).await;
+        let _ = cluster.clock.timeout(MOST_LATE, others).await;
         let late = || {
             Renewed::Unknown(Error::in_doubt(format!(
                 "a node of the cluster did not answer within {MOST_LATE:?} of another: asked=renew; it may have been done"
@@ -98,48 +111,40 @@ impl Shared {
             .collect()
     }
 
-    /// The grants by slot, and those by node; `None` for slots of which no node is known.
-    fn by_node<'a>(
-        &self,
-        cluster: &Cluster,
-        grants: &'a [Grant],
-    ) -> Result<Vec<(Option<Arc<Node>>, Vec<Batch<'a>>)>, Error> {
+    /// The grants by slot, and those by node.
+    fn shares<'a>(&self, cluster: &Cluster, grants: &'a [Grant]) -> Result<Vec<Share<'a>>, Error> {
         let names = &self.options().names;
         let mut slots: HashMap<Slot, Vec<(usize, &Grant)>> = HashMap::new();
         for (index, grant) in grants.iter().enumerate() {
-            let slot = Slot::of(&names.lock(&grant.claim.key));
+            let slot = Slot::of(names.lock(&grant.claim.key));
             slots.entry(slot).or_default().push((index, grant));
         }
-        let mut nodes: Vec<(Option<Arc<Node>>, Vec<Batch<'a>>)> = Vec::new();
+        let mut shares: Vec<Share<'a>> = Vec::new();
         for (slot, grants) in slots {
             let node = cluster.owner(slot)?;
-            let is_same = |other: &Option<Arc<Node>>| {
-                other.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr)
-            };
-            let index = match nodes.iter().position(|(other, _)| is_same(other)) {
-                Some(index) => index,
-                None => {
-                    nodes.push((node, Vec::new()));
-                    nodes.len() - 1
-                }
-            };
+            let address = node.as_ref().map(Arc::as_ptr);
+            let is_its = |share: &Share<'_>| share.node.as_ref().map(Arc::as_ptr) == address;
+            let index = shares.iter().position(is_its).unwrap_or(shares.len());
+            if index == shares.len() {
+                let batches = Vec::new();
+                shares.push(Share { node, batches });
+            }
             let batches = grants.chunks(RENEW_BATCH).map(|grants| Batch {
                 slot,
                 grants: grants.to_vec(),
             });
-            nodes[index].1.extend(batches);
+            shares[index].batches.extend(batches);
         }
-        Ok(nodes)
+        Ok(shares)
     }
 
     /// What one node has, in one request. What that could not settle is asked again, each slot wherever it is.
-    async fn renew_at(
-        &self,
-        cluster: &Cluster,
-        node: Option<&Node>,
-        batches: &[Batch<'_>],
-    ) -> Answers {
-        let link = match node.map(|node| node.links.link(Purpose::Heartbeat)) {
+    async fn renew_share(&self, cluster: &Cluster, share: &Share<'_>) -> Answers {
+        let Share { node, batches } = share;
+        let link = match node
+            .as_ref()
+            .map(|node| node.links.link(Purpose::Heartbeat))
+        {
             Some(Ok(link)) => Some(link).filter(|link| !link.is_broken()),
             Some(Err(error)) => {
                 return batches.iter().flat_map(|one| one.unknown(&error)).collect();

@@ -1,6 +1,7 @@
 //! [`Route`]: the way of one request to the node that has its slot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind, Value};
 
@@ -15,14 +16,17 @@ use crate::error::{Error, ErrorKind};
 
 /// How often a request goes on to another node.
 const MOST_TURNS: u32 = 5;
+/// How long a request waits for a slot that is on its way, the first time; each time after that so much longer. A slot with a few
+/// locks is there within this.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a request does at a slot that is on its way to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Passage {
     /// It names one key, which is here or there: it goes where it is sent.
     Follows,
-    /// It names several keys, of which some are never there: it ends.
-    Ends,
+    /// It names several keys, of which some are never there: it waits a moment, and ends.
+    Waits,
 }
 
 /// Where a request was sent, and where it goes next.
@@ -103,6 +107,15 @@ impl Route<'_> {
         self.slot
     }
 
+    /// The node that is asked.
+    pub(super) fn sent_to(&self) -> Option<&Node> {
+        self.sent_to.as_deref()
+    }
+
+    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
+        self.cluster.first_slot_of(node)
+    }
+
     /// The link to the node that has the slot, as far as is known.
     pub(in super::super) async fn link(&mut self) -> Result<Arc<Link>, Failure> {
         let link = self.choose().await.map_err(Failure::NotSent)?;
@@ -140,11 +153,20 @@ impl Route<'_> {
                     .learn(self.slot, &address)
                     .map_err(Failure::NotSent)
             }
-            Failure::Refused(refusal) if is(refusal, ServerErrorKind::Ask) => {
+            Failure::Refused(refusal)
+                if is(refusal, ServerErrorKind::Ask) && self.passage == Passage::Follows =>
+            {
                 self.asking = self.named(refusal);
-                if self.asking.is_none() || self.passage == Passage::Ends {
+                if self.asking.is_none() {
                     return Err(self.unplaced(failure));
                 }
+                Ok(())
+            }
+            // A renewal does not wait: it is asked lock by lock.
+            Failure::Refused(refusal)
+                if is_on_its_way(refusal) && self.purpose != Purpose::Heartbeat =>
+            {
+                self.cluster.clock.sleep(PAUSE * self.turns).await;
                 Ok(())
             }
             Failure::Refused(refusal) if is(refusal, ServerErrorKind::ClusterDown) => {
@@ -177,7 +199,7 @@ impl Route<'_> {
     fn unplaced(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused(refusal)
-                if is(&refusal, ServerErrorKind::Moved) || is(&refusal, ServerErrorKind::Ask) =>
+                if is(&refusal, ServerErrorKind::Moved) || is_on_its_way(&refusal) =>
             {
                 Failure::NotSent(Error::unavailable(format!(
                     "the slot is on its way to another node: slot={}; try later",
@@ -191,4 +213,9 @@ impl Route<'_> {
 
 fn is(refusal: &RedisError, kind: ServerErrorKind) -> bool {
     refusal.kind() == Redis::Server(kind)
+}
+
+/// What is asked for is here and there, or there only.
+fn is_on_its_way(refusal: &RedisError) -> bool {
+    is(refusal, ServerErrorKind::Ask) || is(refusal, ServerErrorKind::TryAgain)
 }

@@ -8,7 +8,6 @@ use super::super::hosts::Hosts;
 use super::map::Address;
 use crate::error::Error;
 
-const SCHEME: &str = "redis+cluster://";
 const PORT: u16 = 6_379;
 
 /// Some nodes of a cluster; one that answers is enough.
@@ -17,9 +16,9 @@ pub(in super::super) struct Seeds(Vec<Address>);
 
 impl Seeds {
     /// Reads `redis+cluster://user:password@h1:7000,h2,h3/?options`: the nodes, and the URL that one of them would have on this
-    /// machine, whose address is of no account. `None` for any other URL.
+    /// machine, whose address is of no account; `rediss+cluster://` for TLS. `None` for any other URL.
     pub(in super::super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
-        let Some(rest) = url.strip_prefix(SCHEME) else {
+        let Some(hosts) = Hosts::of_kind("cluster", url) else {
             return Ok(None);
         };
         if !cfg!(feature = "redis-cluster") {
@@ -27,7 +26,6 @@ impl Seeds {
                 "leasehold was built without Redis Cluster; build it with the feature redis-cluster",
             ));
         }
-        let hosts = Hosts::split(rest);
         if !matches!(hosts.path, "" | "0") {
             return Err(malformed("has no database number but 0"));
         }
@@ -38,7 +36,10 @@ impl Seeds {
         let addresses = addresses.ok_or_else(|| malformed("names its nodes by host and port"))?;
         Ok(Some((
             Self(addresses),
-            format!("redis://{}localhost/0{}", hosts.user, hosts.query),
+            format!(
+                "{}://{}localhost/0{}",
+                hosts.scheme, hosts.user, hosts.query
+            ),
         )))
     }
 
@@ -59,10 +60,12 @@ impl fmt::Display for Seeds {
 
 fn address(server: &ConnectionInfo) -> Option<Address> {
     match server.addr() {
-        ConnectionAddr::Tcp(host, port) => Some(Address {
-            host: host.clone(),
-            port: *port,
-        }),
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some(Address {
+                host: host.clone(),
+                port: *port,
+            })
+        }
         _ => None,
     }
 }
@@ -89,6 +92,8 @@ mod tests {
             (seeds.to_string().as_str(), server.as_str()),
             ("a:6379", "redis://localhost/0")
         );
+        let (_, server) = Seeds::parse("rediss+cluster://a").unwrap().unwrap();
+        assert_eq!(server, "rediss://localhost/0");
         assert!(Seeds::parse("redis://a").unwrap().is_none());
     }
 

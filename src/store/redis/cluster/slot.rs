@@ -13,8 +13,8 @@ pub(in super::super) struct Slot(u16);
 
 impl Slot {
     /// The slot of a name.
-    pub(in super::super) fn of(name: &str) -> Self {
-        Self(crc16(tag_of(name).as_bytes()) % SLOTS)
+    pub(in super::super) fn of(name: impl AsRef<[u8]>) -> Self {
+        Self(crc16(tag_of(name.as_ref())) % SLOTS)
     }
 
     /// `None` for a number that no slot has.
@@ -34,12 +34,13 @@ impl Slot {
 }
 
 /// What of a name is hashed.
-fn tag_of(name: &str) -> &str {
-    let tag = (name.split_once('{')).and_then(|(_, behind)| behind.split_once('}'));
-    match tag {
-        Some((tag, _)) if !tag.is_empty() => tag,
-        _ => name,
-    }
+fn tag_of(name: &[u8]) -> &[u8] {
+    let tag = || {
+        let behind = &name[name.iter().position(|byte| *byte == b'{')? + 1..];
+        let tag = &behind[..behind.iter().position(|byte| *byte == b'}')?];
+        Some(tag).filter(|tag| !tag.is_empty())
+    };
+    tag().unwrap_or(name)
 }
 
 static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
@@ -47,7 +48,7 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut missing = tags.len();
     let mut number = 0;
     while missing > 0 {
-        let tag = &mut tags[usize::from(Slot::of(&number.to_string()).0)];
+        let tag = &mut tags[usize::from(Slot::of(number.to_string()).0)];
         if tag.is_none() {
             *tag = Some(number);
             missing -= 1;
@@ -111,7 +112,7 @@ mod tests {
     fn each_slot_has_a_tag_that_is_in_it() {
         for number in 0..SLOTS {
             let slot = Slot::new(number).unwrap();
-            assert_eq!(Slot::of(&format!("app:{{{}}}:x", slot.tag())), slot);
+            assert_eq!(Slot::of(format!("app:{{{}}}:x", slot.tag())), slot);
         }
         assert_eq!(Slot::new(SLOTS), None);
     }

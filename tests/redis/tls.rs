@@ -1,0 +1,200 @@
+//! Servers over TLS: one, the nodes of a cluster, and a master with its sentinels.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold::store::RedisStore;
+
+use crate::claims::{claim, grant, release};
+use crate::sentinel::Sentinel;
+use crate::server::cluster::RedisCluster;
+use crate::server::{RedisServer, breathe, free_port};
+
+/// Of the process below: where its server is.
+const CHILD: &str = "LEASEHOLD_TEST_TLS";
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+
+/// Not a test, but for those that start it: a process whose certificates are those that its environment names.
+#[tokio::test]
+async fn tls_client() {
+    let Ok(url) = std::env::var(CHILD) else {
+        return;
+    };
+    match RedisStore::connect(&url).await {
+        Ok(store) => {
+            // In a cluster they are at several nodes.
+            for name in ["a", "b", "c", "d"] {
+                let held = grant(&store, &claim(name)).await;
+                release(&store, &held).await;
+            }
+            println!("\ngranted");
+        }
+        Err(error) => println!("\n{error}"),
+    }
+}
+
+/// What a process that trusts this authority says of a URL.
+fn ask(url: &str, trusted: &str) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tls::tls_client", "--nocapture"])
+        .env(CHILD, url)
+        .env("SSL_CERT_FILE", trusted)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Two authorities, and a certificate of the first for a server at 127.0.0.1 and localhost.
+struct Certificates {
+    folder: PathBuf,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leasehold-tls-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let all = Self { folder };
+        let names = "subjectAltName=IP:127.0.0.1,DNS:localhost";
+        std::fs::write(all.file("san"), names).unwrap();
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        for name in ["ca", "other"] {
+            all.openssl(&format!(
+                "req -x509 {key} -subj /CN={name} -days 2 -keyout {name}.key -out {name}.pem"
+            ));
+        }
+        all.openssl(&format!(
+            "req {key} -subj /CN=redis -keyout server.key -out server.csr"
+        ));
+        all.openssl(
+            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile san -out server.pem",
+        );
+        all
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).to_string_lossy().into_owned()
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let made = Command::new("openssl")
+            .args(arguments.split_whitespace())
+            .current_dir(&self.folder)
+            .output();
+        let made = made.expect("openssl is installed");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{said}");
+    }
+
+    /// Settings of a server that shows the certificate, and asks for none.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("tls-auth-clients", "no".into()),
+            ("tls-cert-file", self.file("server.pem")),
+            ("tls-key-file", self.file("server.key")),
+            ("tls-ca-cert-file", self.file("ca.pem")),
+        ]
+    }
+
+    /// A server that listens at this port too.
+    fn server(&self, port: u16, arguments: &[&str]) -> RedisServer {
+        let mut words = vec!["--tls-port".to_owned(), port.to_string()];
+        for (name, value) in self.settings() {
+            words.extend([format!("--{name}"), value]);
+        }
+        let words = words
+            .iter()
+            .map(String::as_str)
+            .chain(arguments.iter().copied());
+        RedisServer::start_with(&words.collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn is_refused(told: &str) -> bool {
+    told.contains("unavailable: no connection to redis")
+}
+
+#[test]
+fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
+    let certificates = Certificates::new();
+    let port = free_port();
+    let both = ["--bind", "127.0.0.1", "127.0.0.2"];
+    let server = certificates.server(port, &both);
+    assert_ne!(server.port(), port);
+    let url = |host: &str| format!("rediss://{host}:{port}/0?{FRESH}");
+    let ca = certificates.file("ca.pem");
+    for host in ["127.0.0.1", "localhost"] {
+        let told = ask(&url(host), &ca);
+        assert!(told.contains("\ngranted\n"), "{told}");
+    }
+    // Another authority, and a name that the certificate does not have.
+    for (host, trusted) in [
+        ("127.0.0.1", certificates.file("other.pem")),
+        ("127.0.0.2", ca),
+    ] {
+        let told = ask(&url(host), &trusted);
+        assert!(is_refused(&told), "{told}");
+    }
+}
+
+#[test]
+fn every_node_of_a_cluster_over_tls_is_trusted_by_its_certificate_alone() {
+    let certificates = Certificates::new();
+    let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
+    let cluster = RedisCluster::of_servers(|index, arguments| {
+        let arguments = [arguments, &["--tls-cluster", "yes"]].concat();
+        certificates.server(ports[index], &arguments)
+    });
+    // The others are those that the named one tells: they too are asked over TLS.
+    let url = format!("rediss+cluster://127.0.0.1:{}/?{FRESH}", ports[0]);
+    let told = ask(&url, &certificates.file("ca.pem"));
+    assert!(told.contains("\ngranted\n"), "{told}");
+    for node in cluster.masters() {
+        let counters = node.cli(&["KEYS", "app:*:fence"]);
+        assert!(!counters.is_empty(), "a lock was at every node");
+    }
+    let told = ask(&url, &certificates.file("other.pem"));
+    assert!(is_refused(&told), "{told}");
+}
+
+#[tokio::test]
+async fn sentinels_and_their_master_over_tls_are_trusted_by_their_certificates_alone() {
+    let certificates = Certificates::new();
+    let port = free_port();
+    let master = certificates.server(port, &["--tls-replication", "yes"]);
+    let mut sentinels = Vec::new();
+    let mut hosts = Vec::new();
+    for _ in 0..3 {
+        let own = free_port();
+        let mut settings = format!("tls-port {own}\ntls-replication yes\n");
+        for (name, value) in certificates.settings() {
+            settings.push_str(&format!("{name} {value}\n"));
+        }
+        sentinels.push(Sentinel::watching_at(&master, port, &settings));
+        hosts.push(format!("127.0.0.1:{own}"));
+    }
+    let url = format!("rediss+sentinel://{}/main?{FRESH}", hosts.join(","));
+    let ca = certificates.file("ca.pem");
+    // Sentinels need a moment to listen.
+    let mut told = String::new();
+    for _ in 0..100 {
+        told = ask(&url, &ca);
+        if told.contains("\ngranted\n") {
+            break;
+        }
+        breathe().await;
+    }
+    assert!(told.contains("\ngranted\n"), "{told}");
+    assert_ne!(master.cli(&["KEYS", "app:*:fence"]), "");
+    let told = ask(&url, &certificates.file("other.pem"));
+    assert!(told.contains("no majority of the sentinels"), "{told}");
+}
