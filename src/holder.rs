@@ -74,7 +74,7 @@ pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
 }
 
 pub(crate) fn hex(bytes: [u8; 16]) -> String {
-    digits(bytes).map(char::from).iter().collect()
+    digits(bytes).into_iter().map(char::from).collect()
 }
 
 fn digits(bytes: [u8; 16]) -> [u8; 32] {
