@@ -222,15 +222,12 @@ impl Lease {
     }
 
     /// Moves the deadline forward: `sent_at` was read before the proven request left, `ttl` is what the store granted.
-    /// An answer that comes after the deadline is thrown away, and the lease is lost.
-    pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
-        let now = self.cell.hot.clock.stamp();
-        self.renew_as_of(&now, sent_at, ttl).map(drop)
-    }
-
-    /// As [`renew`](Self::renew), for one of many leases whose answers came together. Gives the proven deadline on the boot
-    /// lane. `now` may be a little older than the move, as it is in a thread that was put aside between the two: whoever
-    /// found the lease over meanwhile has ended it, and then it is not moved.
+    /// An answer that comes after the deadline is thrown away, and the lease is lost. Gives the proven deadline on the boot
+    /// lane.
+    ///
+    /// `now` may be a little older than the move, as it is in a thread that was put aside between the two: whoever found the
+    /// lease over meanwhile has ended it, and then it is not moved. So one look at the clocks does for many leases whose
+    /// answers came together.
     pub(crate) fn renew_as_of(
         &self,
         now: &Stamp,
@@ -246,6 +243,13 @@ impl Lease {
             .renew(Lane::ALL.map(|lane| now.on(lane)), deadlines)
             .map_err(|ended| self.end(ended, LostReason::Lapsed))?;
         Ok(deadlines[Lane::Boot as usize])
+    }
+
+    /// As [`renew_as_of`](Self::renew_as_of), by the clocks as they stand.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
+        let now = self.cell.hot.clock.stamp();
+        self.renew_as_of(&now, sent_at, ttl).map(drop)
     }
 
     /// Ends the lease for good. True for the one caller that ended it.
