@@ -44,10 +44,10 @@ pub(crate) fn run() {
         }
         total
     };
-    let floor = |connections: &mut Vec<MultiplexedConnection>| {
+    let floor = |connections: &mut Vec<MultiplexedConnection>, how: How<'_>| {
         let mut total = Duration::ZERO;
         for _ in 0..ROUNDS {
-            total += timed(|| runtime.block_on(third_reply(connections))).1;
+            total += timed(|| runtime.block_on(third_reply(connections, how))).1;
             runtime.block_on(delete(connections));
         }
         total
@@ -57,7 +57,18 @@ pub(crate) fn run() {
         "redlock5 / five SETs, third reply",
         Some(1.15),
         ROUNDS,
-        || floor(&mut connections),
+        || floor(&mut connections, How::Set),
+        || ours(&mut both),
+    );
+    let mut script = String::new();
+    for connection in &mut connections {
+        script = runtime.block_on(raw::load(connection, raw::ACQUIRE));
+    }
+    compare(
+        "redlock5 / five of the same scripts, third reply",
+        None,
+        ROUNDS,
+        || floor(&mut connections, How::Script(&script)),
         || ours(&mut both),
     );
     servers[4].pause();
@@ -68,22 +79,39 @@ pub(crate) fn run() {
         "redlock5, one stopped / four SETs, third reply",
         Some(1.30),
         ROUNDS,
-        || floor(&mut connections),
+        || floor(&mut connections, How::Set),
         || ours(&mut both),
     );
     servers[4].resume();
 }
 
+/// What the floor asks of each server.
+#[derive(Clone, Copy)]
+enum How<'a> {
+    Set,
+    Script(&'a str),
+}
+
 /// Sends all, and returns with the third reply; the others are driven on.
-async fn third_reply(connections: &[MultiplexedConnection]) {
-    let set = |mut connection: MultiplexedConnection| async move {
-        raw::set(&mut connection, "floor").await
+async fn third_reply(connections: &[MultiplexedConnection], how: How<'_>) {
+    let script = match how {
+        How::Set => None,
+        How::Script(hash) => Some(hash.to_owned()),
     };
-    let mut sets: FuturesUnordered<_> = connections.iter().cloned().map(set).collect();
+    let ask = |mut connection: MultiplexedConnection| {
+        let script = script.clone();
+        async move {
+            match script {
+                None => raw::set(&mut connection, "floor").await,
+                Some(hash) => raw::acquire(&mut connection, &hash, "floor").await,
+            }
+        }
+    };
+    let mut asked: FuturesUnordered<_> = connections.iter().cloned().map(ask).collect();
     for _ in 0..3 {
-        sets.next().await.expect("a reply");
+        asked.next().await.expect("a reply");
     }
-    tokio::spawn(sets.for_each(|()| std::future::ready(())));
+    tokio::spawn(asked.for_each(|()| std::future::ready(())));
 }
 
 /// One after the other, so that whatever else was under way has had its time when it returns.
