@@ -149,11 +149,11 @@ impl Task {
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
-        if !(due.is_empty() && urgent.is_empty()) {
-            self.audit(&now);
+        let is_any = !(due.is_empty() && urgent.is_empty());
+        if is_any && self.are_clocks_sound(&now) {
+            self.renew(due, self.shared.settings.request_timeout);
+            self.renew(urgent, urgent_limit);
         }
-        self.renew(due, self.shared.settings.request_timeout);
-        self.renew(urgent, urgent_limit);
     }
 
     /// How long nothing is due; `None` if there is no hold.
@@ -178,12 +178,15 @@ impl Task {
         Some((max_ttl + request_timeout).saturating_sub(waited))
     }
 
-    /// Compares the clocks since the last heartbeat.
-    fn audit(&mut self, now: &Stamp) {
+    /// Compares the clocks since the last heartbeat. If they cannot be trusted, every lease is lost.
+    fn are_clocks_sound(&mut self, now: &Stamp) -> bool {
         let earlier = std::mem::replace(&mut self.last_audit, *now);
         match Audit::between(&earlier, now, self.shared.settings.server_drift_ppm) {
-            Audit::Sound => {}
-            Audit::DistrustFast => self.shared.clock.distrust_fast(),
+            Audit::Sound => true,
+            Audit::DistrustFast => {
+                self.shared.clock.distrust_fast();
+                true
+            }
             Audit::Fault => {
                 tracing::error!(
                     "a clock went backwards or the clocks disagree; every lease is lost"
@@ -193,6 +196,7 @@ impl Task {
                     self.shared.forget(&hold);
                     self.lose(hold, LostReason::ClockFault);
                 }
+                false
             }
         }
     }

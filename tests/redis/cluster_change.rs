@@ -149,18 +149,25 @@ async fn two_locks_of_a_slot_of_which_one_has_moved_are_both_renewed() {
 async fn a_reader_whose_keys_are_in_two_places_is_not_lost() {
     let cluster = RedisCluster::of_masters(3);
     let ours = store(&cluster, FRESH).await;
-    let name = cluster.name_at(0);
-    let slot = cluster.slot(&lock(&name));
-    let held = grant(&ours, &queued(&name, Mode::Read)).await;
-    cluster.begin_move(slot, 0, 1);
-    cluster.carry(&[&format!("app:{{app:{name}}}:readers")], 0, 1);
-    let told = renewed(&ours, &held).await;
-    assert!(matches!(told, Renewed::Unknown(_)), "{told:?}");
-    cluster.carry(&[&lock(&name)], 0, 1);
-    let told = renewed(&ours, &held).await;
-    assert!(matches!(told, Renewed::Extended(_)), "{told:?}");
-    cluster.end_move(slot, 0, 1);
-    release(&ours, &held).await;
+    // Whichever of its keys goes first.
+    for (name, is_lock_first) in [(cluster.name_at(0), false), (cluster.name_at(1), true)] {
+        let slot = cluster.slot(&lock(&name));
+        let (from, to) = if is_lock_first { (1, 2) } else { (0, 1) };
+        let mut keys = [format!("app:{{app:{name}}}:readers"), lock(&name)];
+        if is_lock_first {
+            keys.reverse();
+        }
+        let held = grant(&ours, &queued(&name, Mode::Read)).await;
+        cluster.begin_move(slot, from, to);
+        cluster.carry(&[&keys[0]], from, to);
+        let told = renewed(&ours, &held).await;
+        assert!(matches!(told, Renewed::Unknown(_)), "{keys:?}: {told:?}");
+        cluster.carry(&[&keys[1]], from, to);
+        let told = renewed(&ours, &held).await;
+        assert!(matches!(told, Renewed::Extended(_)), "{keys:?}: {told:?}");
+        cluster.end_move(slot, from, to);
+        release(&ours, &held).await;
+    }
 }
 
 /// Found by trying: no key may have a hash tag.
@@ -342,6 +349,21 @@ async fn long_after_a_failover_a_slot_that_is_used_for_the_first_time_is_granted
     assert_eq!(cluster.nodes[promoted].cli(&["FLUSHALL"]), "OK");
     for (asking, name) in [(&ours, &names[0]), (&theirs, &names[1])] {
         assert!(is_busy(asking, &claim_for(name, SHORT)).await);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_young_when_we_connected_is_not_young_for_ever() {
+    let cluster = RedisCluster::of_masters(3);
+    let max_ttl = Duration::from_secs(8);
+    // What is told of a server's age is as old as the connection.
+    let ours = store(&cluster, "prefix=app&max_ttl=8s").await;
+    let names = cluster.names_at(0, 4);
+    let _first = wait_for(&ours, &claim_for(&names[0], SHORT)).await;
+    // Real time: servers grow old by no other.
+    Clock::system().unwrap().sleep(max_ttl).await;
+    for name in &names[1..] {
+        let _next = grant(&ours, &claim_for(name, SHORT)).await;
     }
 }
 

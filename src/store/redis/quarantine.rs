@@ -36,7 +36,11 @@ pub(super) struct Caution {
 }
 
 /// What is to be done about this server, as a pure function of what it told. `is_missed`: this store saw the marker that is
-/// not there. `same_for`: for so long at least the server has been what it is.
+/// not there. `same_for`: for so long at least the server has been what it is, seen by anybody.
+///
+/// A replica that was promoted long ago is trusted with a slot that nobody used yet, but not with a marker of another run: were
+/// marker and grant written at one instant, they could be lost together when it dies, and a master of before, whose copy still
+/// has the marker of its own run, would know of neither.
 pub(super) fn caution(
     server: &Server,
     max_ttl: Duration,
@@ -44,24 +48,23 @@ pub(super) fn caution(
     same_for: Duration,
 ) -> Caution {
     let since_change = max_ttl.saturating_sub(same_for);
-    let since_start = if server.was_replica {
-        since_change
+    // What it told of its age is as old as the connection.
+    let since_start = since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
+    let if_other = if server.was_replica {
+        max_ttl
     } else if server.durable {
         Duration::ZERO
     } else {
-        max_ttl.saturating_sub(server.uptime.unwrap_or(Duration::ZERO))
+        since_start
     };
     let if_none = if is_missed || server.run_id.is_none() {
         max_ttl
-    } else if server.was_flushed {
+    } else if server.was_flushed || server.was_replica {
         since_change
     } else {
-        since_start
+        if_other
     };
-    Caution {
-        if_other: since_start,
-        if_none,
-    }
+    Caution { if_other, if_none }
 }
 
 #[cfg(test)]
@@ -130,10 +133,26 @@ mod tests {
             was_flushed: true,
             ..up_for(1_000)
         };
-        assert_eq!(seconds_after(&changed, false, 10), (20, 20));
-        assert_eq!(seconds_after(&changed, false, 30), (0, 0));
+        assert_eq!(seconds_after(&changed, false, 10).1, 20);
+        assert_eq!(seconds_after(&changed, false, 30).1, 0);
         // A marker that was there and is not: whatever took it away, it is not that.
-        assert_eq!(seconds_after(&changed, true, 30), (0, 30));
+        assert_eq!(seconds_after(&changed, true, 30).1, 30);
+    }
+
+    #[test]
+    fn a_marker_of_another_run_costs_max_ttl_however_long_ago_a_replica_was_promoted() {
+        let promoted = Server {
+            was_replica: true,
+            ..up_for(1_000)
+        };
+        assert_eq!(seconds_after(&promoted, false, 1_000), (30, 0));
+    }
+
+    #[test]
+    fn a_server_that_was_young_at_the_connect_grows_old() {
+        assert_eq!(seconds_after(&up_for(1), false, 10), (20, 20));
+        assert_eq!(seconds_after(&up_for(1), false, 30), (0, 0));
+        assert_eq!(seconds_after(&up_for(20), false, 10), (10, 10));
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl Shared {
             .parts(owners)
             .parts(ttls)
             .arg(names.prefix())
+            .number(self.options().is_cluster().into())
     }
 
     async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {

@@ -19,12 +19,14 @@
 //!
 //! A node that was a replica keeps that mark for as long as it runs. When it was promoted is written down by the first client
 //! that meets it, `app:{<tag>}:leasehold:witness`: so that slots that are used for the first time long after need no
-//! quarantine ([`witness`]).
+//! quarantine ([`witness`]). A slot that was used before the fail-over has one, whenever it is used again.
 //!
 //! # What is not promised
 //!
 //! A slot that is given to another node *without its data* (`--cluster fix`, `CLUSTER ADDSLOTS`) has no marker there. To a
-//! client that never used it, it looks like one that nobody used. Let `max_ttl` pass before you give it away.
+//! client that never used it, it looks like one that nobody used. Let `max_ttl` pass before you give it away; and as long after a
+//! fail-over or a restart before you move slots, even with their data: what the node had lost, the one that takes them cannot
+//! know.
 //!
 //! The addresses are those that the nodes announce: clients must be able to reach them.
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind, Value};
-use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use super::super::link::{Failure, Link};
 use super::super::links::Purpose;
@@ -39,6 +39,23 @@ struct Share<'a> {
 
 /// What came of a batch.
 type Answers = Vec<(usize, Renewed)>;
+
+/// What came of a request.
+#[derive(Default)]
+struct Told<'a> {
+    answers: Answers,
+    /// What the node that was asked could not settle: to be asked wherever it is.
+    unsettled: Vec<&'a Batch<'a>>,
+}
+
+impl Told<'_> {
+    fn of(answers: Answers) -> Self {
+        Self {
+            answers,
+            ..Self::default()
+        }
+    }
+}
 
 impl Batch<'_> {
     fn unknown(&self, error: &Error) -> Answers {
@@ -75,8 +92,8 @@ impl Shared {
             Ok(shares) => shares,
             Err(error) => return all_unknown(grants, &error),
         };
-        let mut asked: FuturesUnordered<_> = (shares.iter())
-            .map(|share| self.renew_share(cluster, share))
+        let mut asked: FuturesUnordered<BoxFuture<'_, Told<'_>>> = (shares.iter())
+            .map(|share| self.renew_share(share).boxed())
             .collect();
         let mut renewed: Vec<Option<Renewed>> = grants.iter().map(|_| None).collect();
         // Whether a node has proven something: what fails at once says nothing of how long the others may take.
@@ -88,14 +105,23 @@ impl Shared {
             }
             is_proof
         };
-        while let Some(answers) = asked.next().await {
-            if note(answers) {
+        // What is asked elsewhere holds up nothing of what this node has told.
+        let go_on = |unsettled: Vec<_>| {
+            unsettled.into_iter().map(|batch| {
+                let routed = self.renew_slot(cluster, batch);
+                async { Told::of(routed.await) }.boxed()
+            })
+        };
+        while let Some(told) = asked.next().await {
+            asked.extend(go_on(told.unsettled));
+            if note(told.answers) {
                 break;
             }
         }
         let others = async {
-            while let Some(answers) = asked.next().await {
-                note(answers);
+            while let Some(told) = asked.next().await {
+                asked.extend(go_on(told.unsettled));
+                note(told.answers);
             }
         };
         // What has not come by then is seen by its place, which is empty.
@@ -138,8 +164,8 @@ impl Shared {
         Ok(shares)
     }
 
-    /// What one node has, in one request. What that could not settle is asked again, each slot wherever it is.
-    async fn renew_share(&self, cluster: &Cluster, share: &Share<'_>) -> Answers {
+    /// What one node has, in one request.
+    async fn renew_share<'a>(&self, share: &'a Share<'a>) -> Told<'a> {
         let Share { node, batches } = share;
         let link = match node
             .as_ref()
@@ -147,12 +173,14 @@ impl Shared {
         {
             Some(Ok(link)) => Some(link).filter(|link| !link.is_broken()),
             Some(Err(error)) => {
-                return batches.iter().flat_map(|one| one.unknown(&error)).collect();
+                return Told::of(batches.iter().flat_map(|one| one.unknown(&error)).collect());
             }
             None => None,
         };
-        let mut answers = Answers::new();
-        let mut unsettled: Vec<&Batch<'_>> = Vec::new();
+        let Told {
+            mut answers,
+            mut unsettled,
+        } = Told::default();
         match link {
             None => unsettled.extend(batches),
             Some(link) => match self.renew_over(&link, batches).await {
@@ -175,11 +203,7 @@ impl Shared {
                 }
             },
         }
-        let routed = unsettled
-            .into_iter()
-            .map(|batch| self.renew_slot(cluster, batch));
-        answers.extend(join_all(routed).await.into_iter().flatten());
-        answers
+        Told { answers, unsettled }
     }
 
     /// One answer for each batch.

@@ -116,6 +116,10 @@ impl Route<'_> {
         self.cluster.first_slot_of(node)
     }
 
+    pub(super) async fn look(&self) -> Result<(), Error> {
+        self.cluster.look().await
+    }
+
     /// The link to the node that has the slot, as far as is known.
     pub(in super::super) async fn link(&mut self) -> Result<Arc<Link>, Failure> {
         let link = self.choose().await.map_err(Failure::NotSent)?;
@@ -211,7 +215,7 @@ impl Route<'_> {
     }
 }
 
-fn is(refusal: &RedisError, kind: ServerErrorKind) -> bool {
+pub(super) fn is(refusal: &RedisError, kind: ServerErrorKind) -> bool {
     refusal.kind() == Redis::Server(kind)
 }
 

@@ -4,7 +4,7 @@
 --
 -- KEYS: locks
 -- ARGV: the owners, of 32 characters each; the ttls (ms), as "count ttl" for each row of locks that have the same; the prefix
---       of all names
+--       of all names; 1 in a cluster, else 0
 -- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? what stands beside it is at another node now
 local READERS = 'leasehold:readers'
 local answers = {}
@@ -22,6 +22,10 @@ local function renew_reader(lock, owner, ttl)
   if type(ends) == 'table' then
     return string.find(ends.err, 'WRONGTYPE', 1, true) and '!' or '?'
   end
+  if not ends and ARGV[4] == '1' and redis.pcall('EXISTS', readers) ~= 1 then
+    -- There are readers, and who they are is still at the node that the lock has left.
+    return '?'
+  end
   if not ends or tonumber(ends) <= now then
     return '0'
   end
@@ -30,7 +34,7 @@ local function renew_reader(lock, owner, ttl)
   if redis.call('PTTL', lock) < ttl then
     redis.call('PEXPIRE', lock, ttl)
     redis.call('PEXPIRE', readers, ttl)
-    redis.call('PEXPIRE', beside .. 'grants', ttl)
+    redis.pcall('PEXPIRE', beside .. 'grants', ttl)
   end
   return '1'
 end
