@@ -29,6 +29,8 @@ mod model;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod other_holder;
+#[cfg(test)]
 mod quorum;
 #[cfg(test)]
 mod read_write;

@@ -4,43 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy};
+use crate::other_holder::{OtherHolder, uptime, wait_for};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{Acquired, Claim, Grant, RedisStore, Renewed, Store};
-use leasehold::{Clock, Stamp};
+use leasehold::store::{RedisStore, Renewed, Store};
 
 const LONG: Duration = Duration::from_millis(2_900);
 const SHORT: Duration = Duration::from_millis(200);
-
-/// A holder of another process, as this one sees it: nothing but the end of its lease, by its own clock.
-struct OtherHolder {
-    clock: Clock,
-    ends: Stamp,
-    held: Grant,
-}
-
-impl OtherHolder {
-    async fn holding(store: &RedisStore, name: &str) -> Self {
-        let clock = Clock::system().unwrap();
-        let ours = claim_for(name, LONG);
-        let ends = clock.stamp().plus(LONG);
-        let held = wait_for(store, &ours).await;
-        Self { clock, ends, held }
-    }
-
-    fn is_live(&self) -> bool {
-        !self.ends.since(&self.clock.stamp()).is_zero()
-    }
-}
-
-/// Asks until it is granted.
-async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
-    loop {
-        match store.acquire(ours).await {
-            Ok(Acquired::Granted(held)) => return held,
-            Ok(_) | Err(_) => breathe().await,
-        }
-    }
-}
 
 const QUERY: &str = "prefix=app&max_ttl=3s";
 
@@ -54,7 +23,7 @@ async fn nobody_is_let_in_too_early(
     forget: impl Fn(&mut RedisServer),
     again: bool,
 ) {
-    let holder = OtherHolder::holding(&store(server).await, "a").await;
+    let holder = OtherHolder::holding(&store(server).await, "a", LONG).await;
     let seen_before = store(server).await;
     assert!(is_busy(&seen_before, &claim_for("a", SHORT)).await);
     forget(server);
@@ -65,11 +34,7 @@ async fn nobody_is_let_in_too_early(
         store(server).await
     };
     let next = wait_for(&asking, &claim_for("a", SHORT)).await;
-    assert!(
-        !holder.is_live(),
-        "granted to a second one while the first held"
-    );
-    assert!(next.token > holder.held.token);
+    holder.has_given_way_to(&next);
 }
 
 #[tokio::test]
@@ -110,25 +75,10 @@ async fn a_client_that_was_connected_before_the_flush_and_asks_for_the_first_tim
     }
     let idle = RedisStore::connect(&server.url(query)).await.unwrap();
     let first = RedisStore::connect(&server.url(query)).await.unwrap();
-    let clock = Clock::system().unwrap();
-    let lease = Duration::from_secs(1);
-    let ends = clock.stamp().plus(lease);
-    let _held = grant(&first, &claim_for("a", lease)).await;
+    let holder = OtherHolder::holding(&first, "a", Duration::from_secs(1)).await;
     assert_eq!(server.cli(&["FLUSHALL"]), "OK");
-    let _next = wait_for(&idle, &claim_for("a", SHORT)).await;
-    assert!(
-        ends.since(&clock.stamp()).is_zero(),
-        "granted to a second one while the first held"
-    );
-}
-
-fn uptime(server: &RedisServer) -> u64 {
-    let info = server.cli(&["INFO", "server"]);
-    let told = info
-        .lines()
-        .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-    told.and_then(|seconds| seconds.trim().parse().ok())
-        .expect("its age")
+    let next = wait_for(&idle, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
 }
 
 #[tokio::test]
@@ -149,7 +99,7 @@ async fn switched_off_it_lets_two_in() {
     let mut server = RedisServer::start();
     let off = format!("{QUERY}&restart_quarantine=off");
     let first = RedisStore::connect(&server.url(&off)).await.unwrap();
-    let holder = OtherHolder::holding(&first, "a").await;
+    let holder = OtherHolder::holding(&first, "a", LONG).await;
     server.restart();
     let second = RedisStore::connect(&server.url(&off)).await.unwrap();
     let _next = grant(&second, &claim_for("a", SHORT)).await;

@@ -6,12 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::fence::RedisFence;
-use leasehold::store::{Acquired, Claim, Fencing, Grant, RedisStore, Store};
-use leasehold::{Clock, ErrorKind, LockManager, Stamp};
+use leasehold::store::{Fencing, RedisStore, Store};
+use leasehold::{ErrorKind, LockManager};
 
 use crate::claims::{claim_for, grant};
+use crate::other_holder::{OtherHolder, wait_for};
 use crate::server::canary::CANARY;
-use crate::server::{RedisServer, breathe, free_port, pause};
+use crate::server::{RedisServer, free_port, pause};
 
 const SHORT: Duration = Duration::from_millis(200);
 /// For what is not about the quarantine, which a server that was just started begins with.
@@ -145,31 +146,16 @@ impl World {
     }
 }
 
-/// Asks until it is granted.
-async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
-    loop {
-        match store.acquire(ours).await {
-            Ok(Acquired::Granted(held)) => return held,
-            Ok(_) | Err(_) => breathe().await,
-        }
-    }
-}
-
-/// A holder of another process, whose lease ends at an instant; the fail-over, which loses its lock; then the next one.
+/// A holder; the fail-over, which loses its lock and no more; then the next one.
 async fn is_next_let_in_after(world: &mut World, ttl: Duration, query: &str) -> bool {
-    let clock = Clock::system().expect("the machine's clocks");
     let asking = world.store(query).await;
     let first = world.store(query).await;
-    // The marker is in the replica before it is promoted.
-    let before = wait_for(&first, &claim_for("before", SHORT)).await;
-    drop(first.release(&before).await);
-    let ends: Stamp = clock.stamp().plus(ttl);
-    let _held = wait_for(&first, &claim_for("a", ttl)).await;
+    let holder = OtherHolder::holding(&first, "a", ttl).await;
     drop(first);
     world.fail_over();
     world.replica.cli(&["DEL", "app:a", "app:{app:a}:fence"]);
     let _next = wait_for(&asking, &claim_for("a", SHORT)).await;
-    ends.since(&clock.stamp()).is_zero()
+    !holder.is_live()
 }
 
 #[tokio::test]

@@ -205,9 +205,9 @@ impl RedisOptions {
     /// taken back and the acquire is refused.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
-    /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may grant for some
-    /// seconds beside the new one. With `replicas` it may do so only while as many replicas are cut
-    /// off together with it; and a master grants nothing while it has too few.
+    /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may
+    /// grant for some seconds beside the new one. With `replicas` it may do so only while as many replicas are cut off
+    /// together with it; and a master grants nothing while it has too few.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

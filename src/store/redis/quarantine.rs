@@ -19,8 +19,9 @@
 //! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
 //! before it; and a deletion of single keys, which is an operator's to answer for.
 //!
-//! A server that persists every write forgets nothing by a restart: there only a flush counts, and that it is a copy. A server that does not tell
-//! its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be noticed.
+//! A server that persists every write forgets nothing by a restart: there only a flush counts, and that it is a copy. A server
+//! that does not tell its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be
+//! noticed.
 
 use std::time::Duration;
 

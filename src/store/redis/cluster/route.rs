@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind};
 
 /// How often a request goes on to another node.
 const MOST_TURNS: u32 = 5;
-/// How long a request waits for a slot that is on its way, the first time; each time after that so much longer. A slot with a few
-/// locks is there within this.
+/// How long a request waits for a slot that is on its way, the first time; each time after that so much longer. A slot with a
+/// few locks is there within this.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a request does at a slot that is on its way to another node.
