@@ -151,7 +151,7 @@ async fn a_renewal_counts_from_before_its_request_left() {
     let (store, locks) = far();
     let guard = locks.lock("a").acquire().await.unwrap();
     store.road.lock().travels = ms(400);
-    pass(&store, &locks, secs(5)).await;
+    pass(&store, &locks, secs(4)).await;
     let now = Clock::from(store.clock.clone()).stamp().on(Lane::Boot);
     let since = {
         let road = store.road.lock();
@@ -173,6 +173,23 @@ async fn a_lease_counts_what_was_granted_and_not_what_was_asked_for() {
         "renewed at the rhythm of what is granted"
     );
     assert!(guard.remaining() <= usable(secs(4)));
+}
+
+#[tokio::test]
+async fn each_lease_of_a_batch_counts_its_own_ttl() {
+    let (store, locks) = far();
+    let mut held = Vec::new();
+    for (name, ttl) in [("a", 10), ("b", 4), ("c", 10), ("d", 6)] {
+        let guard = locks.lock(name).ttl(secs(ttl)).acquire().await.unwrap();
+        held.push((guard, secs(ttl)));
+    }
+    // All are due at once, and the shortest is still live.
+    store.clock.advance(ms(3_500));
+    locks.settled().await;
+    assert_eq!(store.road.lock().renewals, 1, "one call for all");
+    for (guard, ttl) in held {
+        assert_eq!(guard.remaining(), usable(ttl), "{ttl:?}");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::handle::Executor;
 use crate::clock::Clock;
 use crate::error::LostReason;
 use crate::key::Key;
-use crate::lease::{Granted, Lease};
+use crate::lease::{Granted, Lease, Renewal, Terms};
 use crate::outbox::{Debt, Intent, Outbox};
 use crate::settings::Settings;
 use crate::token::FencingToken;
@@ -20,6 +20,7 @@ use crate::token::FencingToken;
 pub struct BareHold {
     lease: Lease,
     clock: Clock,
+    terms: Terms,
     commit_budget: Duration,
     left: Arc<Left>,
 }
@@ -72,6 +73,7 @@ impl BareHold {
         Self {
             lease: Lease::new(clock.clone(), settings.terms(), &granted),
             clock,
+            terms: settings.terms(),
             commit_budget: settings.commit_budget,
             left: Arc::default(),
         }
@@ -92,7 +94,9 @@ impl BareHold {
 
     /// Renews for `ttl` from now. False if the lease was over.
     pub fn renew(&self, ttl: Duration) -> bool {
-        self.lease.renew(&self.clock.stamp(), ttl).is_ok()
+        let now = self.clock.stamp();
+        let renewal = Renewal::new(self.terms, &now, &now, ttl);
+        self.lease.renew(&renewal).is_ok()
     }
 
     /// Ends the lease. True for the one caller that ended it.

@@ -35,8 +35,34 @@ impl Terms {
 
     /// One deadline for each clock, from that clock's own reading before the request left. Saturates, which is earlier
     /// than what it stands for.
-    pub(crate) fn deadlines(&self, sent_at: &Stamp, ttl: Duration) -> [u64; 3] {
+    pub(super) fn deadlines(&self, sent_at: &Stamp, ttl: Duration) -> [u64; 3] {
         let ends = sent_at.plus(self.usable(ttl));
         Lane::ALL.map(|lane| ends.on(lane))
+    }
+}
+
+/// What a proof comes to: a deadline on each clock, as of one look at the clocks.
+///
+/// Leases of the same terms whose answers came together share one. So the look may be a little older than the move, as it is
+/// in a thread that was put aside between the two: whoever found a lease over meanwhile has ended it, and then it is not
+/// moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal {
+    pub(super) now: [u64; 3],
+    pub(super) deadlines: [u64; 3],
+}
+
+impl Renewal {
+    /// `now` was read when the answer was here, `sent_at` before the proven request left (I1); `ttl` is what the store granted.
+    pub(crate) fn new(terms: Terms, now: &Stamp, sent_at: &Stamp, ttl: Duration) -> Self {
+        Self {
+            now: Lane::ALL.map(|lane| now.on(lane)),
+            deadlines: terms.deadlines(sent_at, ttl),
+        }
+    }
+
+    /// The proven deadline on the boot lane.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.deadlines[Lane::Boot as usize]
     }
 }

@@ -16,7 +16,7 @@ use crate::clock::{Reading, fork};
 use crate::error::LostReason;
 
 impl Lease {
-    /// Key, token and terms of this lease; live while all `members` are.
+    /// Key and token of this lease; live while all `members` are.
     pub(crate) fn joint(&self, members: Vec<Self>) -> Self {
         let hot = Hot {
             words: Words::new([u64::MAX; 3]),
@@ -24,7 +24,6 @@ impl Lease {
             clock: self.clock().clone(),
             members: members.into(),
             gate: Gate::open(),
-            terms: self.cell.hot.terms,
         };
         Self {
             cell: Arc::new(Cell {

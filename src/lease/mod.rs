@@ -18,11 +18,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use deadline::Renewal;
 pub use deadline::{GRANULARITY, LOCAL_DRIFT_PPM, Terms};
 pub use error::LeaseError;
 pub(crate) use signal::Running;
 
-use crate::clock::{Clock, Lane, Reading, Stamp, fork};
+use crate::clock::{Clock, Reading, Stamp, fork};
 use crate::error::LostReason;
 use crate::key::Key;
 use crate::token::FencingToken;
@@ -51,9 +52,9 @@ struct Cell {
     signals: Signals,
 }
 
-/// What every look and every renewal reads: two cache lines that only renewals and the end write, in the order in which
-/// they are read.
-#[repr(C, align(128))]
+/// What every look and every renewal reads, and only renewals and the end write, in the order in which it is read: all but
+/// the gate in one cache line.
+#[repr(C, align(64))]
 struct Hot {
     words: Words,
     generation: u64,
@@ -61,7 +62,6 @@ struct Hot {
     /// Of a joint lease; no other has any.
     members: Box<[Lease]>,
     gate: Gate,
-    terms: Terms,
 }
 
 /// What a new lease is made from.
@@ -86,7 +86,6 @@ impl Lease {
             clock,
             members: Box::default(),
             gate: Gate::open(),
-            terms,
         };
         Self {
             cell: Arc::new(Cell {
@@ -221,35 +220,15 @@ impl Lease {
         LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
     }
 
-    /// Moves the deadline forward: `sent_at` was read before the proven request left, `ttl` is what the store granted.
-    /// An answer that comes after the deadline is thrown away, and the lease is lost. Gives the proven deadline on the boot
-    /// lane.
-    ///
-    /// `now` may be a little older than the move, as it is in a thread that was put aside between the two: whoever found the
-    /// lease over meanwhile has ended it, and then it is not moved. So one look at the clocks does for many leases whose
-    /// answers came together.
-    pub(crate) fn renew_as_of(
-        &self,
-        now: &Stamp,
-        sent_at: &Stamp,
-        ttl: Duration,
-    ) -> Result<u64, LeaseError> {
+    /// Moves the deadline forward. An answer that comes after the deadline is thrown away, and the lease is lost.
+    pub(crate) fn renew(&self, renewal: &Renewal) -> Result<(), LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
             return Err(self.end(hot.words.revoke(), LostReason::Forked));
         }
-        let deadlines = hot.terms.deadlines(sent_at, ttl);
         hot.words
-            .renew(Lane::ALL.map(|lane| now.on(lane)), deadlines)
-            .map_err(|ended| self.end(ended, LostReason::Lapsed))?;
-        Ok(deadlines[Lane::Boot as usize])
-    }
-
-    /// As [`renew_as_of`](Self::renew_as_of), by the clocks as they stand.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(crate) fn renew(&self, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
-        let now = self.cell.hot.clock.stamp();
-        self.renew_as_of(&now, sent_at, ttl).map(drop)
+            .renew(renewal.now, renewal.deadlines)
+            .map_err(|ended| self.end(ended, LostReason::Lapsed))
     }
 
     /// Ends the lease for good. True for the one caller that ended it.
@@ -273,7 +252,6 @@ impl Lease {
             clock: hot.clock.clone(),
             members: Box::default(),
             gate: Gate::open(),
-            terms: hot.terms,
         };
         let Cell {
             key,

@@ -142,7 +142,9 @@ fn start(
     task: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let run = move || {
-        own.block_on(tokio::task::unconstrained(task));
+        // Spawned: a waker of what a thread blocks on writes to a file each time.
+        let task = own.spawn(tokio::task::unconstrained(task));
+        let _ = own.block_on(task);
         own.shutdown_background();
     };
     std::thread::Builder::new()

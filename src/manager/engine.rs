@@ -83,8 +83,9 @@ pub(crate) struct Orders {
 const RETRY_PART: u64 = 4;
 const LEAST_RETRY: u64 = 5_000_000;
 const NEVER: u64 = u64::MAX;
-/// Renewals fall on a grid of this part of their interval, so that many fall due together.
-const GRID_PART: u64 = 32;
+/// Renewals fall on a grid of this part of their interval, so that many fall due together: with many holds half of what a
+/// renewal costs is the waking up for it.
+const GRID_PART: u64 = 10;
 
 /// One cache line: with many holds a round costs what it costs to fetch these.
 #[derive(Debug)]
@@ -315,7 +316,7 @@ impl Engine {
         )
     }
 
-    /// 0.8 to 1.0 of an interval after `sent_at`, on the grid: early rather than late.
+    /// 0.8 to 1.0 of an interval after `sent_at`, and then back to the grid: early rather than late.
     fn jittered(&mut self, sent_at: u64, interval: u64) -> u64 {
         let most = interval / 5;
         let due = sent_at.saturating_add(interval - self.below(most + 1));

@@ -16,6 +16,7 @@
 mod acquire;
 mod aside;
 mod ask;
+mod batch;
 mod builder;
 mod downgrade;
 mod engine;

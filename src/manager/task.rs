@@ -9,15 +9,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::engine::{Answer, Heard, HoldId, Orders, Proven};
+use super::batch::{Batch, Due};
+use super::engine::{Heard, Orders};
 use super::hold::{End, Hold};
 use super::shared::Shared;
 use crate::clock::{Audit, Lane, Stamp};
 use crate::error::LostReason;
-use crate::handler::Event;
-use crate::lease::LeaseError;
 use crate::settings::Settings;
-use crate::store::{Claim, Grant, Released, Renewed};
+use crate::store::{Claim, Grant, Released};
 
 /// What is handed to the task.
 #[derive(Debug)]
@@ -51,19 +50,6 @@ pub(super) struct Task {
 struct Shutdown {
     began: Stamp,
     waiting: Vec<oneshot::Sender<()>>,
-}
-
-/// Holds to renew in one call, each with the place that it had when they were taken together.
-type Due = Vec<(HoldId, Arc<Hold>)>;
-
-/// One renewal call, answered or given up.
-struct Batch {
-    holds: Due,
-    sent_at: Stamp,
-    round_trip: Duration,
-    lateness: Duration,
-    /// Empty if no answer came within the limit.
-    answers: Vec<Renewed>,
 }
 
 impl Task {
@@ -202,47 +188,19 @@ impl Task {
     }
 
     fn renew(&mut self, holds: Due, limit: Duration) {
-        if holds.is_empty() {
-            return;
+        if !holds.is_empty() {
+            let asking = Batch::ask(Arc::clone(&self.shared), holds, limit);
+            self.renewals.push(Box::pin(asking));
         }
-        let shared = Arc::clone(&self.shared);
-        let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
-        self.renewals.push(Box::pin(async move {
-            let grants: Vec<_> = holds
-                .iter()
-                .map(|(_, hold)| hold.from.grant.clone())
-                .collect();
-            // Before the request leaves (I1).
-            let sent_at = shared.clock.stamp();
-            let answers = shared
-                .clock
-                .timeout(limit, shared.store.renew(&grants))
-                .await;
-            Batch {
-                holds,
-                sent_at,
-                round_trip: shared.clock.stamp().since(&sent_at),
-                lateness,
-                answers: answers.unwrap_or_default(),
-            }
-        }));
     }
 
     /// First the leases, which decide, and then the book, under one lock for all: callers wait for it.
     fn apply(&mut self, batch: Batch) {
-        self.tell_renewed(&batch);
-        let Batch {
-            holds,
-            sent_at,
-            answers,
-            ..
-        } = batch;
+        if !self.shared.observers.is_empty() {
+            self.shared.observers.tell(&batch.event());
+        }
         let now = self.shared.clock.stamp();
-        // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
-        let answers = answers.into_iter().map(Some).chain(std::iter::repeat(None));
-        let renewed: Vec<_> = (holds.iter().zip(answers))
-            .map(|((_, hold), answer)| self.judge(hold, answer, &sent_at, &now))
-            .collect();
+        let (holds, renewed) = batch.move_leases(self.shared.settings.terms(), &now);
 
         let mut turned = Vec::new();
         let mut lost = Vec::new();
@@ -268,62 +226,6 @@ impl Task {
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
-    }
-
-    /// What an answer comes to: the lease is moved if it proves anything.
-    fn judge(
-        &self,
-        hold: &Hold,
-        answer: Option<Renewed>,
-        sent_at: &Stamp,
-        now: &Stamp,
-    ) -> Result<Answer, LostReason> {
-        match answer {
-            Some(Renewed::Extended(proof)) => {
-                let since = proof.sent_at.as_ref().unwrap_or(sent_at);
-                let ttl = hold.from.spans.leased(proof.ttl);
-                match hold.lease.renew_as_of(now, since, ttl) {
-                    Ok(deadline) => Ok(Answer::Proven(Proven {
-                        sent_at: sent_at.on(Lane::Boot),
-                        ttl,
-                        deadline,
-                    })),
-                    Err(LeaseError::Lost(reason)) => Err(reason),
-                    Err(_) => Err(LostReason::Lapsed),
-                }
-            }
-            Some(Renewed::Gone) => Err(LostReason::Gone),
-            Some(Renewed::Unknown(error)) => {
-                tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
-                Ok(Answer::Unknown)
-            }
-            None => Ok(Answer::Unknown),
-        }
-    }
-
-    fn tell_renewed(&self, batch: &Batch) {
-        if self.shared.observers.is_empty() {
-            return;
-        }
-        let holds = batch.holds.len();
-        let count = |is: fn(&Renewed) -> bool| {
-            batch
-                .answers
-                .iter()
-                .take(holds)
-                .filter(|answer| is(answer))
-                .count()
-        };
-        let extended = count(|answer| matches!(answer, Renewed::Extended(_)));
-        let gone = count(|answer| matches!(answer, Renewed::Gone));
-        self.shared.observers.tell(&Event::Renew {
-            holds,
-            extended,
-            gone,
-            unknown: holds - extended - gone,
-            round_trip: batch.round_trip,
-            lateness: batch.lateness,
-        });
     }
 
     /// A hold that has left the book because its lease is gone: told at once, then ended in order.

@@ -70,7 +70,7 @@ proptest! {
                 Event::Renew { sent_ago, ttl } => {
                     let sent_at = stamp_ago(lease.clock(), Duration::from_millis(sent_ago));
                     let ttl = Duration::from_millis(ttl);
-                    let renewed = lease.renew(&sent_at, ttl);
+                    let renewed = renew_from(&lease, &sent_at, ttl);
                     if renewed.is_ok() {
                         let usable = terms().usable(ttl).as_nanos() as u64;
                         for lane in Lane::ALL {

@@ -61,7 +61,7 @@ fn a_renewal_is_refused_when_any_lane_has_lapsed() {
         let (lease, hand) = lease();
         let sent_at = lease.clock().stamp();
         hand.advance_only(lane, usable());
-        let renewed = lease.renew(&sent_at, TTL);
+        let renewed = renew_from(&lease, &sent_at, TTL);
         assert_eq!(renewed, Err(lost(LostReason::Lapsed)), "{lane:?}");
         hand.step_back(lane, usable());
         assert_ended(&lease, LostReason::Lapsed);

@@ -11,7 +11,7 @@ mod time;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{Lane, ManualClock};
 use futures_util::FutureExt;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -40,7 +40,13 @@ fn lease() -> (Lease, ManualClock) {
 }
 
 fn renew(lease: &Lease) -> Result<(), LeaseError> {
-    lease.renew(&lease.clock().stamp(), TTL)
+    renew_from(lease, &lease.clock().stamp(), TTL)
+}
+
+/// An answer that is here now.
+fn renew_from(lease: &Lease, sent_at: &Stamp, ttl: Duration) -> Result<(), LeaseError> {
+    let now = lease.clock().stamp();
+    lease.renew(&Renewal::new(terms(), &now, sent_at, ttl))
 }
 
 fn lost(reason: LostReason) -> LeaseError {

@@ -47,7 +47,7 @@ impl Failure {
     }
 
     pub(crate) fn is_unknown_script(&self) -> bool {
-        matches!(self, Self::Refused(error) if error.kind() == Redis::Server(ServerErrorKind::NoScript))
+        matches!(self, Self::Refused(error) if is_unknown_script(error))
     }
 
     /// The error for our caller.
@@ -58,6 +58,11 @@ impl Failure {
             Self::Unanswered(error) => fault::unanswered(&error, doing),
         }
     }
+}
+
+/// Whether the server does not know the hash of a script; then it has executed nothing of it.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == Redis::Server(ServerErrorKind::NoScript)
 }
 
 /// What a link connects to, and by which clock it waits.

@@ -66,6 +66,7 @@ mod names;
 mod options;
 mod preflight;
 mod quarantine;
+mod renew;
 mod reply;
 mod script;
 mod sentinel;

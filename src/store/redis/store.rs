@@ -13,8 +13,9 @@ use super::link::{Failure, Link, Target};
 use super::links::Purpose;
 use super::marks::Marks;
 use super::options::RedisOptions;
+use super::renew::all_unknown;
 use super::reply;
-use super::script::{Call, INSPECT, LEAVE, RELEASE, RENEW, Script, WITHDRAW};
+use super::script::{Call, INSPECT, LEAVE, RELEASE, Script, WITHDRAW};
 use super::servers::Servers;
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
@@ -23,8 +24,6 @@ use crate::store::{
     Revoked, Store,
 };
 
-/// How many grants one script renews: the server answers nobody else meanwhile.
-pub(super) const RENEW_BATCH: usize = 500;
 /// How many names one step of a listing looks at.
 const LIST_BATCH: usize = 500;
 /// How long the last token of a key is kept. Bounded, since keys come and go; the server's time carries on from there.
@@ -147,33 +146,6 @@ impl Shared {
         }
     }
 
-    /// The call that renews grants, all of one slot where there are slots.
-    pub(super) fn renew_call<'a>(&self, grants: impl Iterator<Item = &'a Grant> + Clone) -> Call {
-        let names = &self.options().names;
-        let owners = grants.clone().map(|grant| grant.claim.owner.digits());
-        let mut rows: Vec<(usize, u128)> = Vec::new();
-        for ttl in grants.clone().map(|grant| grant.claim.ttl.as_millis()) {
-            match rows.last_mut() {
-                Some((count, of_row)) if *of_row == ttl => *count += 1,
-                _ => rows.push((1, ttl)),
-            }
-        }
-        let ttls = rows.iter().map(|(count, ttl)| format!("{count} {ttl} "));
-        Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
-            .parts(owners)
-            .parts(ttls)
-            .arg(names.prefix())
-            .number(self.options().is_cluster().into())
-    }
-
-    async fn renew(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
-        let call = self.renew_call(grants.iter());
-        match call.run(&RENEW, link).await {
-            Ok(answer) => reply::renewed(grants.iter(), &answer),
-            Err(failure) => all_unknown(grants, &failure.into_error("renew")),
-        }
-    }
-
     /// `keys`: all of one slot where there are slots.
     async fn inspect(&self, keys: &[Key]) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
         let Some(first) = keys.first() else {
@@ -236,13 +208,6 @@ impl Shared {
     }
 }
 
-pub(super) fn all_unknown(grants: &[Grant], error: &Error) -> Vec<Renewed> {
-    grants
-        .iter()
-        .map(|_| Renewed::Unknown(error.clone()))
-        .collect()
-}
-
 /// A question changes nothing: without an answer it is not in doubt.
 fn cannot_say(error: Error) -> Error {
     match error.kind() {
@@ -283,12 +248,7 @@ impl Store for RedisStore {
             Servers::Many(cluster) => return shared.renew_in(cluster, grants).await,
         };
         match links.link(Purpose::Heartbeat) {
-            Ok(link) => {
-                let batches = grants
-                    .chunks(RENEW_BATCH)
-                    .map(|batch| shared.renew(&link, batch));
-                join_all(batches).await.into_iter().flatten().collect()
-            }
+            Ok(link) => shared.renew_at(&link, grants).await,
             Err(error) => all_unknown(grants, &error),
         }
     }

@@ -13,11 +13,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::super::link::{Failure, Link};
+use super::super::link::Failure;
 use super::super::links::Purpose;
+use super::super::renew::{RENEW_BATCH, all_unknown};
 use super::super::reply;
 use super::super::script::{Call, RENEW};
-use super::super::store::{RENEW_BATCH, Shared, all_unknown};
+use super::super::store::Shared;
 use super::nodes::{Cluster, Node};
 use super::slot::Slot;
 use crate::error::Error;
@@ -184,7 +185,7 @@ impl Shared {
         } = Told::default();
         match link {
             None => unsettled.extend(batches),
-            Some(link) => match self.renew_over(&link, batches).await {
+            Some(link) => match self.renew_over(&link, self.calls(batches)).await {
                 Ok(told) => {
                     for (batch, answer) in batches.iter().zip(told) {
                         match answer {
@@ -207,39 +208,11 @@ impl Shared {
         Told { answers, unsettled }
     }
 
-    /// One answer for each batch.
-    async fn renew_over(
-        &self,
-        link: &Link,
-        batches: &[Batch<'_>],
-    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let calls: Vec<Call> = batches
+    fn calls(&self, batches: &[Batch<'_>]) -> Vec<Call> {
+        batches
             .iter()
             .map(|batch| self.renew_batch(batch))
-            .collect();
-        let mut by_hash = ::redis::pipe();
-        for call in &calls {
-            by_hash.add_command(call.by_hash(&RENEW));
-        }
-        let answers = link.ask_all(&by_hash).await?;
-        let is_unknown = |answer: &Result<Value, RedisError>| {
-            answer
-                .as_ref()
-                .is_err_and(|error| error.kind() == Redis::Server(ServerErrorKind::NoScript))
-        };
-        if !answers.iter().any(is_unknown) {
-            return Ok(answers);
-        }
-        // The first brings the text along, and loads it for the others. To renew twice is to renew once.
-        let mut by_text = ::redis::pipe();
-        for (index, call) in calls.iter().enumerate() {
-            by_text.add_command(if index == 0 {
-                call.by_text(&RENEW)
-            } else {
-                call.by_hash(&RENEW)
-            });
-        }
-        link.ask_all(&by_text).await
+            .collect()
     }
 
     fn renew_batch(&self, batch: &Batch<'_>) -> Call {

@@ -1,0 +1,153 @@
+//! One renewal call for many holds, and what its answers prove.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::engine::{Answer, HoldId, Proven};
+use super::hold::Hold;
+use super::shared::Shared;
+use crate::clock::{Lane, Stamp};
+use crate::error::LostReason;
+use crate::handler::Event;
+use crate::lease::{LeaseError, Renewal, Terms};
+use crate::store::Renewed;
+
+/// Holds to renew in one call, each with the place that it had when they were taken together.
+pub(super) type Due = Vec<(HoldId, Arc<Hold>)>;
+
+/// One renewal call, answered or given up.
+pub(super) struct Batch {
+    holds: Due,
+    sent_at: Stamp,
+    round_trip: Duration,
+    lateness: Duration,
+    /// Empty if no answer came within the limit.
+    answers: Vec<Renewed>,
+}
+
+impl Batch {
+    pub(super) async fn ask(shared: Arc<Shared>, holds: Due, limit: Duration) -> Self {
+        let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
+        let grants: Vec<_> = holds
+            .iter()
+            .map(|(_, hold)| hold.from.grant.clone())
+            .collect();
+        // Before the request leaves (I1).
+        let sent_at = shared.clock.stamp();
+        let asked = shared.store.renew(&grants);
+        let answers = shared.clock.timeout(limit, asked).await;
+        Self {
+            holds,
+            sent_at,
+            round_trip: shared.clock.stamp().since(&sent_at),
+            lateness,
+            answers: answers.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn event(&self) -> Event<'static> {
+        let holds = self.holds.len();
+        let answers = || self.answers.iter().take(holds);
+        let is_extended = |answer: &&Renewed| matches!(answer, Renewed::Extended(_));
+        let is_gone = |answer: &&Renewed| matches!(answer, Renewed::Gone);
+        let (extended, gone) = (
+            answers().filter(is_extended).count(),
+            answers().filter(is_gone).count(),
+        );
+        Event::Renew {
+            holds,
+            extended,
+            gone,
+            unknown: holds - extended - gone,
+            round_trip: self.round_trip,
+            lateness: self.lateness,
+        }
+    }
+
+    /// Moves every lease of which something is proven; the holds, and what each answer comes to.
+    pub(super) fn move_leases(
+        self,
+        terms: Terms,
+        now: &Stamp,
+    ) -> (Due, Vec<Result<Answer, LostReason>>) {
+        let mut proofs = Proofs {
+            terms,
+            now,
+            last: None,
+        };
+        // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
+        let answers = self.answers.into_iter().map(Some);
+        let answers = answers.chain(std::iter::repeat_with(|| None));
+        let judged = (self.holds.iter().zip(answers))
+            .map(|((_, hold), answer)| match answer {
+                Some(Renewed::Extended(proof)) => {
+                    let since = proof.sent_at.as_ref().unwrap_or(&self.sent_at);
+                    let ttl = hold.from.spans.leased(proof.ttl);
+                    let renewal = proofs.renewal(since, ttl);
+                    match hold.lease.renew(&renewal) {
+                        Ok(()) => Ok(Answer::Proven(Proven {
+                            sent_at: self.sent_at.on(Lane::Boot),
+                            ttl,
+                            deadline: renewal.deadline(),
+                        })),
+                        Err(LeaseError::Lost(reason)) => Err(reason),
+                        Err(_) => Err(LostReason::Lapsed),
+                    }
+                }
+                Some(Renewed::Gone) => Err(LostReason::Gone),
+                Some(Renewed::Unknown(error)) => {
+                    tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
+                    Ok(Answer::Unknown)
+                }
+                None => Ok(Answer::Unknown),
+            })
+            .collect();
+        (self.holds, judged)
+    }
+}
+
+/// What the proofs of one batch come to. Most are alike: what the last came to is kept.
+struct Proofs<'a> {
+    terms: Terms,
+    now: &'a Stamp,
+    last: Option<(Stamp, Duration, Renewal)>,
+}
+
+impl Proofs<'_> {
+    fn renewal(&mut self, sent_at: &Stamp, ttl: Duration) -> Renewal {
+        match self.last {
+            Some((since, of, renewal)) if since == *sent_at && of == ttl => renewal,
+            _ => {
+                let renewal = Renewal::new(self.terms, self.now, sent_at, ttl);
+                self.last = Some((*sent_at, ttl, renewal));
+                renewal
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_counts_from_its_own_instant_and_for_its_own_ttl() {
+        let terms = crate::Settings::default().terms();
+        let now = Stamp::from_nanos([9_000_000_000; 3]);
+        let mut proofs = Proofs {
+            terms,
+            now: &now,
+            last: None,
+        };
+        let (one, other) = ([3_000_000_000; 3], [4_000_000_000; 3]);
+        for (sent_at, ttl) in [(one, 10), (one, 10), (other, 10), (other, 4), (one, 4)] {
+            let (sent_at, ttl) = (Stamp::from_nanos(sent_at), Duration::from_secs(ttl));
+            let by_itself = Renewal::new(terms, &now, &sent_at, ttl);
+            assert_eq!(
+                proofs.renewal(&sent_at, ttl).deadline(),
+                by_itself.deadline()
+            );
+        }
+    }
+}
