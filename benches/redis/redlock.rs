@@ -60,10 +60,18 @@ pub(crate) fn run() {
         || floor(&mut connections, How::Set),
         || ours(&mut both),
     );
-    let mut script = String::new();
+    let (mut script, mut least) = (String::new(), String::new());
     for connection in &mut connections {
         script = runtime.block_on(raw::load(connection, raw::ACQUIRE));
+        least = runtime.block_on(raw::load(connection, raw::SET));
     }
+    compare(
+        "five scripts of one SET / five SETs, third reply",
+        None,
+        ROUNDS,
+        || floor(&mut connections, How::Set),
+        || floor(&mut both, How::SetInScript(&least)),
+    );
     compare(
         "redlock5 / five of the same scripts, third reply",
         None,
@@ -89,21 +97,24 @@ pub(crate) fn run() {
 #[derive(Clone, Copy)]
 enum How<'a> {
     Set,
+    SetInScript(&'a str),
     Script(&'a str),
 }
 
 /// Sends all, and returns with the third reply; the others are driven on.
 async fn third_reply(connections: &[MultiplexedConnection], how: How<'_>) {
-    let script = match how {
-        How::Set => None,
-        How::Script(hash) => Some(hash.to_owned()),
+    let hash = match how {
+        How::Set => String::new(),
+        How::SetInScript(hash) | How::Script(hash) => hash.to_owned(),
     };
+    let is_least = matches!(how, How::SetInScript(_));
     let ask = |mut connection: MultiplexedConnection| {
-        let script = script.clone();
+        let hash = hash.clone();
         async move {
-            match script {
-                None => raw::set(&mut connection, "floor").await,
-                Some(hash) => raw::acquire(&mut connection, &hash, "floor").await,
+            match hash.as_str() {
+                "" => raw::set(&mut connection, "floor").await,
+                hash if is_least => raw::set_in_script(&mut connection, hash, "floor").await,
+                hash => raw::acquire(&mut connection, hash, "floor").await,
             }
         }
     };
