@@ -84,7 +84,7 @@ const RETRY_PART: u64 = 4;
 const LEAST_RETRY: u64 = 5_000_000;
 const NEVER: u64 = u64::MAX;
 /// Renewals fall on a grid of this part of their interval, so that many fall due together: with many holds half of what a
-/// renewal costs is the waking up for it.
+/// renewal costs is the waking up for it. Each manager has a grid of its own, so that not all of a machine ask at once.
 const GRID_PART: u64 = 10;
 
 /// One cache line: with many holds a round costs what it costs to fetch these.
@@ -121,6 +121,8 @@ pub(crate) struct Engine {
     entries: Entries,
     free: Vec<u32>,
     due: Vec<u32>,
+    /// Where the grid begins.
+    phase: u64,
     random: u64,
 }
 
@@ -151,6 +153,7 @@ impl Engine {
             entries: Entries::default(),
             free: Vec::new(),
             due: Vec::new(),
+            phase: seed,
             random: seed | 1,
         }
     }
@@ -321,7 +324,8 @@ impl Engine {
         let most = interval / 5;
         let due = sent_at.saturating_add(interval - self.below(most + 1));
         let grid = (interval / GRID_PART).max(1);
-        (due - due % grid).max(sent_at)
+        let past = due.wrapping_add(self.phase) % grid;
+        due.saturating_sub(past).max(sent_at)
     }
 
     /// xorshift: spread, not secrecy.
