@@ -435,6 +435,33 @@ async fn a_release_that_is_dropped_at_any_await_of_the_chain_goes_on_in_the_back
 }
 
 #[tokio::test]
+async fn a_release_that_is_dropped_after_it_handed_the_hold_on_takes_nothing_from_the_next_holder()
+{
+    let mut handed_on = 0;
+    for times in 0..40 {
+        let world = World::built(Settings::default(), |b| b.handler(Slow).handler(Slow));
+        let guard = world.ours.lock("a").acquire().await.unwrap();
+        let token = guard.token();
+        let lock = world.ours.lock("a");
+        let mut waiting = Box::pin(lock.acquire());
+        for _ in 0..20 {
+            assert!(poll_once(&mut waiting).await.is_pending());
+        }
+        poll_and_drop(times, guard.release());
+        let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
+        handed_on += usize::from(next.token() == token);
+        // The end of the dropped release goes through on threads of its own.
+        for _ in 0..100 {
+            world.settled().await;
+            std::thread::yield_now();
+        }
+        assert!(next.lease().is_live(), "{times}");
+        assert!(!world.is_free("a").await, "{times}");
+    }
+    assert!(handed_on > 0, "some rounds reach the hand-on");
+}
+
+#[tokio::test]
 async fn no_handler_can_keep_a_lock_from_being_released() {
     for deed in [Deed::Refuse, Deed::Panic, Deed::Hang] {
         for is_after in [false, true] {

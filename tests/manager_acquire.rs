@@ -11,8 +11,8 @@ use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
     Renewed, Store,
 };
-use leasehold::{Error, ErrorKind, Key, LockManager, ManualClock, Settings};
-use support::{World, ms, no_hand_on, poll_and_drop, secs, while_time_passes};
+use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
+use support::{World, ms, no_hand_on, poll_and_drop, poll_once, secs, while_time_passes};
 
 #[tokio::test]
 async fn an_acquired_lock_is_held_until_it_is_released() {
@@ -109,6 +109,101 @@ async fn a_busy_lock_is_busy_though_the_last_look_was_not_answered_in_time() {
         }
     }
     panic!("the wait did not end with its budget");
+}
+
+#[tokio::test]
+async fn who_cannot_subscribe_polls_with_pauses() {
+    let world = World::new();
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let far = LockManager::builder(network.clone()).clock(world.clock.clone());
+    let far = far.build().unwrap();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    network.block(Operation::Subscribe);
+    let lock = far.lock("a");
+    let mut waiting = Box::pin(lock.acquire());
+    for _ in 0..100 {
+        assert!(poll_once(&mut waiting).await.is_pending());
+    }
+    let asked = network.counts(Operation::Acquire).asked;
+    assert_eq!(asked, 1, "no time has passed");
+    let _ = guard.release().await;
+    let held = while_time_passes(&world, ms(500), waiting).await;
+    assert!(held.unwrap().lease().is_live());
+}
+
+/// A store that is not there; how often it was asked, and how often something was withdrawn.
+#[derive(Clone, Debug, Default)]
+struct Unreachable(Arc<Mutex<[u32; 2]>>);
+
+impl Unreachable {
+    fn count<T>(&self, index: usize) -> Result<T, Error> {
+        self.0.lock().unwrap()[index] += 1;
+        Err(Error::unavailable("it is not there"))
+    }
+}
+
+impl Store for Unreachable {
+    fn name(&self) -> &'static str {
+        "unreachable"
+    }
+
+    fn capability(&self) -> Capability {
+        Capability::least()
+    }
+
+    async fn acquire(&self, _: &Claim) -> Result<Acquired, Error> {
+        self.count(0)
+    }
+
+    async fn renew(&self, _: &[Grant]) -> Vec<Renewed> {
+        Vec::new()
+    }
+
+    async fn release(&self, _: &Grant) -> Released {
+        Released::AlreadyGone
+    }
+
+    async fn withdraw(&self, _: &Claim) -> Result<(), Error> {
+        self.count(1)
+    }
+
+    async fn subscribe(&self, _: &Claim) -> Result<Hint, Error> {
+        Err(Error::unavailable("it is not there"))
+    }
+
+    async fn inspect(&self, _: &Key) -> Result<Option<Record>, Error> {
+        Ok(None)
+    }
+
+    async fn list(&self, _: &str) -> Result<Vec<Record>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_is_asked_rarely_and_nothing_is_withdrawn() {
+    let clock = ManualClock::new();
+    let store = Unreachable::default();
+    let locks = LockManager::builder(store.clone()).clock(clock.clone());
+    let locks = locks.build().unwrap();
+    let lock = locks.lock("a");
+    let mut waiting = Box::pin(lock.acquire_within(secs(10)));
+    let error = loop {
+        if let Poll::Ready(answer) = poll_once(&mut waiting).await {
+            break answer.unwrap_err();
+        }
+        clock.advance(ms(5));
+        locks.settled().await;
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    locks.settled().await;
+    let [asked, withdrawn] = *store.0.lock().unwrap();
+    assert!((20..=200).contains(&asked), "{asked} times in ten seconds");
+    assert_eq!(withdrawn, 0);
 }
 
 #[tokio::test]
@@ -399,4 +494,34 @@ async fn a_manager_runs_on_the_current_runtime_if_asked() {
     assert!(guard.lease().is_live());
     locks.shutdown().await;
     assert!(!guard.lease().is_live());
+}
+
+#[test]
+fn a_manager_ends_with_the_runtime_that_it_runs_on() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    };
+    let one = runtime();
+    let (locks, guard) = one.block_on(async {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let locks = LockManager::builder(store)
+            .clock(ManualClock::new())
+            .on_current_runtime()
+            .build()
+            .unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        (locks, guard)
+    });
+    drop(one);
+    runtime().block_on(async {
+        assert_eq!(guard.lost().await, LostReason::Closed);
+        assert!(!guard.lease().is_live());
+        drop(guard);
+        for key in ["a", "b"] {
+            let error = locks.lock(key).acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        }
+    });
 }

@@ -19,6 +19,46 @@ async fn heartbeats_keep_a_hold_over_many_ttls() {
 }
 
 #[tokio::test]
+async fn a_lease_is_renewed_in_time_however_little_of_its_ttl_may_be_used() {
+    let mut settings = Settings::default();
+    settings.margin = secs(7);
+    let world = World::with(settings);
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    assert!(guard.remaining() < secs(3));
+    world.pass(secs(20)).await;
+    assert!(guard.lease().is_live());
+}
+
+#[tokio::test]
+async fn a_short_lease_has_time_for_a_second_try() {
+    for ttl in [200, 500, 800, 1_000, 2_000] {
+        let mut settings = Settings::default();
+        settings.ttl = ms(ttl);
+        let clock = ManualClock::new();
+        let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 7);
+        let locks = LockManager::builder(network.clone())
+            .clock(clock.clone())
+            .settings(settings)
+            .build()
+            .unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        // The first try is never answered; from the second on the store is well.
+        network.stall(Operation::Renew);
+        while network.counts(Operation::Renew).asked < 2 {
+            clock.advance(ms(1));
+            locks.settled().await;
+            assert!(guard.lease().is_live(), "one try in a ttl of {ttl} ms");
+        }
+        network.unblock(Operation::Renew);
+        for _ in 0..2 * ttl {
+            clock.advance(ms(1));
+            locks.settled().await;
+        }
+        assert!(guard.lease().is_live(), "{ttl} ms");
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_nobody_renewed_in_time_is_lost_for_good() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();

@@ -118,6 +118,7 @@ pub(super) async fn acquire(
         budget,
         turn: Some(turn),
         waits,
+        failures: 0,
     }
     .run()
     .await
@@ -165,7 +166,12 @@ struct Asking<'a> {
     budget: Budget<'a>,
     turn: Option<Turn>,
     waits: Option<Waits<'a>>,
+    /// How many requests in a row came to nothing.
+    failures: u32,
 }
+
+/// A store that fails is asked ever more rarely: after so many failures the pause is doubled no more.
+const MOST_DOUBLINGS: u32 = 3;
 
 /// How one claim ended.
 enum Ended {
@@ -185,7 +191,7 @@ impl Asking<'_> {
                 Ended::Held(guard) => return Ok(Some(*guard)),
                 Ended::Busy => return Ok(None),
                 Ended::Failed(error) => {
-                    let pause = self.shared.spin();
+                    let pause = self.back_off();
                     if self.budget.left() <= pause {
                         return Err(error);
                     }
@@ -193,6 +199,10 @@ impl Asking<'_> {
                 }
             }
         }
+    }
+
+    fn back_off(&self) -> Duration {
+        self.shared.spin() * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS))
     }
 
     /// Lets the processes ask first that the release has woken, if ours had the key for as long as it may: a look at the
@@ -227,7 +237,8 @@ impl Asking<'_> {
                 // The wait was over before the answer could be there. What was asked is withdrawn with the attempt.
                 Err(_) if was_busy && self.budget.left().is_zero() => return Ok(Ended::Busy),
                 Err(error) if may_pay(error.kind()) => {
-                    let pause = self.shared.spin();
+                    self.failures += 1;
+                    let pause = self.back_off();
                     let left = self.budget.left();
                     if !attempt.claim.queues() || left <= pause {
                         return Ok(Ended::Failed(error));
@@ -239,6 +250,7 @@ impl Asking<'_> {
                 Err(error) => return Err(error),
             };
             was_busy = true;
+            self.failures = 0;
             let left = self.budget.left();
             if left.is_zero() {
                 return Ok(Ended::Busy);
@@ -250,7 +262,10 @@ impl Asking<'_> {
             // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
             match hint.take() {
                 None if self.shared.capability.wakes => {
-                    hint = attempt.subscribe(limit.min(left)).await
+                    hint = attempt.subscribe(limit.min(left)).await;
+                    if hint.is_none() {
+                        self.wait(None, busy_for).await;
+                    }
                 }
                 subscribed => self.wait(subscribed, busy_for).await,
             }
@@ -306,6 +321,7 @@ impl Asking<'_> {
             granted_at: sent_at,
             handed_on: 0,
             spans: self.want.spans,
+            was_in_doubt: attempt.was_in_doubt,
         };
         let hold = Hold::new(Arc::clone(self.shared), lease, from, turn);
         if let Err(error) = self.shared.adopt(&hold) {
@@ -331,6 +347,8 @@ struct Attempt<'a> {
     shared: &'a Arc<Shared>,
     claim: Claim,
     is_open: bool,
+    /// An asking had no answer: it may be executed at any time.
+    was_in_doubt: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -345,28 +363,40 @@ impl<'a> Attempt<'a> {
             shared,
             claim,
             is_open: false,
+            was_in_doubt: false,
         })
     }
 
     async fn ask(&mut self, limit: Duration) -> Result<Acquired, Error> {
-        self.is_open = true;
+        let was_open = std::mem::replace(&mut self.is_open, true);
         let answer = self
             .shared
             .clock
             .timeout(limit, self.shared.store.acquire(&self.claim))
             .await;
-        match answer {
-            None => Err(Error::in_doubt(format!(
+        let answer = answer.unwrap_or_else(|| {
+            Err(Error::in_doubt(format!(
                 "no answer to an acquire within {limit:?}: key={}; it is withdrawn in the background",
                 self.claim.key
-            ))),
-            Some(Ok(Acquired::Busy { remaining })) => {
+            )))
+        });
+        match answer {
+            Ok(Acquired::Busy { remaining }) => {
                 // A store that queues claims keeps a place for this one.
                 let has_place = self.claim.queues() && !self.claim.place_ttl.is_zero();
                 self.is_open = self.shared.capability.queues || has_place;
                 Ok(Acquired::Busy { remaining })
             }
-            Some(answer) => answer,
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::InDoubt => self.was_in_doubt = true,
+                    // Nothing came of it that could be withdrawn.
+                    ErrorKind::Unavailable => self.is_open = was_open,
+                    _ => {}
+                }
+                Err(error)
+            }
+            granted => granted,
         }
     }
 

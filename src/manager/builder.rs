@@ -1,6 +1,7 @@
 //! [`Builder`]: how a manager is set up.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use tokio::runtime;
@@ -74,7 +75,8 @@ impl Builder {
 
     /// Runs the manager on the tokio runtime that [`build`](Self::build) is called in, in place of a thread of its own.
     ///
-    /// A task of that runtime that does not yield then delays heartbeats, and leases may be lost by it.
+    /// A task of that runtime that does not yield then delays heartbeats, and leases may be lost by it. When the runtime ends,
+    /// so does the manager, and with it every lease; what it holds in the store is left to its TTL.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self
@@ -159,24 +161,50 @@ fn start(
         })
 }
 
-/// A task that dies takes every lease with it, at once and loudly: nobody would renew them.
-async fn supervised(task: Task, shared: std::sync::Arc<Shared>) {
-    if AssertUnwindSafe(task.run()).catch_unwind().await.is_ok() {
-        return;
+fn supervised(task: Task, shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
+    // Before the first poll, which may never be.
+    let supervision = Supervision(Some(shared));
+    async move {
+        match AssertUnwindSafe(task.run()).catch_unwind().await {
+            Ok(()) => supervision.end(),
+            Err(_) => tracing::error!("the lock manager has panicked"),
+        }
     }
-    tracing::error!("the lock manager has panicked; every lease of it is lost");
-    let holds: Vec<_> = {
-        let mut book = shared.book.lock();
-        book.is_closed = true;
-        book.holds().cloned().collect()
-    };
-    shared.closing.cancel();
-    shared.queues.close();
-    for hold in holds {
-        hold.lease.close();
-        hold.lease.revoke(LostReason::Closed);
-        hold.tell_lost(LostReason::Closed);
-        shared.forget(&hold);
-        hold.attachments().end_aside(&shared.handle);
+}
+
+/// A task that dies takes every lease with it, at once and loudly: nobody would renew them. It dies of a panic, or with the
+/// runtime that it was to run on.
+struct Supervision(Option<Arc<Shared>>);
+
+impl Supervision {
+    /// The task came to its own end.
+    fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Supervision {
+    fn drop(&mut self) {
+        let Some(shared) = self.0.take() else { return };
+        let holds: Vec<_> = {
+            let mut book = shared.book.lock();
+            book.is_closed = true;
+            book.holds().cloned().collect()
+        };
+        if !holds.is_empty() {
+            tracing::error!(
+                holds = holds.len(),
+                "the lock manager is dead; every lease of it is lost"
+            );
+        }
+        shared.closing.cancel();
+        shared.queues.close();
+        for hold in holds {
+            hold.lease.close();
+            hold.lease.revoke(LostReason::Closed);
+            hold.tell_lost(LostReason::Closed);
+            shared.forget(&hold);
+            hold.attachments().end_aside(&shared.handle);
+        }
     }
 }

@@ -71,7 +71,8 @@ impl Heard {
 pub(crate) struct Orders {
     /// Holds to renew in one call, within the ordinary time limit.
     pub(crate) renew: Vec<HoldId>,
-    /// Holds whose renewal has failed before, to renew in a call of their own within `urgent_limit`.
+    /// Holds whose renewal has failed before, or that have no time for an ordinary try and a second one, to renew in a call
+    /// of their own within `urgent_limit`.
     pub(crate) renew_urgently: Vec<HoldId>,
     /// Half of what the most pressed of the urgent holds has left.
     pub(crate) urgent_limit: Duration,
@@ -170,7 +171,7 @@ impl Engine {
         granted_at: u64,
         max_hold: Option<Duration>,
     ) -> HoldId {
-        let interval = self.interval(proven.ttl);
+        let interval = self.interval(proven);
         let state = State {
             interval,
             renew_at: self.jittered(proven.sent_at, interval),
@@ -235,7 +236,7 @@ impl Engine {
         let was_failing = state.failures > 0;
         match answer {
             Answer::Proven(proven) => {
-                state.interval = self.interval(proven.ttl);
+                state.interval = self.interval(proven);
                 state.renew_at = self.jittered(proven.sent_at, state.interval);
                 state.deadline = state.deadline.max(proven.deadline);
                 state.failures = 0;
@@ -261,6 +262,7 @@ impl Engine {
         self.wheel.advance(&mut self.entries, now, &mut due);
         // In the order in which they came, which is mostly that of their places in memory.
         due.sort_unstable();
+        let ordinary = nanos(self.pace.request_timeout);
         let mut least_left = u64::MAX;
         for &index in &due {
             let entry = &mut self.entries.0[index as usize];
@@ -283,11 +285,12 @@ impl Engine {
             }
             if state.renew_at <= now {
                 state.renew_at = NEVER;
-                if state.failures == 0 {
+                let left = state.deadline - now;
+                if state.failures == 0 && left / 2 >= ordinary {
                     orders.renew.push(id);
                 } else {
                     orders.renew_urgently.push(id);
-                    least_left = least_left.min(state.deadline - now);
+                    least_left = least_left.min(left);
                 }
             }
             let next = state.next();
@@ -311,12 +314,12 @@ impl Engine {
             .filter(|entry| entry.is_used && entry.generation == id.generation)
     }
 
-    fn interval(&self, ttl: Duration) -> u64 {
-        nanos(
-            self.pace
-                .heartbeat
-                .unwrap_or(ttl / self.pace.renewals_per_ttl.max(1)),
-        )
+    /// As often as the settings or the store ask for; at least twice in what may be used of the lease.
+    fn interval(&self, proven: Proven) -> u64 {
+        let of_ttl = || proven.ttl / self.pace.renewals_per_ttl.max(1);
+        let asked_for = nanos(self.pace.heartbeat.unwrap_or_else(of_ttl));
+        let usable = proven.deadline.saturating_sub(proven.sent_at);
+        asked_for.min((usable / 2).max(LEAST_RETRY))
     }
 
     /// 0.8 to 1.0 of an interval after `sent_at`, and then back to the grid: early rather than late.

@@ -38,6 +38,9 @@ pub(crate) struct Hold {
     /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
     is_passed: AtomicBool,
     is_lost_told: AtomicBool,
+    /// What letting go came to, once it has. An end that goes on does not let go again: after a hand-on the grant is the next
+    /// holder's.
+    let_go: OnceLock<Released>,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
     /// next, since every step of the end may be done again.
     pub(super) ended: tokio::sync::Mutex<Option<Released>>,
@@ -51,6 +54,8 @@ pub(super) struct Origin {
     pub(super) granted_at: Stamp,
     pub(super) handed_on: u32,
     pub(super) spans: Spans,
+    /// An asking of this claim before the one that was granted had no answer.
+    pub(super) was_in_doubt: bool,
 }
 
 /// Who ends a hold, and whether the end is clean enough to hand the hold on.
@@ -79,6 +84,7 @@ impl Hold {
             attachments: OnceLock::new(),
             is_passed: AtomicBool::new(false),
             is_lost_told: AtomicBool::new(false),
+            let_go: OnceLock::new(),
             ended: tokio::sync::Mutex::default(),
         })
     }
@@ -179,8 +185,18 @@ impl Hold {
         });
     }
 
-    /// The step that the handlers stand around: released, handed on, or left to its TTL.
+    /// The step that the handlers stand around, taken once.
     async fn let_go(self: &Arc<Self>, how: End, is_drained: bool) -> Released {
+        if let Some(released) = self.let_go.get() {
+            return released.clone();
+        }
+        // Noted before anything else is awaited: a caller who goes away in between leaves no step to be taken twice.
+        let released = self.leave(how, is_drained).await;
+        self.let_go.get_or_init(|| released).clone()
+    }
+
+    /// Released, handed on, or left to its TTL.
+    async fn leave(self: &Arc<Self>, how: End, is_drained: bool) -> Released {
         if !is_drained || self.lease.is_in_doubt() {
             // A run that is still under way, or an effect that may land late, has one TTL for it.
             self.lease.revoke(reason(how));
@@ -189,16 +205,20 @@ impl Hold {
         if how == End::Clean && self.hand_on() {
             return Released::Released;
         }
-        let is_lapsed = self.lease.remaining().is_zero();
+        // One that is over by its deadline is found so here, and keeps that reason.
+        let _ = self.lease.remaining();
         self.lease.revoke(reason(how));
-        if matches!(
-            self.lease.lost_reason(),
-            Some(LostReason::Gone | LostReason::Forked)
-        ) {
+        let was_live = match self.lease.lost_reason() {
             // In a fork the lock is the parent's: to release it here would take it from the parent.
-            return Released::AlreadyGone;
-        }
-        if is_lapsed && !self.from.spans.lock_delay.is_zero() {
+            Some(LostReason::Forked) => return Released::AlreadyGone,
+            Some(LostReason::Gone) => {
+                self.withdraw_stray();
+                return Released::AlreadyGone;
+            }
+            Some(LostReason::Released | LostReason::Closed) => true,
+            _ => false,
+        };
+        if !was_live && !self.from.spans.lock_delay.is_zero() {
             // What was sent before the lapse has the lock delay to land.
             return Released::Withheld;
         }
@@ -206,7 +226,16 @@ impl Hold {
         if let Released::Unknown(_) = &released {
             self.shared.send(Msg::Release(self.from.grant.clone()));
         }
+        self.withdraw_stray();
         released
+    }
+
+    /// An asking that had no answer may be executed after the release, and would then hold for nobody.
+    fn withdraw_stray(&self) {
+        if self.from.was_in_doubt {
+            self.shared
+                .send(Msg::Withdraw(self.from.grant.claim.clone()));
+        }
     }
 
     /// Something under it and other holds was left undone: it is not handed on.

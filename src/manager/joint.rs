@@ -10,6 +10,7 @@ use super::guard::LockGuard;
 use super::hold::Hold;
 use crate::executor::Executor;
 use crate::outbox::{Debt, Intent, Outbox};
+use crate::run_event::RunEvent;
 
 /// An executor for the key of `guard`, whose runs need all of `guards` live.
 pub(crate) fn joint_executor(guard: &LockGuard, guards: &[LockGuard]) -> Executor {
@@ -41,6 +42,14 @@ impl Outbox for Joint {
         // No hold with a debt is handed on.
         self.others.iter().for_each(|hold| hold.owes());
         self.first.debt(debt);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.first.is_watched()
+    }
+
+    fn ran(&self, event: RunEvent) {
+        self.first.ran(event);
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {

@@ -126,11 +126,15 @@ impl Queues {
         std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
     }
 
-    /// Puts a caller back where it was.
-    pub(super) fn put_back(&self, key: &Key, waiter: Waiter) {
-        if let Some(queue) = self.keys.lock().get_mut(key) {
-            queue.push_front(waiter);
+    /// Puts a caller back where it was. If the turn has passed meanwhile and found nobody, it is this caller's.
+    pub(super) fn put_back(self: &Arc<Self>, key: &Key, waiter: Waiter) {
+        let mut keys = self.keys.lock();
+        if let Some(queue) = keys.get_mut(key) {
+            return queue.push_front(waiter);
         }
+        keys.insert(key.clone(), VecDeque::new());
+        drop(keys);
+        waiter.give(Next::Turn(Turn::of(self, key)));
     }
 
     /// Sends everybody who waits away: they are told that the manager is closed.
@@ -255,5 +259,43 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::Mode;
+
+    fn want() -> Want {
+        Want {
+            key: Key::parse("a").unwrap(),
+            spans: Spans {
+                ttl: Duration::from_secs(10),
+                lock_delay: Duration::ZERO,
+                max_hold: None,
+            },
+            mode: Mode::Exclusive,
+            is_fair: false,
+            label: None,
+            takes_over: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_put_back_after_the_turn_has_passed_gets_the_turn() {
+        let queues = Queues::new(10);
+        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&want(), true) else {
+            panic!("nobody is there");
+        };
+        let Ok(Some(Entered::Place(mut place))) = queues.enter(&want(), true) else {
+            panic!("somebody has the turn");
+        };
+        let waiter = queues.next(&want().key).unwrap();
+        drop(turn);
+        queues.put_back(&want().key, waiter);
+        assert!(matches!(place.called().await, Some(Next::Turn(_))));
     }
 }

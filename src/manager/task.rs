@@ -346,6 +346,7 @@ fn note_lateness(shared: &Shared, planned: u64, now: u64) {
 async fn withdraw(shared: &Shared, claim: Claim) {
     let started = shared.clock.stamp();
     let limit = shared.settings.request_timeout;
+    let mut pause = shared.spin();
     while shared.clock.stamp().since(&started) < claim.ttl {
         if let Some(Ok(())) = shared
             .clock
@@ -354,16 +355,20 @@ async fn withdraw(shared: &Shared, claim: Claim) {
         {
             return;
         }
-        shared.clock.sleep(shared.spin()).await;
+        shared.clock.sleep(pause).await;
+        pause = (2 * pause).min(limit).max(shared.spin());
     }
-    tracing::warn!(key = %claim.key, "an attempt could not be withdrawn; its ttl has ended it");
+    tracing::warn!(key = %claim.key, "an attempt could not be withdrawn within its ttl; should the store execute it yet, it is over after another ttl");
 }
 
 /// Releases until it is confirmed, or the TTL has done it.
 async fn release(shared: &Shared, grant: Grant) {
     let started = shared.clock.stamp();
+    let limit = shared.settings.request_timeout;
+    let mut pause = shared.spin();
     while shared.clock.stamp().since(&started) < grant.proof.ttl {
-        shared.clock.sleep(shared.spin()).await;
+        shared.clock.sleep(pause).await;
+        pause = (2 * pause).min(limit).max(shared.spin());
         if !matches!(shared.release_once(&grant).await, Released::Unknown(_)) {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Claim, Faulty, Grant, MemoryStore, Operation, Store};
+use leasehold::store::{Acquired, Claim, Faults, Faulty, Grant, MemoryStore, Operation, Store};
 use leasehold::{ErrorKind, Key, Label, LockManager, ManualClock, OwnerToken};
 use proptest::prelude::*;
 
@@ -125,6 +125,27 @@ async fn a_waiter_whose_requests_are_lost_for_a_while_keeps_its_place() {
     let held = while_time_passes(&world, secs(3), first).await.unwrap();
     let _ = held.release().await;
     let _held = while_time_passes(&world, secs(3), later).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_asking_that_arrives_after_the_release_holds_nothing() {
+    let world = World::new();
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let far = LockManager::builder(network.clone()).clock(world.clock.clone());
+    let far = far.build().unwrap();
+    let mut faults = Faults::default();
+    faults.late = 1.0;
+    network.set(faults).unwrap();
+    let lock = far.lock("a").fair();
+    let mut asking = Box::pin(lock.acquire());
+    assert!(poll_once(&mut asking).await.is_pending());
+    network.set(Faults::default()).unwrap();
+    let guard = while_time_passes(&world, secs(3), asking).await.unwrap();
+    assert_eq!(network.counts(Operation::Acquire).late, 1);
+    let _ = guard.release().await;
+    far.settled().await;
+    network.deliver().await;
+    assert!(world.is_free("a").await);
 }
 
 #[tokio::test]

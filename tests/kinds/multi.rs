@@ -1,7 +1,9 @@
 //! All or nothing.
 
+use std::sync::{Arc, Mutex};
+
 use leasehold::store::{Revoke, Revoked};
-use leasehold::{EffectError, ErrorKind, Guarded, LeaseError, RunError, Settings};
+use leasehold::{EffectError, ErrorKind, Event, Guarded, LeaseError, RunError, Settings};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -237,4 +239,23 @@ async fn two_callers_who_name_the_keys_in_other_orders_do_not_block_each_other()
         )
     };
     while_time_passes(&world, secs(60), both).await;
+}
+
+#[tokio::test]
+async fn observers_see_the_runs_under_all() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    let world = World::built(Settings::default(), |b| {
+        b.observer(move |event: &Event<'_>| {
+            if let Event::Run { key, .. } = event {
+                notes.lock().unwrap().push(key.to_string());
+            }
+        })
+    });
+    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let executor = guard.executor("b").unwrap();
+    let _done = executor.guarded(|_| Ok(())).unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(!seen.is_empty());
+    assert!(seen.iter().all(|key| key == "b"), "{seen:?}");
 }

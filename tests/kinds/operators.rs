@@ -1,6 +1,6 @@
 //! What operators do: take a lock away, look, and set a lock delay.
 
-use leasehold::store::{MemoryStore, Mode, Released, Revoke, Revoked};
+use leasehold::store::{Faulty, MemoryStore, Mode, Operation, Released, Revoke, Revoked};
 use leasehold::{ErrorKind, LockManager, LostReason, ManualClock, Settings};
 
 use crate::plain::Plain;
@@ -154,6 +154,27 @@ async fn after_a_release_nobody_waits_for_the_lock_delay() {
             .unwrap()
             .is_some()
     );
+}
+
+#[tokio::test]
+async fn nor_after_a_release_that_was_dropped_half_way() {
+    let mut settings = Settings::default();
+    settings.lock_delay = secs(5);
+    let world = World::new();
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let far = LockManager::builder(network.clone())
+        .clock(world.clock.clone())
+        .settings(settings)
+        .build()
+        .unwrap();
+    let guard = far.lock("a").acquire().await.unwrap();
+    network.stall(Operation::Release);
+    let mut release = Box::pin(guard.release());
+    assert!(poll_once(&mut release).await.is_pending());
+    drop(release);
+    network.unblock(Operation::Release);
+    far.settled().await;
+    assert!(world.is_free("a").await);
 }
 
 #[tokio::test]
