@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::{Acquired, MAX_SKEW, Operation, Released, Store};
 
-use crate::world::{Sabotage, World, claim, granted, settle};
+use crate::world::{Sabotage, TTL, World, claim, granted, settle};
 
 const FAR: Duration = Duration::from_secs(5);
 
@@ -92,4 +92,26 @@ async fn once_the_clocks_are_known_no_second_round_is_needed() {
     }
     assert!(first > Some(0), "the first time the tokens differ");
     assert_eq!(Some(raises()), first);
+}
+
+#[tokio::test]
+async fn the_second_round_takes_as_long_as_the_members_need() {
+    for refuses in [false, true] {
+        let offsets = [MAX_SKEW / 3, Duration::ZERO, Duration::ZERO];
+        let world = World::with(&offsets, 0, Sabotage::Nothing);
+        if refuses {
+            world.members[2].network.block(Operation::Acquire);
+        } else {
+            world.stop(2);
+        }
+        let behind = &world.members[1].network;
+        behind.stall(Operation::Raise);
+        let store = world.client();
+        let acquire = tokio::spawn(async move { store.acquire(&claim()).await });
+        settle().await;
+        assert_eq!(behind.counts(Operation::Raise).stalled, 1);
+        world.pass(TTL / 4).await;
+        behind.unblock(Operation::Raise);
+        let _grant = granted(acquire.await.unwrap());
+    }
 }

@@ -132,9 +132,11 @@ impl Election {
         }
     }
 
-    /// A majority has answered: the rest is not waited for without a limit.
+    /// A majority has answered, and ours does not win by the second round alone: the rest is not waited for without a limit.
     pub(super) fn is_quorate(&self) -> bool {
-        self.count(|seat| !matches!(seat, Seat::Asked)) >= self.need
+        let ours = self.count(|seat| matches!(seat, Seat::Confirmed(_) | Seat::Raising(_)));
+        let answered = self.count(|seat| !matches!(seat, Seat::Asked));
+        ours < self.need && answered >= self.need
     }
 
     pub(super) fn standing(&self) -> Standing {

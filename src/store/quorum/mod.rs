@@ -12,11 +12,11 @@
 //!    members' clocks are within [`MAX_SKEW`](super::MAX_SKEW) of each other. It is decided as soon as a majority of *all*
 //!    members voted for us or no longer can, so that a minority that is down, slow or stopped costs no time.
 //! 2. **Token.** The largest token of the majority is the token. Before it is handed out, a majority of members that hold
-//!    our vote has it as their counter's floor: by the vote itself, when all gave the same token, or by a second round.
-//!    (Attiya, Bar-Noy, Dolev 1995 write back before they return for the same reason.) The next majority has a member in
-//!    common with that one; the member votes for another only after it is done with us; so it gives a larger token (I8).
-//!    To save the second round, members are asked for a token of at least what the fastest clock among them shows, as far
-//!    as we know; they then give the same.
+//!    our vote has it as their counter's floor: by the vote itself, when all gave the same token, or by a second round,
+//!    which is waited for like the first. (Attiya, Bar-Noy, Dolev 1995 write back before they return for the same reason.)
+//!    The next majority has a member in common with that one; the member votes for another only after it is done with us; so
+//!    it gives a larger token (I8). To save the second round, members are asked for a token of at least what the fastest
+//!    clock among them shows, as far as we know; they then give the same.
 //! 3. **Lost.** Every member is asked to withdraw the attempt, also those that have not answered: the tombstone refuses what
 //!    is still on its way.
 //! 4. **Won.** The lease counts from before the first request, and lasts as long as a majority lasts. Late votes join.

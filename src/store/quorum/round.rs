@@ -22,6 +22,7 @@ pub(super) struct Round<T: Send + 'static> {
     home: Handle,
     clock: Clock,
     patience: Duration,
+    /// Since when a majority has answered; more may be asked after that.
     quorate_at: Option<Stamp>,
 }
 
@@ -44,6 +45,7 @@ impl<T: Send + 'static> Round<T> {
     /// The next answer; `None` when there is none to come, or when a majority answered and the rest takes too long.
     pub(super) async fn next(&mut self, is_quorate: bool) -> Option<(usize, T)> {
         if !is_quorate {
+            self.quorate_at = None;
             return self.pending.next().await;
         }
         let now = self.clock.stamp();

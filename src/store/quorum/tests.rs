@@ -76,6 +76,24 @@ fn a_later_vote_may_stand_in_for_one_that_could_not_be_raised() {
 }
 
 #[test]
+fn a_majority_that_is_still_raised_has_not_answered() {
+    let mut election = Election::new(3);
+    election.failed(2, Error::unavailable("down"));
+    let _ = election.voted(0, ballot(7));
+    assert!(election.is_quorate());
+    let _ = election.voted(1, ballot(9));
+    assert!(!election.is_quorate(), "a second round has begun");
+
+    let mut election = Election::new(5);
+    for seat in 0..3 {
+        let _ = election.voted(seat, ballot(7 + seat as u64));
+    }
+    assert!(!election.is_quorate());
+    election.failed(0, Error::unavailable("gone"));
+    assert!(election.is_quorate(), "it needs one that is still asked");
+}
+
+#[test]
 fn two_clocks_that_disagree_leave_it_to_the_third() {
     let far = MAX_SKEW.as_micros() as i64 + 1;
     let mut election = Election::new(3);
