@@ -167,6 +167,56 @@ async fn a_member_that_forgot_is_planted_again_after_its_quarantine() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_meets_a_release_leaves_no_vote() {
+    let world = World::new(3);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    for server in &world.members {
+        server.network.stall(Operation::Renew);
+    }
+    let (renewed, released) = (store.clone(), store);
+    let (renewal, hold) = (grant.clone(), grant);
+    let renewing = tokio::spawn(async move { renewed.renew(&[renewal]).await });
+    settle().await;
+    world.members[1].network.stall(Operation::Release);
+    world.members[2].network.stall(Operation::Release);
+    let releasing = tokio::spawn(async move { released.release(&hold).await });
+    settle().await;
+    assert_eq!(world.keepers().await, [1, 2]);
+    // The first member has released it and says so to the renewal, before a majority has released it.
+    for operation in [Operation::Renew, Operation::Release] {
+        for server in &world.members {
+            server.network.unblock(operation);
+            settle().await;
+        }
+    }
+    assert!(matches!(releasing.await.unwrap(), Released::Released));
+    let _ = renewing.await.unwrap();
+    assert_eq!(world.keepers().await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_member_that_is_planted_after_the_hold_is_over_is_cleared_again() {
+    let world = World::new(3);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    settle().await;
+    world.pass(TTL / 2).await;
+    let forgetful = &world.members[0];
+    forgetful.data.restart(Duration::ZERO);
+    forgetful.network.stall(Operation::Acquire);
+    world.members[1].network.stall(Operation::Renew);
+    world.members[2].network.stall(Operation::Renew);
+    let _renewing = tokio::spawn(async move { store.renew(&[grant]).await });
+    settle().await;
+    assert_eq!(forgetful.network.counts(Operation::Acquire).stalled, 1);
+    world.pass(TTL / 2).await;
+    forgetful.network.unblock(Operation::Acquire);
+    settle().await;
+    assert_eq!(world.keepers().await, [0; 0]);
+}
+
+#[tokio::test]
 async fn a_renewal_without_a_majority_of_all_members_is_a_lapse() {
     let world = World::new(5);
     let store = world.client();

@@ -170,14 +170,29 @@ pub(super) async fn plant<M: Member>(
     claim: &Claim,
     owner: OwnerToken,
 ) -> bool {
-    let now = shared.clock.stamp();
-    let held = shared.book.lock().holding(claim, &now);
-    if held.is_none_or(|(holding, _)| holding != owner) {
+    if !holds(shared, claim, owner) {
         return true;
     }
-    let (shared, attempt) = (Arc::clone(shared), as_attempt(claim, owner));
-    let answer = vote(shared, member, claim.clone(), attempt, None).await;
-    matches!(answer, Answer::Voted(Ok(_), _))
+    let attempt = as_attempt(claim, owner);
+    let vote = vote(
+        Arc::clone(shared),
+        member,
+        claim.clone(),
+        attempt.clone(),
+        None,
+    );
+    let answer = shared.clock.timeout(claim.ttl, vote).await;
+    if !holds(shared, claim, owner) {
+        // A release may have been here before the vote, and does not come again.
+        take_back(Arc::clone(shared), member, attempt).await;
+    }
+    matches!(answer, Some(Answer::Voted(Ok(_), _)))
+}
+
+fn holds<M>(shared: &Shared<M>, claim: &Claim, owner: OwnerToken) -> bool {
+    let now = shared.clock.stamp();
+    let held = shared.book.lock().holding(claim, &now);
+    held.is_some_and(|(holding, _)| holding == owner)
 }
 
 /// Where a member's clock stands against ours, if it answered at some time between the two stamps.

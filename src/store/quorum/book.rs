@@ -33,7 +33,12 @@ struct Entry {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Asking,
-    Won { token: FencingToken, ends: Stamp },
+    Won {
+        token: FencingToken,
+        ends: Stamp,
+    },
+    /// Its release is under way, confirmed or not.
+    Ending,
     Withdrawn,
 }
 
@@ -110,9 +115,14 @@ impl Book {
         }
     }
 
-    /// The last attempt of a claim, over or not.
-    pub(super) fn attempt(&self, claim: &Claim) -> Option<OwnerToken> {
-        self.entries.get(&claim.owner).map(|entry| entry.attempt)
+    /// What held for this claim holds no more, before any member is asked to release it. Returns the claim's last attempt,
+    /// over or not.
+    pub(super) fn end(&mut self, claim: &Claim) -> Option<OwnerToken> {
+        let entry = self.entries.get_mut(&claim.owner)?;
+        if matches!(entry.stage, Stage::Won { .. }) {
+            entry.stage = Stage::Ending;
+        }
+        Some(entry.attempt)
     }
 
     /// Strikes an attempt out, unless its claim was withdrawn: that must be remembered.
@@ -133,7 +143,7 @@ impl Book {
         now: &Stamp,
     ) -> Option<OwnerToken> {
         self.sweep(now);
-        let before = self.attempt(claim);
+        let before = self.entries.get(&claim.owner).map(|entry| entry.attempt);
         let entry = Entry {
             attempt: before.unwrap_or(unused),
             stage: Stage::Withdrawn,

@@ -22,9 +22,9 @@
 //! 4. **Won.** The lease counts from before the first request, and lasts as long as a majority lasts. Late votes join.
 //! 5. **Renewal.** Every member is asked; it is proven by a majority of *all* of them, not of those that voted first. A hold
 //!    that ran out by our clock is not renewed (I2). A member that lost its data is planted again: asked for its vote under
-//!    the same owner token, while the hold is proven.
-//! 6. **Release.** Goes to every member. Whoever did not hold our vote gets a tombstone, since a vote may still be on its
-//!    way.
+//!    the same owner token, while the hold is proven. A vote that comes when it is over is taken back.
+//! 6. **Release.** From here on the hold is neither renewed nor planted. Goes to every member. Whoever did not hold our vote
+//!    gets a tombstone, since a vote may still be on its way.
 //!
 //! # What it cannot
 //!

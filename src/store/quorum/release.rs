@@ -17,7 +17,7 @@ pub(super) async fn release<M: Member>(shared: &Arc<Shared<M>>, grant: &Grant) -
         Err(why) => return Released::Unknown(why),
     };
     // What is not in the book is long over, or was never ours.
-    let Some(owner) = shared.book.lock().attempt(&grant.claim) else {
+    let Some(owner) = shared.book.lock().end(&grant.claim) else {
         return Released::AlreadyGone;
     };
     let mut round = Round::new(home.clone(), shared.clock.clone(), grant.claim.ttl);

@@ -147,8 +147,7 @@ async fn plant_gone<M: Member>(
         let Some((claim, owner)) = batch.claims.get(place) else {
             return;
         };
-        let planted = plant(&shared, member, claim, *owner);
-        if shared.clock.timeout(claim.ttl, planted).await != Some(true) {
+        if !plant(&shared, member, claim, *owner).await {
             return;
         }
     }
