@@ -54,4 +54,13 @@ impl Lease {
         let each = self.members().iter().map(|member| Box::pin(member.lost()));
         select_all(each).await.0
     }
+
+    /// Completes when renewals of any member have begun to fail, or one has ended.
+    pub(super) async fn member_at_risk(&self) {
+        let each = self
+            .members()
+            .iter()
+            .map(|member| Box::pin(member.at_risk()));
+        select_all(each).await;
+    }
 }

@@ -178,7 +178,11 @@ impl Lease {
     ///
     /// Cancel safe: it only watches.
     pub async fn at_risk(&self) {
-        self.cell.signals.at_risk().await;
+        if self.members().is_empty() {
+            self.cell.signals.at_risk().await;
+        } else {
+            self.member_at_risk().await;
+        }
     }
 
     /// Whether a step or a commit under this lease is in doubt: its hold will not be released, but left to expire.

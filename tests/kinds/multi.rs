@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::store::{Revoke, Revoked};
-use leasehold::{EffectError, ErrorKind, Event, Guarded, LeaseError, RunError, Settings};
+use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
+use leasehold::{
+    EffectError, ErrorKind, Event, Guarded, LeaseError, LockManager, LostReason, ManualClock,
+    RunError, Settings,
+};
 
-use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
+use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
 
 async fn free(world: &World, keys: &[&str]) -> bool {
@@ -161,6 +164,34 @@ async fn a_run_is_under_every_lease() {
     ));
     assert!(guard.lease("a").unwrap().is_live());
     assert!(guard.remaining().is_zero());
+}
+
+#[tokio::test]
+async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(memory, clock.clone(), 1);
+    let locks = LockManager::builder(network.clone()).clock(clock.clone());
+    let locks = locks.build().unwrap();
+    let pass = async |millis| {
+        for _ in 0..millis / 100 {
+            clock.advance(ms(100));
+            locks.settled().await;
+        }
+    };
+    let guard = locks.all(["a", "b"]).acquire().await.unwrap();
+    let lease = guard.executor("a").unwrap().lease().clone();
+    let mut at_risk = Box::pin(lease.at_risk());
+    pass(8_000).await;
+    assert!(poll_once(&mut at_risk).await.is_pending());
+    network.block(Operation::Renew);
+    pass(4_000).await;
+    assert!(lease.is_at_risk() && lease.is_live());
+    assert!(poll_once(&mut at_risk).await.is_ready());
+
+    pass(8_000).await;
+    assert_eq!(lease.lost_reason(), Some(LostReason::Lapsed));
+    assert!(poll_once(Box::pin(lease.at_risk())).await.is_ready());
 }
 
 #[tokio::test]

@@ -60,6 +60,19 @@ fn a_lease_at_risk_is_live_and_may_recover() {
 }
 
 #[test]
+fn a_joint_lease_is_at_risk_with_any_member() {
+    let ((one, _), (other, _)) = (lease(), lease());
+    let joint = one.joint(vec![one.clone(), other.clone()]);
+    assert_eq!(joint.at_risk().now_or_never(), None);
+    other.set_at_risk(true);
+    assert_eq!(joint.at_risk().now_or_never(), Some(()));
+    other.set_at_risk(false);
+    assert_eq!(joint.at_risk().now_or_never(), None);
+    one.revoke(LostReason::Gone);
+    assert_eq!(joint.at_risk().now_or_never(), Some(()), "it has ended");
+}
+
+#[test]
 fn an_ended_lease_is_not_brought_back_by_news_of_its_renewals() {
     let (lease, _hand) = lease();
     lease.revoke(LostReason::Lapsed);
