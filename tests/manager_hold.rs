@@ -228,6 +228,37 @@ async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
 }
 
 #[tokio::test]
+async fn a_hold_that_is_handed_on_while_its_renewals_fail_is_at_risk() {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(memory, clock.clone(), 1);
+    let mut settings = Settings::default();
+    settings.hand_on_time = secs(60);
+    let locks = LockManager::builder(network.clone()).clock(clock.clone());
+    let locks = locks.settings(settings).build().unwrap();
+    let first = locks.lock("a").acquire().await.unwrap();
+    let lock = locks.lock("a");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    network.block(Operation::Renew);
+    while !first.lease().is_at_risk() {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    let token = first.token();
+    let _ = first.release().await;
+    let next = waiting.await.unwrap();
+    assert_eq!(next.token(), token);
+    assert!(next.lease().is_at_risk() && next.lease().is_live());
+    network.unblock(Operation::Renew);
+    for _ in 0..40 {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    assert!(!next.lease().is_at_risk() && next.lease().is_live());
+}
+
+#[tokio::test]
 async fn a_dropped_guard_is_never_handed_on() {
     let world = World::new();
     let first = world.ours.lock("a").acquire().await.unwrap();

@@ -244,10 +244,11 @@ impl Lease {
         ended.first
     }
 
-    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. `None`
-    /// if it had ended before.
+    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. It is at
+    /// risk as this one was: whoever tells of renewals tells news only. `None` if it had ended before.
     pub(crate) fn hand_on(&self) -> Option<Self> {
         let hot = &self.cell.hot;
+        let is_at_risk = self.is_at_risk();
         let (ended, deadlines) = hot.words.take();
         self.cell.signals.ended(ended.first, LostReason::Released);
         let hot = Hot {
@@ -263,7 +264,7 @@ impl Lease {
             is_fencing,
             ..
         } = &*self.cell;
-        Some(Self {
+        let next = Self {
             cell: Arc::new(Cell {
                 hot,
                 key: key.clone(),
@@ -271,7 +272,9 @@ impl Lease {
                 is_fencing: *is_fencing,
                 signals: Signals::default(),
             }),
-        })
+        };
+        next.set_at_risk(is_at_risk);
+        Some(next)
     }
 
     pub(crate) fn set_at_risk(&self, is_at_risk: bool) {

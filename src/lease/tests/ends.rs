@@ -60,6 +60,19 @@ fn a_lease_at_risk_is_live_and_may_recover() {
 }
 
 #[test]
+fn a_lease_that_is_handed_on_stays_at_risk() {
+    let (steady, _hand) = lease();
+    assert!(!steady.hand_on().unwrap().is_at_risk());
+    let (lease, _hand) = lease();
+    lease.set_at_risk(true);
+    let next = lease.hand_on().unwrap();
+    assert!(next.is_at_risk() && !lease.is_at_risk());
+    assert_eq!(next.at_risk().now_or_never(), Some(()));
+    next.set_at_risk(false);
+    assert!(!next.is_at_risk());
+}
+
+#[test]
 fn a_joint_lease_is_at_risk_with_any_member() {
     let ((one, _), (other, _)) = (lease(), lease());
     let joint = one.joint(vec![one.clone(), other.clone()]);
