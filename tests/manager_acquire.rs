@@ -1,12 +1,15 @@
 //! How a caller comes to hold a lock, waits for one, and gives up.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/bare_thread.rs"]
+mod bare_thread;
 mod support;
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use bare_thread::block_on;
 use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
     Renewed, Store,
@@ -446,25 +449,6 @@ fn a_caller_without_a_runtime_is_served() {
     );
     assert!(block_on(ours.inspect("a")).unwrap().is_some());
     assert!(matches!(block_on(guard.release()), Released::Released));
-}
-
-/// The smallest executor: no tokio anywhere on this thread.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        let mut cx = std::task::Context::from_waker(&waker);
-        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        std::thread::park();
-    }
 }
 
 #[test]

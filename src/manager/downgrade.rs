@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::guard::LockGuard;
 use super::hold::{Hold, Origin};
+use super::in_runtime;
 use crate::error::{Error, ErrorKind, LostReason};
 use crate::lease::Lease;
 use crate::store::{Grant, Released};
@@ -16,7 +17,7 @@ impl LockGuard {
     /// as by a dropped guard.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
         let hold = Arc::clone(self.hold());
-        let next = hold.downgrade().await?;
+        let next = in_runtime(hold.shared.runtime(), hold.downgrade()).await?;
         self.set_ended();
         Ok(Self::new(next))
     }

@@ -3,6 +3,9 @@
 #![cfg(feature = "redis")]
 
 #[cfg(test)]
+#[path = "../support/bare_thread.rs"]
+mod bare_thread;
+#[cfg(test)]
 #[path = "../support/claims.rs"]
 mod claims;
 #[cfg(test)]

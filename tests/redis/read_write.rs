@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::bare_thread::block_on;
 use crate::claims::{claim, grant, is_busy, key, queued, release};
 use crate::server::RedisServer;
 use leasehold::store::{Acquired, Grant, Mode, RedisStore, Released, Renewed, Store};
@@ -271,6 +272,24 @@ async fn a_downgrade_lets_neither_a_waiting_writer_nor_a_plain_client_in_between
     assert_eq!(store.downgrade(&writer).await.unwrap().token, writer.token);
     release(&store, &writer).await;
     let _held = grant(&store, &next).await;
+}
+
+#[test]
+fn a_thread_without_a_runtime_downgrades() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let connected = runtime.block_on(LockManager::connect(&server.url(FRESH)));
+    // It was needed to connect, and for nothing after that.
+    drop(runtime);
+    let lock = connected.unwrap().read_write("a");
+    let writer = block_on(lock.write()).unwrap();
+    let token = writer.token();
+    let reader = block_on(writer.downgrade()).unwrap();
+    assert_eq!(reader.token(), token);
+    let other = block_on(lock.try_read()).unwrap().unwrap();
+    for reader in [reader, other] {
+        assert!(matches!(block_on(reader.release()), Released::Released));
+    }
 }
 
 #[tokio::test]
