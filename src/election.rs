@@ -102,7 +102,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `Contended` if somebody else led for all that time; `Invalid` for a name that is no [`Label`]; otherwise as
+    /// `Contended` if the office was not free within that time; `Invalid` for a name that is no [`Label`]; otherwise as
     /// [`Lock::acquire`].
     ///
     /// # Cancel safety
@@ -112,10 +112,10 @@ impl Election {
         let wait = self.manager.settings().wait;
         self.campaign_within(name, wait)
             .await?
-            .ok_or_else(|| self.lock.contended(wait))
+            .ok_or_else(|| self.lock.contended())
     }
 
-    /// As [`campaign`](Self::campaign); `None` if somebody else led for all of `wait`.
+    /// As [`campaign`](Self::campaign); `None` if the office was not free within `wait`.
     ///
     /// # Errors
     ///

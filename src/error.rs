@@ -13,7 +13,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, and the wait ended. Nothing changed. Try later.
+    /// Somebody else holds the lock, the store grants nothing for now, or a limit (waiters, flow control) was reached, and the
+    /// wait ended. Nothing changed. Try later.
     Contended,
     /// The lease is gone. Stop, and ask for the lock again.
     Lost(LostReason),

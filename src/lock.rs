@@ -9,6 +9,9 @@ use crate::key::Key;
 use crate::manager::{Handle, LockGuard, LockManager, Patience, Spans, Want, acquire, in_runtime};
 use crate::store::{Fencing, Mode};
 
+/// How a message about a wait that was in vain ends, after who may hold.
+pub(crate) const OR_NOT_YET: &str = "or the store grants nothing yet (a Redis server that restarted or was flushed: see the log); try later, or wait longer";
+
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
@@ -118,8 +121,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// `Contended` if somebody else held it for all that time, or if as many callers wait as may; otherwise as the store
-    /// failed last, or as a [handler](crate::handler) refused.
+    /// `Contended` if it was not free within that time, because somebody else held it or the store granted nothing yet, or if
+    /// as many callers wait as may; otherwise as the store failed last, or as a [handler](crate::handler) refused.
     ///
     /// # Cancel safety
     ///
@@ -128,10 +131,11 @@ impl Lock {
         let wait = self.handle.shared().settings().wait;
         self.acquire_within(wait)
             .await?
-            .ok_or_else(|| self.contended(wait))
+            .ok_or_else(|| self.contended())
     }
 
-    /// Holds the lock, or gives `None` if somebody else held it for all of `wait`: one budget for everything that it takes.
+    /// Holds the lock, or gives `None` if it was not free within `wait`: one budget for everything that it takes. A
+    /// [store that grants nothing yet](crate::docs::stores) is as busy as one where somebody else holds it.
     ///
     /// # Errors
     ///
@@ -149,7 +153,8 @@ impl Lock {
         self.ask(patience).await
     }
 
-    /// Holds the lock, or gives `None` if it is busy now: one look, without a wait.
+    /// Holds the lock, or gives `None` if it is not free now: one look, without a wait. A
+    /// [store that grants nothing yet](crate::docs::stores) is as busy as one where somebody else holds it.
     ///
     /// # Errors
     ///
@@ -166,10 +171,11 @@ impl Lock {
         self.handle.shared().runtime()
     }
 
-    pub(crate) fn contended(&self, wait: Duration) -> Error {
+    /// Without the length of the wait, which a handler may have shortened.
+    pub(crate) fn contended(&self) -> Error {
         let key = self.key.as_ref().map_or("", Key::as_str);
         Error::contended(format!(
-            "somebody else held the lock for all of wait={wait:?}: key={key}; try later, or wait longer"
+            "the lock was not free within the wait: key={key}; somebody else holds it, {OR_NOT_YET}"
         ))
     }
 

@@ -33,7 +33,7 @@ use crate::executor::Executor;
 use crate::fence::{Fence, erase};
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::Lock;
+use crate::lock::{Lock, OR_NOT_YET};
 use crate::manager::{LockGuard, LockManager, joint_executor};
 use crate::store::Released;
 use crate::token::FencingToken;
@@ -112,7 +112,7 @@ impl MultiLock {
         self.acquire_within(wait).await?.ok_or_else(|| {
             let count = self.locks.as_ref().map_or(0, Vec::len);
             Error::contended(format!(
-                "somebody else held one of the locks for all of wait={wait:?}: keys={count}; try later, or wait longer"
+                "one of the locks was not free within the wait: keys={count}; somebody else holds it, {OR_NOT_YET}"
             ))
         })
     }
@@ -130,7 +130,7 @@ impl MultiLock {
         self.hold_all(Some(wait)).await
     }
 
-    /// As [`acquire`](Self::acquire), without a wait; `None` if one of the keys is busy.
+    /// As [`acquire`](Self::acquire), without a wait; `None` if one of the keys is not free.
     ///
     /// # Errors
     ///

@@ -143,7 +143,7 @@ impl Reentrant {
         let wait = self.lock.handle().shared().settings().wait;
         self.acquire_within(scope, wait)
             .await?
-            .ok_or_else(|| self.lock.contended(wait))
+            .ok_or_else(|| self.lock.contended())
     }
 
     /// As [`acquire`](Self::acquire), without a wait; `None` if somebody else holds it now.
@@ -159,7 +159,7 @@ impl Reentrant {
         self.acquire_within(scope, Duration::ZERO).await
     }
 
-    /// As [`acquire`](Self::acquire); `None` if another scope held the lock for all of `wait`.
+    /// As [`acquire`](Self::acquire); `None` if the lock was not free within `wait`.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::error::Error;
 use crate::fence::{Fence, erase};
 use crate::key::Key;
-use crate::lock::Lock;
+use crate::lock::{Lock, OR_NOT_YET};
 use crate::manager::{LockGuard, LockManager};
 use crate::store::Released;
 
@@ -101,12 +101,12 @@ impl Semaphore {
         self.acquire_within(wait).await?.ok_or_else(|| {
             let count = self.slots.as_ref().map_or(0, Vec::len);
             Error::contended(format!(
-                "every slot was held for all of wait={wait:?}: slots={count}; try later, or wait longer"
+                "no slot was free within the wait: slots={count}; others hold them, {OR_NOT_YET}"
             ))
         })
     }
 
-    /// As [`acquire`](Self::acquire); `None` if every slot was held for all of `wait`.
+    /// As [`acquire`](Self::acquire); `None` if no slot was free within `wait`.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Semaphore {
         failed.map_or(Ok(None), Err)
     }
 
-    /// As [`acquire`](Self::acquire), without a wait; `None` if every slot is held.
+    /// As [`acquire`](Self::acquire), without a wait; `None` if no slot is free.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
     Renewed, Store,
 };
-use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
+use leasehold::{Clock, Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
 use support::{World, ms, no_hand_on, poll_and_drop, poll_once, secs, while_time_passes};
 
 #[tokio::test]
@@ -216,11 +216,16 @@ async fn acquire_without_a_time_waits_for_as_long_as_the_settings_say() {
     let world = World::with(settings);
     let _guard = world.ours.lock("a").acquire().await.unwrap();
     let lock = world.theirs.lock("a");
+    let clock = Clock::from(world.clock.clone());
+    let asked = clock.stamp();
     let error = while_time_passes(&world, secs(5), lock.acquire())
         .await
         .unwrap_err();
+    let waited = clock.stamp().since(&asked);
+    assert!(waited >= secs(4) && waited <= ms(4_200), "{waited:?}");
     assert_eq!(error.kind(), ErrorKind::Contended);
-    assert!(error.to_string().contains("wait=4s: key=a"), "{error}");
+    let told = "the lock was not free within the wait: key=a; somebody else holds it, or ";
+    assert!(error.to_string().contains(told), "{error}");
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ pub enum AcquireOutcome<'a> {
         /// The fencing token of the grant.
         token: FencingToken,
     },
-    /// Somebody else held it for all of the wait.
+    /// It was not free within the wait.
     Busy,
     /// It failed.
     Failed(&'a Error),

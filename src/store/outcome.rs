@@ -52,8 +52,10 @@ pub enum Released {
     AlreadyGone,
     /// No answer. It is asked again in the background until it is confirmed or the TTL is over.
     Unknown(Error),
-    /// Not released, on purpose: a step or a commit under it is in doubt, or it lapsed and there is a lock delay. The TTL ends
-    /// it, so that a late effect has that long to land.
+    /// Not released, on purpose: a step or a commit under it is in doubt, a run under it had not ended when its lease did, or
+    /// it lapsed and there is a lock delay. If the store still keeps the lock, its TTL ends it, so that a late effect has
+    /// that long to land; a lock that the store has lost already ([`LostReason::Gone`](crate::LostReason::Gone)) may have its
+    /// next holder by then.
     Withheld,
 }
 

@@ -7,6 +7,7 @@ use crate::claims::{claim_for, grant, is_busy};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
 use crate::server::{RedisServer, breathe};
 use leasehold::store::{RedisStore, Renewed, Store};
+use leasehold::{ErrorKind, LockManager, Settings};
 
 const LONG: Duration = Duration::from_millis(2_900);
 const SHORT: Duration = Duration::from_millis(200);
@@ -134,6 +135,27 @@ async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothin
 async fn a_log_that_is_not_written_at_once_does_not_count_as_persistent() {
     let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     assert!(is_busy(&store(&server).await, &claim_for("a", SHORT)).await);
+}
+
+#[tokio::test]
+async fn who_waits_in_vain_is_told_that_perhaps_nobody_holds_the_lock() {
+    let server = RedisServer::start();
+    let mut settings = Settings::default();
+    settings.wait = SHORT;
+    let builder = LockManager::builder_at(&server.url("prefix=app"), settings).await;
+    let locks = builder.unwrap().build().unwrap();
+    assert!(locks.inspect("a").await.unwrap().is_none(), "nobody");
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+    let told = [
+        locks.lock("a").acquire().await.err(),
+        locks.semaphore("a", 2).acquire().await.err(),
+        locks.all(["a", "b"]).acquire().await.err(),
+    ];
+    for error in told.map(Option::unwrap) {
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        let told = error.to_string();
+        assert!(told.contains("or the store grants nothing yet"), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::error::Error;
 const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
 const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
 
-/// Which Redis server, and how it is used.
+/// Which Redis server, and how it is used (feature `redis`).
 ///
 /// ```
 /// use leasehold::store::RedisOptions;
@@ -181,8 +181,9 @@ impl RedisOptions {
 
     /// The longest TTL that any client may ask for under this prefix. Default 30 s; 100 ms to a day.
     ///
-    /// It is one constant of the prefix: it stands in the server, and a client with another is refused. A server that may
-    /// have forgotten locks grants none for this long.
+    /// It is one constant of the prefix: it stands in the server, and a client with another is refused; with
+    /// [`restart_quarantine`](Self::restart_quarantine) switched off nobody compares it. A server that may have forgotten
+    /// locks grants none for this long.
     ///
     /// # Errors
     ///
