@@ -141,6 +141,42 @@ fn a_value_that_cannot_be_read_is_told_with_line_and_field() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_says_what_its_field_needs() {
+    let span = "use a duration with its unit, in quotes: \"10s\" or \"200ms\"";
+    for (line, told) in [
+        ("ttl = 10", span),
+        ("wait = '10'", span),
+        ("max_waiters = 'many'", "use a whole number"),
+        ("server_drift_ppm = '10s'", "use a whole number"),
+    ] {
+        let message = refused(&format!("store = 'memory:'\n{line}\n"));
+        assert!(message.contains(told), "{line}: {message}");
+    }
+    let vars = [("LEASEHOLD_STORE", "memory:"), ("LEASEHOLD_TTL", "10")];
+    let message = from_vars(&vars).unwrap_err().to_string();
+    assert!(message.ends_with("its unit: 10s or 200ms"), "{message}");
+}
+
+#[test]
+fn a_table_that_is_not_known_is_told_with_those_that_are() {
+    for (table, told) in [
+        (
+            "handler",
+            "config:2:2: handler: no such table; use [handlers] or [managers.NAME]",
+        ),
+        (
+            "managers.a.handler",
+            "config:2:13: managers.a.handler: no such table; use [managers.a.handlers]",
+        ),
+    ] {
+        let message = refused(&format!(
+            "store = 'memory:'\n[{table}]\naccess_log = true\n"
+        ));
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
 fn what_is_no_toml_is_told_with_its_line() {
     let message = refused("store = 'memory:'\nttl = = 3\n");
     assert!(message.contains("config:2:"), "{message}");

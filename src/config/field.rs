@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::entry::{Entry, Section};
+use super::entry::{Entry, Origin, Section};
 use super::{handlers, located};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Label;
@@ -102,13 +102,21 @@ fn checked(field: &str, mut entry: Entry) -> Result<Entry, Error> {
     if let Some(text) = entry.value.as_str().filter(|text| !text.is_empty()) {
         why = why.replace(text, "...");
     }
-    Err(refused(
-        &entry,
-        format!(
-            "it cannot be read: {}; use a duration such as 10s or 200ms, or a whole number",
-            why.trim()
-        ),
-    ))
+    let told = format!(
+        "it cannot be read: {}; {}",
+        why.trim(),
+        needed(field, &entry)
+    );
+    Err(refused(&entry, told))
+}
+
+fn needed(field: &str, entry: &Entry) -> &'static str {
+    let is_count = alone(field, &Value::Integer(1)).is_ok();
+    match &entry.origin {
+        _ if is_count => "use a whole number, such as 10",
+        Origin::File(..) => "use a duration with its unit, in quotes: \"10s\" or \"200ms\"",
+        Origin::Variable(_) => "use a duration with its unit: 10s or 200ms",
+    }
 }
 
 fn alone(field: &str, value: &Value) -> Result<Settings, toml::de::Error> {

@@ -101,6 +101,11 @@ impl File<'_> {
                 }
                 Ok(())
             }
+            DeValue::Table(_) => {
+                let told = format!("no such table; use {}", tables(table));
+                let origin = self.origin(key.span());
+                Err(located(&origin, &written, ErrorKind::Invalid, told))
+            }
             value => section.add(name, entry(written, value, self.origin(key.span()))?),
         }
     }
@@ -110,6 +115,14 @@ impl File<'_> {
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         Origin::File(Arc::clone(&self.name), line, column)
+    }
+}
+
+/// What may stand beneath this table.
+fn tables(table: &str) -> String {
+    match table {
+        "" => "[handlers] or [managers.NAME]".to_owned(),
+        manager => format!("[{manager}handlers]"),
     }
 }
 

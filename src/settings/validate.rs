@@ -79,7 +79,7 @@ impl Settings {
             self.max_ttl,
         )?;
         if let Some(max_hold) = self.max_hold {
-            within("max_hold", max_hold, self.ttl, Duration::MAX)?;
+            at_least("max_hold", max_hold, "ttl", self.ttl)?;
         }
         within("max_waiters", self.max_waiters, 1, 10_000_000)?;
         within("hand_on_time", self.hand_on_time, Duration::ZERO, MINUTE)
@@ -99,6 +99,23 @@ fn within<T: PartialOrd + fmt::Debug>(
         field,
         message: format!(
             "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
+        ),
+    })
+}
+
+fn at_least(
+    field: &'static str,
+    value: Duration,
+    other: &'static str,
+    least: Duration,
+) -> Result<(), Fault> {
+    if value >= least {
+        return Ok(());
+    }
+    Err(Fault {
+        field,
+        message: format!(
+            "setting {field}={value:?} is out of range; set it to {other}={least:?} or more"
         ),
     })
 }
@@ -138,7 +155,10 @@ mod tests {
         );
         assert!(refusal(|s| s.ttl = Duration::from_millis(99)).contains("ttl=99ms"));
         assert!(refusal(|s| s.ttl = Duration::from_secs(31)).contains("to 30s"));
-        assert!(refusal(|s| s.max_hold = Some(Duration::from_secs(1))).contains("max_hold=1s"));
+        assert_eq!(
+            refusal(|s| s.max_hold = Some(Duration::from_secs(1))),
+            "invalid: setting max_hold=1s is out of range; set it to ttl=10s or more"
+        );
         assert!(refusal(|s| s.lock_delay = Duration::from_secs(21)).contains("to 20s"));
         assert!(refusal(|s| s.max_waiters = 0).contains("max_waiters=0"));
         assert!(refusal(|s| s.renewals_per_ttl = 1).contains("renewals_per_ttl=1"));

@@ -1,5 +1,9 @@
 //! What an error of the Redis client means for us: what changed, and what to do.
 
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 
 use crate::error::{Error, ErrorKind};
@@ -54,16 +58,25 @@ fn told(error: &RedisError) -> String {
     }
 }
 
+/// Which trouble of the network it was, without the detail.
+fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+    let cause = error
+        .source()?
+        .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    Some(cause.downcast_ref::<io::Error>()?.kind())
+}
+
 /// The server could not be reached, or refused us at the door: nothing was asked.
 pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
-    let kind = kind_of_refusal(error).unwrap_or(ErrorKind::Unavailable);
-    let why = told(error);
+    let refusal = kind_of_refusal(error);
+    let why = io_kind(error).map_or_else(|| told(error), |kind| format!("{kind:?}"));
+    let advice = refusal.map_or(
+        "check host and port, and that the server runs; then try again",
+        advice,
+    );
     Error::new(
-        kind,
-        format!(
-            "no connection to redis: address={address} reason={why}; {}",
-            advice(kind)
-        ),
+        refusal.unwrap_or(ErrorKind::Unavailable),
+        format!("no connection to redis: address={address} reason={why}; {advice}"),
     )
 }
 
@@ -94,4 +107,22 @@ pub(crate) fn strange(doing: &str) -> Error {
     Error::in_doubt(format!(
         "redis gave an answer that is none of our scripts': asked={doing}; look for a proxy that changes answers"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_connected_is_told_why_and_what_to_look_at() {
+        let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert_eq!(
+            not_connected(&refused, "db:6379").to_string(),
+            "unavailable: no connection to redis: address=db:6379 reason=ConnectionRefused; check host and port, and that the server runs; then try again"
+        );
+        let denied = RedisError::from((Redis::AuthenticationFailed, "no", "sesame".to_owned()));
+        let error = not_connected(&denied, "db:6379");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+    }
 }

@@ -90,7 +90,7 @@ impl Links {
 
 fn runtime() -> Result<Id, Error> {
     Handle::try_current().map(|handle| handle.id()).map_err(|_| {
-        Error::invalid("redis was asked outside of a tokio runtime; call it from a task, or use the blocking face")
+        Error::invalid("redis was asked outside of a tokio runtime; connect within one, which may end afterwards, and call from a task or through Lock::blocking")
     })
 }
 

@@ -72,7 +72,7 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
         ))),
         ("ahead", [counter, now]) => Err(ahead(key, *counter, *now)),
         ("disagree", [theirs]) => Err(Error::invalid(format!(
-            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the marker key"
+            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {{leasehold}}:marker under the prefix (in a cluster, every key that ends in :leasehold:marker)"
         ))),
         ("foreign", []) => Err(foreign(key)),
         _ => Err(strange("acquire")),

@@ -132,7 +132,8 @@ async fn open(shared: &Shared) -> Result<Session, Error> {
     };
     (shared.clock.timeout(limit, opening).await).unwrap_or_else(|| {
         Err(Error::unavailable(format!(
-            "no zookeeper session within {limit:?}; check the servers and the network"
+            "no zookeeper session within {limit:?}: servers={}; check the servers and the network",
+            addresses(&shared.options)
         )))
     })
 }
@@ -141,12 +142,16 @@ async fn connect(shared: &Shared) -> Result<Box<dyn Driver>, Error> {
     match shared.options.driver {
         DriverKind::Client => {
             let driver = ClientDriver::connect(&shared.options).await;
-            Ok(Box::new(driver.map_err(unreachable)?))
+            Ok(Box::new(
+                driver.map_err(|fault| unreachable(fault, &shared.options))?,
+            ))
         }
         #[cfg(feature = "zookeeper-async")]
         DriverKind::Async => {
             let driver = BoxedDriver::connect(&shared.options, &shared.clock).await;
-            Ok(Box::new(driver.map_err(unreachable)?))
+            Ok(Box::new(
+                driver.map_err(|fault| unreachable(fault, &shared.options))?,
+            ))
         }
     }
 }
@@ -176,11 +181,17 @@ async fn live(shared: &Shared, session: &Session) {
     tracing::warn!(?session, "the zookeeper session is over; opening a new one");
 }
 
-fn unreachable(fault: Fault) -> Error {
+/// Without what may be credentials in the wrong place.
+fn addresses(options: &ZooKeeperOptions) -> &str {
+    options.servers.rsplit('@').next().unwrap_or_default()
+}
+
+fn unreachable(fault: Fault, options: &ZooKeeperOptions) -> Error {
     match fault {
-        Fault::InDoubt(source) | Fault::Refused(source) => Error::unavailable(
-            "no zookeeper server could be reached; check the servers and the network",
-        )
+        Fault::InDoubt(source) | Fault::Refused(source) => Error::unavailable(format!(
+            "no zookeeper server could be reached: servers={}; check the servers and the network",
+            addresses(options)
+        ))
         .because(source),
         other => other.into_error("open a session"),
     }
