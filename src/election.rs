@@ -14,13 +14,13 @@
 //! let planned = Guarded::new(0);
 //!
 //! let leadership = election.campaign("host-a").await?;
-//! leadership.guarded(|tx| {
+//! let _done = leadership.guarded(|tx| {
 //!     *tx.write(&planned) += 1;
 //!     Ok(())
 //! })?;
 //! let leader = election.leader().await?.ok_or("nobody leads")?;
 //! assert_eq!(leader.name.unwrap().as_str(), "host-a");
-//! leadership.resign().await;
+//! let _ = leadership.resign().await;
 //! # Ok(())
 //! # }
 //! ```

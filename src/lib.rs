@@ -14,7 +14,7 @@
 //!     Ok(())
 //! })?;
 //! println!("committed under token {}, {:?} left", done.token, done.slack);
-//! guard.release().await;
+//! let _ = guard.release().await;
 //! # Ok(())
 //! # }
 //! ```

@@ -8,11 +8,11 @@
 //! let locks = LockManager::new(MemoryStore::new()?)?;
 //! let guard = locks.all(["accounts/7", "accounts/3"]).acquire().await?;
 //! let seven = Guarded::new(100);
-//! guard.executor("accounts/7")?.guarded(|tx| {
+//! let _done = guard.executor("accounts/7")?.guarded(|tx| {
 //!     *tx.write(&seven) -= 10;
 //!     Ok(())
 //! })?;
-//! guard.release().await;
+//! let _ = guard.release().await;
 //! # Ok(())
 //! # }
 //! ```

@@ -12,7 +12,7 @@
 //! let prices = Guarded::new(vec![1, 2]);
 //!
 //! let writer = locks.read_write("prices").write().await?;
-//! writer.executor().guarded(|tx| Ok(tx.write(&prices).push(3)))?;
+//! let _done = writer.executor().guarded(|tx| Ok(tx.write(&prices).push(3)))?;
 //! // No other writer comes in between.
 //! let reader = writer.downgrade().await?;
 //! let seen = reader.guarded(|_check| prices.read().len())?;

@@ -36,7 +36,7 @@ impl LockManager {
     ///
     /// let locks = LockManager::connect("memory:").await?;
     /// let guard = locks.lock("accounts/7").acquire().await?;
-    /// guard.release().await;
+    /// let _ = guard.release().await;
     /// # Ok(())
     /// # }
     /// ```

@@ -66,7 +66,7 @@ use crate::token::FencingToken;
 /// let locks = LockManager::new(MemoryStore::new()?)?;
 /// let guard = locks.lock("accounts/7").acquire().await?;
 /// assert!(guard.lease().is_live());
-/// guard.release().await;
+/// let _ = guard.release().await;
 /// # Ok(())
 /// # }
 /// ```
