@@ -8,9 +8,23 @@
 //! let guard = locks.lock("nightly").blocking().acquire()?;
 //! let done = guard.executor().guarded(|_tx| Ok(42))?;
 //! assert_eq!(done.value, 42);
-//! guard.release();
+//! let _ = guard.release();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! To connect takes a tokio runtime. Any will do, and it may end afterwards:
+//!
+//! ```
+//! use leasehold::LockManager;
+//!
+//! let url = "memory:"; // or "redis://...", "zookeeper://..."
+//! let locks = tokio::runtime::Runtime::new()?.block_on(LockManager::connect(url))?;
+//! let guard = locks.lock("nightly").blocking().acquire()?;
+//! # drop(guard);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Exclusive locks alone have this face. The futures of every other kind need no runtime either: any executor drives them.
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -170,6 +170,34 @@ impl Election {
     /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: what
     /// must not happen without the leadership goes through [`Leadership::guarded`].
     ///
+    /// In a spawned task the work has to be an `async move` closure that owns what it uses, or clones of it. Of one that
+    /// borrows the compiler says that `Send` or `AsyncFnMut` "is not general enough".
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use leasehold::{Guarded, Leadership, LockManager, store::MemoryStore};
+    ///
+    /// let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let election = locks.election("scheduler");
+    /// let planned = Arc::new(Guarded::new(0));
+    ///
+    /// let ours = Arc::clone(&planned);
+    /// let task = tokio::spawn(async move {
+    ///     let work = async move |leadership: &Leadership| {
+    ///         let plan = leadership.guarded(|tx| Ok(*tx.write(&ours) += 1));
+    ///         tokio::task::yield_now().await;
+    ///         plan.is_ok()
+    ///     };
+    ///     election.while_leader("host-a", work).await
+    /// });
+    /// assert!(task.await??);
+    /// assert_eq!(*planned.read(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), for what another campaign cannot mend: an office that is taken, and a store that

@@ -47,7 +47,7 @@ use entry::{Origin, Section};
 use handlers::Handlers;
 
 impl LockManager {
-    /// The manager at the top of a TOML file: its store, its settings, its label.
+    /// The manager at the top of a TOML file: its store, its settings, its label (feature `config`).
     ///
     /// The environment has no part in it. For the file, and for several managers in one, see [`Config`].
     ///
@@ -63,7 +63,7 @@ impl LockManager {
     }
 
     /// The manager that the environment describes: `LEASEHOLD_STORE`, `LEASEHOLD_TTL` and so on, over the top of the file
-    /// that `LEASEHOLD_CONFIG` names, if it names one.
+    /// that `LEASEHOLD_CONFIG` names, if it names one (feature `config`).
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl LockManager {
     }
 }
 
-/// What a file, the environment or both say of one manager or several. All of it has been judged.
+/// What a file, the environment or both say of one manager or several (feature `config`). All of it has been judged.
 ///
 /// ```toml
 /// store = "redis://127.0.0.1:6379/0?prefix=shop"   # any URL that `LockManager::connect` takes
@@ -85,8 +85,8 @@ impl LockManager {
 /// label = "host-a"                                 # who we are, for people
 ///
 /// [handlers]
-/// access_log = true                                # one line for each acquire, release and loss
-/// metrics = true                                   # with the feature `metrics`
+/// access_log = true                                # one line for each acquire, release and loss, through `tracing`
+/// metrics = true                                   # feature `metrics`; install the recorder before `connect`
 /// rate_per_key = "10/s"                            # this and the next: with the feature `flow-control`
 /// rate_in_total = "1000/s"
 /// at_once = 200
@@ -129,7 +129,7 @@ pub struct Config {
     managers: BTreeMap<String, ManagerConfig>,
 }
 
-/// What is said of one manager. `Debug` does not show the store's URL.
+/// What is said of one manager (feature `config`). `Debug` does not show the store's URL.
 #[derive(Clone)]
 pub struct ManagerConfig {
     store: String,

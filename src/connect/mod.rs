@@ -3,6 +3,9 @@
 //! A URL and the settings are first read into a [`Plan`], which connects to nothing: so that a configuration can be judged
 //! as a whole, and what it says twice can be told.
 
+// A link to what a feature brings is held against the code where it is on, which is how the pages are published.
+#![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
+
 mod plan;
 mod url_store;
 
@@ -19,15 +22,13 @@ impl LockManager {
     /// | URL | store | feature |
     /// |---|---|---|
     /// | `memory:`, `memory:name` | [`MemoryStore`](crate::store::MemoryStore), one for each name in this process | |
-    /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`][redis] | `redis` |
+    /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`](crate::store::RedisOptions) | `redis` |
     /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
     /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
     /// | `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master` | the master that Redis Sentinel names; `rediss+sentinel://` over TLS | `redis-sentinel` |
     /// | `redis+cluster://user:password@h1:7000,h2:7001,h3:7002` | a Redis Cluster, of which these nodes tell the others; `rediss+cluster://` over TLS | `redis-cluster` |
-    /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers | `redis` |
+    /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers: it connects to them at its first use, not here | `redis` |
     /// | `zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper | `zookeeper` |
-    ///
-    /// [redis]: https://docs.rs/leasehold/latest/leasehold/store/struct.RedisOptions.html
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -43,8 +44,12 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the URL is malformed or no store has its scheme; `Unsupported` if its store is in a feature that is
-    /// switched off; otherwise as the store fails to connect. No message holds the URL, which may have a password.
+    /// `Invalid` if the URL is malformed or no store has its scheme, and outside of a tokio runtime for the URLs of Redis;
+    /// `Unsupported` if its store is in a feature that is switched off; otherwise as the store fails to connect. No message
+    /// holds the URL, which may have a password.
+    ///
+    /// A thread without a runtime connects once in any tokio runtime, which may end afterwards: see
+    /// [`blocking`](crate::blocking).
     ///
     /// # Cancel safety
     ///

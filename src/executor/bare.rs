@@ -15,7 +15,7 @@ use crate::outbox::{Debt, Intent, Outbox};
 use crate::settings::Settings;
 use crate::token::FencingToken;
 
-/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind.
+/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind (feature `test-util`).
 #[derive(Debug)]
 pub struct BareHold {
     lease: Lease,

@@ -20,7 +20,7 @@ use crate::clock::{Clock, Lane};
 use crate::error::Error;
 use crate::key::Key;
 
-/// So many in so much time.
+/// So many in so much time (feature `flow-control`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(Quota);
 
@@ -56,7 +56,7 @@ impl Rate {
 }
 
 /// A handler that limits the calls of this manager: their rate for each key, their rate in total, and how many calls wait or
-/// hold at once. It counts calls, whatever comes of them.
+/// hold at once (feature `flow-control`). It counts calls, whatever comes of them.
 ///
 /// A call over a limit is refused with [`Contended`](crate::ErrorKind::Contended), or, if set to [wait](Self::waits), delayed
 /// within its own wait budget, and refused at once if the budget cannot be enough. Nothing is shared between processes: it

@@ -16,7 +16,7 @@ mod outcome;
 mod prefix;
 pub mod quorum;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
+pub mod redis;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

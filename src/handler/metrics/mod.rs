@@ -1,4 +1,4 @@
-//! [`Metrics`]: an observer that counts and measures, through the `metrics` facade.
+//! [`Metrics`]: an observer that counts and measures, through the `metrics` facade (feature `metrics`).
 //!
 //! | name | kind | unit | labels | what |
 //! |---|---|---|---|---|
@@ -31,7 +31,7 @@ use crate::outbox::DebtState;
 use crate::run_event::RunEvent;
 use handles::Handles;
 
-/// An observer that feeds the `metrics` facade. The table of names and units stands at the [module](self).
+/// An observer that feeds the `metrics` facade (feature `metrics`). The table of names and units stands at the [module](self).
 ///
 /// The handles are registered once, with the recorder that is installed when it is made: install yours first.
 pub struct Metrics {

@@ -37,7 +37,9 @@ use crate::token::FencingToken;
 
 pub use faults::{Counts, Faults, Operation};
 
-/// A store that fails on purpose. Without a fault set it is the store beneath. Cloning is cheap; all clones are the same.
+/// A store that fails on purpose (feature `test-util`). Without a fault set it is the store beneath.
+///
+/// Cloning is cheap; all clones are the same.
 #[derive(Clone)]
 pub struct Faulty<S> {
     store: S,

@@ -1,4 +1,4 @@
-//! [`RedisStore`]: locks in one Redis server, or in a [cluster] of them.
+//! [`RedisStore`]: locks in one Redis server, or in a cluster of them (feature `redis`).
 //!
 //! # What stands in the server
 //!
@@ -14,7 +14,8 @@
 //! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
 //! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
-//! | `app:{leasehold}:marker` | the server's run, end of its quarantine, `max_ttl`; in a cluster one for each slot | always |
+//! | `app:{leasehold}:marker` | the server's run, until when it grants nothing, `max_ttl`; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
+//! | `app:{<tag>}:leasehold:witness` | in a cluster: since when the slot's node is what it is | always |
 //!
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
 //! deletes takes turns with us, whatever its language. It is there for as long as anybody holds, readers too, and while the
@@ -23,12 +24,13 @@
 //!
 //! # How it answers
 //!
-//! Every operation is one script ([`script`]), executed by the server at one instant. Token = max(last + 1, the server's
+//! Every operation is one script, executed by the server at one instant. Token = max(last + 1, the server's
 //! time in microseconds): it grows also after the counter expired or the server lost all it had (I8).
 //!
 //! - **An attempt may be executed after its withdrawal** (a proxy held it back): the tombstone refuses it.
-//! - **A server that restarted may have forgotten locks** that are still held: [`quarantine`].
-//! - **A connection that timed out once is thrown away**, since its queue holds commands of unknown fate: [`link`].
+//! - **A server that was restarted or flushed may have forgotten locks** that are still held: it grants nothing until the last of
+//!   them has ended, [`max_ttl`](RedisOptions::max_ttl) later (`quarantine.rs`).
+//! - **A connection that timed out once is thrown away**, since its queue holds commands of unknown fate (`link.rs`).
 //!
 //! # Who comes first
 //!

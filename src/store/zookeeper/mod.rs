@@ -1,4 +1,4 @@
-//! [`ZooKeeperStore`]: locks in Apache ZooKeeper.
+//! [`ZooKeeperStore`]: locks in Apache ZooKeeper (feature `zookeeper`).
 //!
 //! # The lock
 //!
@@ -114,7 +114,7 @@ use session::HEARTBEATS_PER_TIMEOUT;
 /// Between two looks whether the keeper has deleted a bar whose time is over.
 const BAR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks in Apache ZooKeeper, over one session.
+/// Locks in Apache ZooKeeper, over one session (feature `zookeeper`).
 ///
 /// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped.
 #[derive(Clone, Debug)]

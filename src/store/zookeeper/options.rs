@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Error;
 
-/// Where a ZooKeeper ensemble is, and how its locks are laid out.
+/// Where a ZooKeeper ensemble is, and how its locks are laid out (feature `zookeeper`).
 ///
 /// As a URL: `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`.
 /// User and password are percent-encoded. `Debug` does not show the password.
@@ -42,7 +42,7 @@ pub struct ZooKeeperOptions {
     pub driver: DriverKind,
 }
 
-/// The client library that talks to the servers: `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
+/// The client library that talks to the servers (feature `zookeeper`): `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DriverKind {
