@@ -3,6 +3,8 @@
 //! Each leads for 0.5 to 3.5 s times the scale. Printed in order: who waits for whom, who leads for how long, and at the end
 //! how long it took them from the first asking to the end of their time: the least, the most, the average.
 //!
+//! It needs a ZooKeeper server that runs already; the chroot in its URL is made.
+//!
 //! `cargo run --release --features zookeeper --example zookeeper_leaders -- zookeeper://127.0.0.1:2181/leaders 0.1`
 
 use std::error::Error;
