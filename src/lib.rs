@@ -38,6 +38,9 @@
 //! (stores), `config` (files and environment), `serde` (settings as data), `metrics`, `flow-control` (handlers), `conformance`,
 //! `test-util` (for tests), `cli` (the tool).
 
+// Who copies an example is not warned.
+#![doc(test(attr(deny(unused_must_use))))]
+
 pub mod blocking;
 mod clock;
 mod commit;

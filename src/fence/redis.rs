@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The part of a run that its commit is.
 const COMMIT: &str = "commit";
 
-/// The answer to a batch.
+/// The answer to a batch (feature `redis`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[must_use = "a batch that was fenced was not applied"]
@@ -46,7 +46,7 @@ pub enum Written {
     },
 }
 
-/// Data in a Redis server that can be changed only under the newest token of a key.
+/// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
 ///
 /// A batch is applied by one script together with the check of the token. It is judged as a whole before its first write,
 /// since a script that fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day: a batch that is
@@ -62,7 +62,7 @@ pub enum Written {
 ///     tx.commit_with(move |permit| fence.apply(permit, RedisBatch::new().set("balance/7", "90")));
 ///     Ok(())
 /// });
-/// done.await?;
+/// let _ = done.await?;
 /// # Ok(())
 /// # }
 /// ```

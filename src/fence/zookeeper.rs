@@ -21,7 +21,7 @@ const LATE_LOOK: Duration = Duration::from_millis(900);
 /// Between two looks, while the session is opened anew.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Data in the ensemble that grants the locks, changed only under the newest token of a key.
+/// Data in the ensemble that grants the locks, changed only under the newest token of a key (feature `zookeeper`).
 ///
 /// Raising the fence writes the token to a node beside the lock, `<chroot>/<key>/~fence`, which stays. A batch is one
 /// request that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none.
@@ -41,7 +41,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 ///     tx.commit_with(move |permit| fence.apply(permit, ZkBatch::new().set("/balances/7", "90")));
 ///     Ok(())
 /// });
-/// done.await?;
+/// let _ = done.await?;
 /// # Ok(())
 /// # }
 /// ```

@@ -29,7 +29,9 @@ const LIST_BATCH: usize = 500;
 /// How long the last token of a key is kept. Bounded, since keys come and go; the server's time carries on from there.
 pub(super) const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol.
+/// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol (feature `redis`).
+///
+/// What stands in the server, who comes first, and what is not promised: see the [module](super::redis).
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are the same store.
 #[derive(Clone, Debug)]
