@@ -219,6 +219,11 @@ impl Engine {
         Some(HoldId { generation, ..id })
     }
 
+    /// Whether the last renewal of a hold proved nothing.
+    pub(crate) fn is_failing(&mut self, id: HoldId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.state.failures > 0)
+    }
+
     /// Forgets a hold; nothing if it has left already.
     pub(crate) fn forget(&mut self, id: HoldId) -> bool {
         let Some(entry) = self.entry(id) else {

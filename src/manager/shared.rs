@@ -260,6 +260,8 @@ impl Shared {
                 ),
             ));
         };
+        // What was answered since the old lease ended, went to the old lease. What follows waits for the book.
+        next.lease.set_at_risk(book.engine.is_failing(id));
         // It takes its place once.
         let _ = next.id.set(id);
         book.put(id, Arc::clone(next));
