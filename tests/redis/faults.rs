@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, key, release};
 use crate::proxy::{Fate, Proxy};
-use crate::server::{RedisServer, breathe};
+use crate::server::{RedisServer, breathe, free_port};
 use leasehold::ErrorKind;
 use leasehold::store::{Claim, RedisStore, Released, Renewed, Store};
 
@@ -315,4 +315,69 @@ async fn wake_ups_that_never_come_delay_nobody_who_polls() {
     assert!(futures_util::poll!(&mut hint).is_pending());
     subscriber.cut();
     hint.await;
+}
+
+/// The server is made a replica of nobody that answers: it keeps its data, and takes no writes.
+fn demote(server: &RedisServer) {
+    let nobody = free_port().to_string();
+    assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &nobody]), "OK");
+}
+
+fn promote(server: &RedisServer) {
+    assert_eq!(server.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+}
+
+#[tokio::test]
+async fn a_heartbeat_leaves_a_master_that_was_made_a_replica() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let renew = async || store.renew(std::slice::from_ref(&held)).await.pop();
+    assert!(matches!(renew().await, Some(Renewed::Extended(_))));
+    demote(&server);
+    assert!(matches!(renew().await, Some(Renewed::Unknown(_))));
+    // Nothing is sent any more: a new connection was told what the server is now.
+    match renew().await {
+        Some(Renewed::Unknown(error)) => {
+            assert!(error.to_string().contains("is a replica"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    promote(&server);
+    assert!(matches!(renew().await, Some(Renewed::Extended(_))));
+}
+
+#[tokio::test]
+async fn an_attempt_that_waits_for_replicas_leaves_a_master_that_was_made_a_replica() {
+    let server = RedisServer::start();
+    let query = format!("{FRESH}&replicas=1&replica_wait=10ms");
+    let store = RedisStore::connect(&server.url(&query)).await.unwrap();
+    let refusal = async || store.acquire(&claim("a")).await.unwrap_err().to_string();
+    assert!(refusal().await.contains("too few replicas"));
+    demote(&server);
+    assert!(refusal().await.contains("READONLY"));
+    let told = refusal().await;
+    assert!(told.contains("is a replica"), "{told}");
+    promote(&server);
+    assert!(refusal().await.contains("too few replicas"));
+}
+
+#[tokio::test]
+async fn to_renew_nothing_asks_nobody() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let held = std::slice::from_ref(&held);
+    assert!(matches!(
+        store.renew(held).await[..],
+        [Renewed::Extended(_)]
+    ));
+    let wires = proxy.wires().len();
+    assert!(store.renew(&[]).await.is_empty());
+    assert!(matches!(
+        store.renew(held).await[..],
+        [Renewed::Extended(_)]
+    ));
+    assert_eq!(proxy.wires().len(), wires);
 }

@@ -57,8 +57,16 @@ impl Session<'_> {
         let answer = connection
             .send_packed_commands(commands, 0, commands.len())
             .await;
-        let answers = in_flight.end(answer)?;
-        Ok(answers.into_iter().map(Value::extract_error).collect())
+        let answers = in_flight.end(answer)?.into_iter();
+        let answers: Vec<_> = answers.map(Value::extract_error).collect();
+        // A refusal of one of many is an answer among the others.
+        if answers
+            .iter()
+            .any(|one| one.as_ref().is_err_and(is_of_a_replica))
+        {
+            self.give_up();
+        }
+        Ok(answers)
     }
 }
 
@@ -136,13 +144,18 @@ impl<'a> InFlight<'a> {
         self.health.answered();
         answer.map_err(|error| {
             let failure = Failure::of(error);
-            let is_replica = matches!(&failure, Failure::Refused(e) if e.kind() == Redis::Server(ServerErrorKind::ReadOnly));
+            let is_replica = matches!(&failure, Failure::Refused(error) if is_of_a_replica(error));
             if is_replica || matches!(failure, Failure::Unanswered(_)) {
                 self.health.give_up();
             }
             failure
         })
     }
+}
+
+/// The master was made a replica: the next connection finds out what it is now, and behind sentinels, where the master is.
+fn is_of_a_replica(error: &RedisError) -> bool {
+    error.kind() == Redis::Server(ServerErrorKind::ReadOnly)
 }
 
 impl Drop for InFlight<'_> {
