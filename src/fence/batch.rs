@@ -196,13 +196,20 @@ impl Shape {
             (Self::Step, [step]) | (Self::FieldStep, [_, step]) => number::<i64>(step).is_some(),
             (Self::Scores, _) => {
                 let mut scores = rest.iter().step_by(2);
-                is_some
-                    && rest.len().is_multiple_of(2)
-                    && scores.all(|score| number::<f64>(score).is_some_and(f64::is_finite))
+                is_some && rest.len().is_multiple_of(2) && scores.all(|score| is_score(score))
             }
             _ => false,
         }
     }
+}
+
+/// A number that the server takes: it refuses one that is too small to be told from 0.
+fn is_score(word: &[u8]) -> bool {
+    let mut mantissa = word.split(|byte| matches!(byte, b'e' | b'E'));
+    let has_digit = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'1'..=b'9'));
+    number::<f64>(word).is_some_and(|score| {
+        score.is_finite() && (score != 0.0 || !mantissa.next().is_some_and(has_digit))
+    })
 }
 
 fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
@@ -240,6 +247,7 @@ mod tests {
             ("PEXPIRE", &["k", "-1"]),
             ("PEXPIRE", &["k", "99999999999999999"]),
             ("ZADD", &["k", "nan", "m"]),
+            ("ZADD", &["k", "1", "m", "1e-400", "n"]),
             ("ZADD", &["k", "NX", "1", "m"]),
             ("SADD", &["k"]),
         ] {
@@ -248,6 +256,10 @@ mod tests {
         }
         let either_case = RedisBatch::new().command("sadd", &["k", "a", "b"]);
         assert_eq!(either_case.unwrap().len(), 1);
+        for score in ["0", "-0.0", "0e5", "5e-324", "1E3", ".5"] {
+            let batch = RedisBatch::new().command("ZADD", &["k", score, "m"]);
+            assert!(batch.is_ok(), "{score}");
+        }
     }
 
     #[test]

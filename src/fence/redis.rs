@@ -167,8 +167,9 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// `InDoubt` if it may have been applied; any other kind says that it was not and will not be: `Invalid` for a batch that
-    /// the data do not allow, `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
+    /// `InDoubt` if it may have been applied, and if the server refused a command in the midst of it, however often the batch is
+    /// sent again; any other kind says that it was not and will not be: `Invalid` for a batch that the data do not allow,
+    /// `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
     ///
     /// # Cancel safety
     ///

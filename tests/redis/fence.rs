@@ -225,6 +225,45 @@ async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
     }
 }
 
+#[test]
+fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
+    // By the script itself: RedisBatch refuses what is known to break.
+    let script = include_str!("../../src/fence/scripts/apply.lua");
+    let server = RedisServer::start();
+    let send = |last: &str| {
+        let keys = ["fence", "name", "count", "scores", "last"];
+        let fixed = ["1", "1000000", "100000"];
+        let count = ["string", "3", "INCRBY", "count", "1"];
+        let breaks = ["zset", "4", "ZADD", "scores", "1e-400", "m"];
+        let last = ["any", "3", "SET", "last", last];
+        let eval = ["EVAL", script, "5"];
+        server.cli(&[&eval[..], &keys, &fixed, &count, &breaks, &last].concat())
+    };
+    let told = send("x");
+    assert!(told.starts_with("broken\n1\n"), "{told}");
+    assert_eq!(send("x"), told);
+    assert_eq!(send("another"), "reused");
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+    assert_eq!(server.cli(&["EXISTS", "scores", "last"]), "0");
+    assert_ne!(server.cli(&["PTTL", "name"]), "-1");
+}
+
+#[tokio::test]
+async fn batches_that_differ_only_in_where_their_words_end_are_two() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let name = name();
+    let write = async |field: &str, value: &str| {
+        let batch = RedisBatch::new().hash_set("hash", field, value);
+        let part = "step";
+        fence.write(&key("a"), token(1), name, part, &batch).await
+    };
+    assert_eq!(write("a b", "c").await.unwrap(), Written::Applied);
+    let error = write("a", "b c").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(server.cli(&["HGETALL", "hash"]), "a b\nc");
+}
+
 #[tokio::test]
 async fn a_server_without_memory_applies_nothing() {
     let server = RedisServer::start();

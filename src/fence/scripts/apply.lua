@@ -12,12 +12,22 @@ local token = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local most = time[1] * 1000000 + time[2] + ARGV[2]
 
+-- What the batch is. Its words may hold anything, so their lengths tell where each of them ends; the keys are among them.
+local lengths = {}
+for i = 4, #ARGV do
+  lengths[i - 3] = #ARGV[i]
+end
+local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(ARGV, '', 4))
+
 -- Looked at first: this batch may have been applied, and the fence raised since.
-local digest = redis.sha1hex(table.concat(ARGV, ' ', 4) .. table.concat(KEYS, ' ', 3))
 local applied = redis.call('GET', KEYS[2])
 if applied == digest then
   return {'again'}
 elseif applied then
+  local broke_at, why = string.match(applied, '^' .. digest .. ' broken (%d+) (.*)$')
+  if broke_at then
+    return {'broken', tonumber(broke_at), why}
+  end
   return {'reused'}
 end
 local record = redis.call('GET', KEYS[1])
@@ -143,6 +153,8 @@ end
 for i, words in ipairs(commands) do
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
+    -- Sent again it is not taken for applied, nor are its first commands done twice.
+    redis.call('SET', KEYS[2], digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err, 'PX', ARGV[3])
     return {'broken', i - 1, answer.err}
   end
 end
