@@ -64,22 +64,40 @@ async fn a_client_that_never_saw_the_server_before_the_flush_waits_too() {
     nobody_is_let_in_too_early(&mut server, flush, false).await;
 }
 
-/// The flush of a server that was there before anybody asked it, which no age tells.
-#[tokio::test]
-async fn a_client_that_was_connected_before_the_flush_and_asks_for_the_first_time_after_it_waits_too()
- {
+/// The flush of a server that was there before anybody asked it, which no age tells. Who asks next connected before the flush, or
+/// after it.
+async fn nobody_is_let_in_too_early_after(flush: &[&str], was_connected: bool) {
     let server = RedisServer::start();
-    let query = "prefix=app&max_ttl=1s";
+    let store = async || RedisStore::connect(&server.url("prefix=app&max_ttl=1s")).await;
     // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it is trusted.
     while uptime(&server) < 3 {
         breathe().await;
     }
-    let idle = RedisStore::connect(&server.url(query)).await.unwrap();
-    let first = RedisStore::connect(&server.url(query)).await.unwrap();
+    let mut asking = store().await.unwrap();
+    let first = store().await.unwrap();
     let holder = OtherHolder::holding(&first, "a", Duration::from_secs(1)).await;
-    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
-    let next = wait_for(&idle, &claim_for("a", SHORT)).await;
+    assert_eq!(server.cli(flush), "OK");
+    if !was_connected {
+        asking = store().await.unwrap();
+    }
+    let next = wait_for(&asking, &claim_for("a", SHORT)).await;
     holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
+async fn a_client_that_was_connected_before_the_flush_and_asks_for_the_first_time_after_it_waits_too()
+ {
+    nobody_is_let_in_too_early_after(&["FLUSHALL"], true).await;
+}
+
+#[tokio::test]
+async fn to_put_another_database_in_its_place_is_to_flush() {
+    nobody_is_let_in_too_early_after(&["SWAPDB", "0", "1"], false).await;
+}
+
+#[tokio::test]
+async fn a_client_that_was_connected_before_databases_were_swapped_waits_too() {
+    nobody_is_let_in_too_early_after(&["SWAPDB", "0", "1"], true).await;
 }
 
 #[tokio::test]

@@ -50,8 +50,10 @@ if run_id then
         return nil
       end
       local flushes = 0
-      for calls in string.gmatch(stats, 'cmdstat_flush%a+:calls=(%d+)') do
-        flushes = flushes + calls
+      for name, calls in string.gmatch(stats, 'cmdstat_(%a+):calls=(%d+)') do
+        if name == 'flushall' or name == 'flushdb' or name == 'swapdb' then
+          flushes = flushes + calls
+        end
       end
       return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '')
     end
