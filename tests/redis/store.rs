@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, release};
+use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, queued, release};
 use crate::server::RedisServer;
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, RedisStore, Released, Renewed, Store};
+use leasehold::store::{Acquired, Mode, RedisStore, Released, Renewed, Store};
 
 /// A throw-away server: nothing was granted on it before.
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -412,6 +412,32 @@ async fn a_listing_shows_the_locks_under_our_prefix_in_order_and_nothing_else() 
             .collect::<Vec<_>>(),
         ["jobs/1"]
     );
+}
+
+#[tokio::test]
+async fn a_full_server_frees_what_is_withdrawn_and_says_where_it_leaves_no_tombstone() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let plain = claim("a");
+    let reads = queued("b", Mode::Read);
+    let waits = claim("c");
+    for ours in [&plain, &reads] {
+        let _held = grant(&store, ours).await;
+    }
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    for ours in [&plain, &reads] {
+        drop(store.withdraw(ours).await);
+        assert_eq!(server.cli(&["EXISTS", &format!("app:{}", ours.key)]), "0");
+    }
+    // Its attempt may still be on its way, and nothing would refuse it.
+    let error = store.withdraw(&waits).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    for ours in [&plain, &reads, &waits] {
+        store.withdraw(ours).await.unwrap();
+        let error = store.acquire(ours).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,6 @@ end
 
 local waited = 0
 if ARGV[3] ~= '0' then
-  redis.call('SET', KEYS[7], '', 'PX', ARGV[3])
   waited = ask('ZREM', KEYS[2], owner)
   ask('ZREM', KEYS[3], owner)
   ask('ZREM', KEYS[4], owner)
@@ -51,5 +50,9 @@ end
 if held == 1 or waited == 1 then
   -- A wake-up is a hint: that this user may not publish is no reason to fail after the write.
   redis.pcall('PUBLISH', ARGV[2], '')
+end
+if ARGV[3] ~= '0' then
+  -- Last, since it alone needs memory. Where it fails the caller is told, and withdraws again.
+  redis.call('SET', KEYS[7], '', 'PX', ARGV[3])
 end
 return held
