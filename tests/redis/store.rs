@@ -394,6 +394,8 @@ async fn a_listing_shows_the_locks_under_our_prefix_in_order_and_nothing_else() 
     server.cli(&["SET", "app:jobs/theirs", "x", "PX", "60000"]);
     server.cli(&["SET", "elsewhere:jobs/1", "x"]);
     server.cli(&["RPUSH", "app:jobs/list", "x"]);
+    let no_text = "return redis.call('SET', 'app:jobs/\\255', 'x')";
+    assert_eq!(server.cli(&["EVAL", no_text, "0"]), "OK");
     let listed = store.list("jobs/").await.unwrap();
     let keys: Vec<_> = listed.iter().map(|record| record.key.to_string()).collect();
     let expected: Vec<_> = names.into_iter().chain(["jobs/theirs".into()]).collect();

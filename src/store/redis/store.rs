@@ -190,9 +190,13 @@ impl Shared {
                 .ask(&scan)
                 .await
                 .map_err(|failure| cannot_say(failure.into_error("list")))?;
-            let (next, found): (String, Vec<String>) =
+            let (next, found): (String, Vec<Vec<u8>>) =
                 ::redis::from_redis_value(page).map_err(|_| strange("list"))?;
-            let keys = found.iter().filter_map(|name| names.key_of(name));
+            // A name that is no text is none of ours.
+            let found = found
+                .iter()
+                .filter_map(|name| std::str::from_utf8(name).ok());
+            let keys = found.filter_map(|name| names.key_of(name));
             let keys = keys.filter(|key| key.as_str().starts_with(prefix));
             let is_ours = |record: &Record| {
                 record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
