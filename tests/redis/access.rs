@@ -94,6 +94,47 @@ async fn a_user_that_may_not_publish_releases_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() {
+    let server = RedisServer::start();
+    let rules = ["~app:*", "resetchannels", "&app:{app:a}:*", "+@all"];
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
+    let query = "prefix=app&restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
+        .await
+        .unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let mut hint = store.subscribe(&claim("a")).await.unwrap();
+    let connections = || {
+        let clients = server.cli(&["CLIENT", "LIST"]);
+        let of_user = |line: &&str| line.contains("user=me");
+        let name = |line: &str| line.split(' ').next().map(str::to_owned);
+        clients
+            .lines()
+            .filter(of_user)
+            .map(name)
+            .collect::<Vec<_>>()
+    };
+    let before = connections();
+    for _ in 0..3 {
+        let refused = store.subscribe(&claim("b")).await;
+        let error = refused.err().expect("it may not subscribe");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(futures_util::poll!(&mut hint).is_pending());
+    }
+    assert_eq!(connections(), before);
+    release(&store, &held).await;
+    hint.await;
+
+    // Once it may, it can: that it was refused is not kept.
+    server.cli(&["ACL", "SETUSER", "me", "&app:*"]);
+    let held = grant(&store, &claim("b")).await;
+    let hint = store.subscribe(&claim("b")).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+}
+
+#[tokio::test]
 async fn a_server_that_may_evict_locks_is_refused() {
     let server =
         RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);

@@ -381,3 +381,26 @@ async fn to_renew_nothing_asks_nobody() {
     ));
     assert_eq!(proxy.wires().len(), wires);
 }
+
+#[tokio::test]
+async fn a_subscriber_connection_that_went_silent_is_noticed_and_made_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let hint = store.subscribe(&claim("a")).await.unwrap();
+    // A router on the way has forgotten the connection: nothing goes through, and nobody is told.
+    proxy.wires().pop().unwrap().set(Fate {
+        hold_up: true,
+        swallow_down: true,
+        ..Fate::KIND
+    });
+    // Real time, since silence is known by how long it lasts: some seconds, of which the limit is far.
+    let clock = leasehold::Clock::system().unwrap();
+    let noticed = clock.timeout(Duration::from_secs(60), hint).await;
+    assert!(noticed.is_some(), "the silence was never noticed");
+    // Its channel is known, and is subscribed to anew all the same.
+    let hint = store.subscribe(&claim("a")).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+}

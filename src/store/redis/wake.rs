@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{PushInfo, PushKind, Value};
@@ -14,12 +15,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::link::{Failure, Target};
 use super::session::Health;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
 const IDLE_CHANNELS: usize = 64;
 /// How many new channels are subscribed to in one round trip.
 const BATCH: usize = 256;
+/// How often the server is asked whether it is there, while anybody waits for a wake-up: a connection that a router on the way
+/// has forgotten is as silent as one for which there is no news.
+const LOOK_AFTER: Duration = Duration::from_secs(3);
 
 /// The subscriber connection of one runtime. Made on first use.
 pub(super) struct Waker {
@@ -90,7 +95,8 @@ impl Waker {
         let told = waiting.clone();
         let (connection, health) = self.target.connect(move |push| told.push(push)).await?;
         let (orders, received) = mpsc::unbounded_channel();
-        tokio::spawn(serve(connection, received, waiting));
+        let clock = self.target.clock().clone();
+        tokio::spawn(serve(connection, received, waiting, clock));
         *live = Some(Subscriber {
             orders: orders.clone(),
             health,
@@ -123,9 +129,26 @@ impl Waiting {
                     wake(waiters.drain(..));
                 }
             }
-            PushKind::Disconnection => wake(self.0.lock().drain().flat_map(|(_, waiters)| waiters)),
+            PushKind::Disconnection => self.end(),
             _ => {}
         }
+    }
+
+    /// No wake-up can come any more.
+    fn end(&self) {
+        wake(self.0.lock().drain().flat_map(|(_, waiters)| waiters));
+    }
+
+    /// Whether nobody waits.
+    fn is_idle(&self) -> bool {
+        self.0.lock().values().all(is_idle)
+    }
+
+    /// The server has not subscribed to these.
+    fn forget(&self, channels: &[String]) {
+        self.0
+            .lock()
+            .retain(|channel, _| !channels.contains(channel));
     }
 
     /// Adds a waiter; whether the channel is new.
@@ -141,8 +164,6 @@ impl Waiting {
     /// Takes out channels that nobody waits for, when there are many.
     fn take_idle(&self) -> Vec<String> {
         let mut channels = self.0.lock();
-        let is_idle =
-            |waiters: &Vec<oneshot::Sender<()>>| waiters.iter().all(oneshot::Sender::is_closed);
         let idle: Vec<_> = (channels.iter())
             .filter(|(_, waiters)| is_idle(waiters))
             .map(|(channel, _)| channel.clone())
@@ -153,6 +174,10 @@ impl Waiting {
         channels.retain(|_, waiters| !is_idle(waiters));
         idle
     }
+}
+
+fn is_idle(waiters: &Vec<oneshot::Sender<()>>) -> bool {
+    waiters.iter().all(oneshot::Sender::is_closed)
 }
 
 fn wake(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
@@ -167,38 +192,63 @@ async fn serve(
     mut connection: MultiplexedConnection,
     mut orders: mpsc::UnboundedReceiver<Order>,
     waiting: Waiting,
+    clock: Clock,
 ) {
     let mut batch = Vec::new();
-    while orders.recv_many(&mut batch, BATCH).await > 0 {
+    let mut look_at = clock.stamp().plus(LOOK_AFTER);
+    loop {
+        let receiving = orders.recv_many(&mut batch, BATCH);
+        let received = if waiting.is_idle() {
+            Some(receiving.await)
+        } else {
+            clock.until(look_at, receiving).await
+        };
+        if received == Some(0) {
+            break;
+        }
         let mut new = Vec::new();
         let mut subscribed = Vec::new();
         for order in batch.drain(..) {
             if waiting.add(order.channel.clone(), order.wake) {
-                new.push(order.channel);
+                new.push(order.channel.clone());
             }
-            subscribed.push(order.subscribed);
+            subscribed.push((order.channel, order.subscribed));
         }
-        let done = if new.is_empty() {
-            Ok(())
+        let is_due = look_at.since(&clock.stamp()).is_zero();
+        let asked = if !new.is_empty() {
+            connection.subscribe(&new).await
+        } else if is_due {
+            ::redis::cmd("PING").query_async(&mut connection).await
         } else {
-            connection.subscribe(new).await
+            Ok(())
         };
-        let failed = (done.err()).map(|error| match Failure::of(error).into_error("subscribe") {
+        if is_due {
+            look_at = clock.stamp().plus(LOOK_AFTER);
+        }
+        let failure = asked.err().map(Failure::of);
+        let is_over = matches!(failure, Some(Failure::Unanswered(_)));
+        let failed = failure.map(|failure| match failure.into_error("subscribe") {
             error if error.kind() == ErrorKind::InDoubt => {
                 Error::unavailable("no wake-ups from redis now; look again instead").because(error)
             }
             error => error,
         });
-        for answer in subscribed {
-            let _ = answer.send(failed.clone().map_or(Ok(()), Err));
-        }
-        // After a refusal it is not known which channels are subscribed to: start anew with the next order.
+        // A server that refuses is there, and has subscribed to none of them.
         if failed.is_some() {
-            return;
+            waiting.forget(&new);
+        }
+        for (channel, answer) in subscribed {
+            let is_meant = is_over || new.contains(&channel);
+            let failed = failed.clone().filter(|_| is_meant);
+            let _ = answer.send(failed.map_or(Ok(()), Err));
+        }
+        if is_over {
+            break;
         }
         let idle = waiting.take_idle();
         if !idle.is_empty() && connection.unsubscribe(idle).await.is_err() {
-            return;
+            break;
         }
     }
+    waiting.end();
 }
