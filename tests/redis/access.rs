@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, grant, is_busy, release};
+use crate::claims::{claim, grant, is_busy, queued, release};
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
 use leasehold::ErrorKind;
-use leasehold::store::{Fencing, RedisStore, Renewed, Store};
+use leasehold::store::{Fencing, Mode, RedisStore, Renewed, Store};
 
 fn url(server: &RedisServer, who: &str, query: &str) -> String {
     server
@@ -198,17 +198,50 @@ async fn a_server_that_is_not_there_is_unavailable() {
     }
 }
 
-#[tokio::test]
-async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
-    let master = RedisServer::start();
+/// A master, and a replica that is up to date.
+async fn replicated() -> (RedisServer, RedisServer) {
+    let master = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
     let port = master.port().to_string();
     let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
-    while !master
-        .cli(&["INFO", "replication"])
-        .contains("state=online")
-    {
+    while !(master.cli(&["INFO", "replication"])).contains("state=online") {
         crate::server::breathe().await;
     }
+    (master, replica)
+}
+
+#[tokio::test]
+async fn a_grant_that_is_repeated_waits_for_replicas_too() {
+    let (master, replica) = replicated().await;
+    let query = "restart_quarantine=off";
+    let first = RedisStore::connect(&master.url(query)).await.unwrap();
+    replica.pause();
+    let changes = || {
+        let info = master.cli(&["INFO", "persistence"]);
+        let line =
+            (info.lines()).find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok())
+            .unwrap()
+    };
+    let query = "restart_quarantine=off&replicas=1&replica_wait=50ms";
+    for ours in [
+        claim("a"),
+        queued("b", Mode::Write),
+        queued("c", Mode::Read),
+    ] {
+        let held = grant(&first, &ours).await;
+        // A server of version 7.2 waits only for what the connection that asks has written.
+        let before = changes();
+        assert_eq!(grant(&first, &ours).await.token, held.token);
+        assert!(changes() > before, "{ours:?}");
+        let store = RedisStore::connect(&master.url(query)).await.unwrap();
+        let error = store.acquire(&ours).await.unwrap_err();
+        assert!(error.to_string().contains("confirmed=0"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
+    let (master, replica) = replicated().await;
     let careless = RedisStore::connect(&master.url("restart_quarantine=off"))
         .await
         .unwrap();

@@ -91,7 +91,8 @@ if is_ahead or not redis.call('SET', lock, owner, 'NX', 'PX', ttl) then
   end
   local left = redis.call('PTTL', lock)
   if left > 0 and string.match(counter or '', '^%d+ (%x+) ') == owner then
-    -- The first answer was lost: the same grant again.
+    -- The first answer was lost: the same grant again. It is written, so that who waits for replicas waits for this.
+    redis.call('SET', KEYS[2], counter, 'PX', COUNTER_TTL)
     return 'granted', string.match(counter, '^%d+'), left, now
   end
   redis.call('SET', lock, owner, 'PX', ttl)

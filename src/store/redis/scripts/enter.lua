@@ -33,7 +33,9 @@ if holder == owner then
   return table.concat({acquire()}, ' ')
 end
 if holder == READERS and reads_until and grant and tonumber(reads_until) > now then
-  -- The first answer was lost, or the hold was downgraded: the same grant again.
+  -- The first answer was lost, or the hold was downgraded: the same grant again. It is written, so that who waits for
+  -- replicas waits for this.
+  redis.call('HSET', grants, owner, grant)
   return table.concat({'granted', string.match(grant, '^%d+'), reads_until - now, micros}, ' ')
 end
 
