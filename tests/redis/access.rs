@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::claims::{claim, grant, is_busy, queued, release};
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
-use leasehold::ErrorKind;
 use leasehold::store::{Fencing, Mode, RedisStore, Renewed, Store};
+use leasehold::{ErrorKind, LockManager};
 
 fn url(server: &RedisServer, who: &str, query: &str) -> String {
     server
@@ -237,6 +237,32 @@ async fn a_grant_that_is_repeated_waits_for_replicas_too() {
         let error = store.acquire(&ours).await.unwrap_err();
         assert!(error.to_string().contains("confirmed=0"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_caller_in_a_queue_waits_for_replicas_that_do_not_confirm_at_once() {
+    let (master, replica) = replicated().await;
+    let url = master.url("restart_quarantine=off&replicas=1&replica_wait=50ms");
+    let locks = LockManager::connect(&url).await.unwrap();
+    replica.pause();
+    let lock = locks.lock("a").fair();
+    let asking = tokio::spawn(async move {
+        let guard = lock.acquire_within(Duration::from_secs(30)).await;
+        guard.map(|guard| guard.is_some())
+    });
+    let waits = || {
+        let info = master.cli(&["INFO", "commandstats"]);
+        let told = (info.lines()).find_map(|line| line.strip_prefix("cmdstat_wait:calls="));
+        let calls = told.and_then(|calls| calls.split(',').next()?.parse::<u64>().ok());
+        calls.unwrap_or(0)
+    };
+    // It is asked more than once, and by the same claim.
+    while waits() < 3 {
+        assert!(!asking.is_finished(), "{:?}", asking.await);
+        crate::server::breathe().await;
+    }
+    replica.resume();
+    assert!(asking.await.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -374,14 +374,18 @@ async fn every_script_is_loaded_again_after_a_flush() {
 }
 
 #[tokio::test]
-async fn a_reader_that_no_replica_confirmed_is_taken_back() {
+async fn a_claim_that_queues_and_that_no_replica_confirmed_is_in_doubt_until_it_is_withdrawn() {
     let master = RedisServer::start();
     let options = "prefix=app&restart_quarantine=off&replicas=1&replica_wait=100ms";
     let store = RedisStore::connect(&master.url(options)).await.unwrap();
-    // There is no replica: whatever is granted is taken back.
+    // There is no replica: whatever is granted is not confirmed, however often it is asked for.
     for mode in [Mode::Read, Mode::Write, Mode::Exclusive] {
-        let refused = store.acquire(&queued("a", mode)).await;
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+        let ours = queued("a", mode);
+        for _ in 0..2 {
+            let error = store.acquire(&ours).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+        }
+        store.withdraw(&ours).await.unwrap();
         assert_eq!(master.cli(&["EXISTS", "app:a", "app:{app:a}:readers"]), "0");
     }
 }

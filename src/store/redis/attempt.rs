@@ -271,19 +271,35 @@ impl Shared {
             _ => 0,
         };
         if is_grant && confirmed < options.replicas {
-            let kind = match self.withdraw(claim).await {
-                Ok(()) => ErrorKind::Unavailable,
-                Err(_) => ErrorKind::InDoubt,
-            };
-            return Err(Failure::Answered(Error::new(
-                kind,
-                format!(
-                    "too few replicas confirmed the grant, and it was taken back: key={} replicas={} confirmed={confirmed} waited={:?}; mend the replicas",
-                    claim.key, options.replicas, options.replica_wait
-                ),
-            )));
+            return Err(Failure::Answered(self.unconfirmed(claim, confirmed).await));
         }
         Ok(granted)
+    }
+
+    /// What becomes of a grant that too few replicas confirmed.
+    ///
+    /// A claim that queues is asked again, so as to keep its place, and may be confirmed then: it is left as it is, in doubt, and
+    /// withdrawn by who gives up. Were it released here, a release that arrives late would end the grant of the next asking.
+    async fn unconfirmed(&self, claim: &Claim, confirmed: u32) -> Error {
+        let options = self.options();
+        let (kind, so) = if claim.queues() {
+            (
+                ErrorKind::InDoubt,
+                "ask again with the same claim, or withdraw it",
+            )
+        } else {
+            match self.withdraw(claim).await {
+                Ok(()) => (ErrorKind::Unavailable, "it was taken back"),
+                Err(_) => (ErrorKind::InDoubt, "it could not be taken back"),
+            }
+        };
+        Error::new(
+            kind,
+            format!(
+                "too few replicas confirmed the grant: key={} replicas={} confirmed={confirmed} waited={:?}; {so}, and mend the replicas",
+                claim.key, options.replicas, options.replica_wait
+            ),
+        )
     }
 }
 

@@ -203,7 +203,8 @@ impl RedisOptions {
     }
 
     /// How many replicas must confirm a grant before it is given out. Default 0. With fewer confirmations the grant is
-    /// taken back and the acquire is refused.
+    /// taken back and the acquire is refused; but a claim that queues, so as to keep its place, is in doubt until it is asked
+    /// again and confirmed, or withdrawn.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
     /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may
