@@ -14,6 +14,8 @@ const SHORT: Duration = Duration::from_millis(200);
 
 const QUERY: &str = "prefix=app&max_ttl=3s";
 
+const EVERY_WRITE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
 async fn store(server: &RedisServer) -> RedisStore {
     RedisStore::connect(&server.url(QUERY)).await.unwrap()
 }
@@ -127,9 +129,11 @@ async fn switched_off_it_lets_two_in() {
 
 #[tokio::test]
 async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothing() {
-    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server = RedisServer::start_with(&EVERY_WRITE);
     let first = store(&server).await;
-    let held = grant(&first, &claim_for("a", LONG)).await;
+    // A new server may be one that has lost its disk.
+    assert!(is_busy(&first, &claim_for("a", SHORT)).await);
+    let held = wait_for(&first, &claim_for("a", LONG)).await;
     server.restart();
     let second = store(&server).await;
     assert!(is_busy(&second, &claim_for("a", SHORT)).await);
@@ -147,6 +151,30 @@ async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothin
         }
     };
     assert!(matches!(renewed, Some(Renewed::Extended(_))), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_persists_every_write_and_lost_its_disk_grants_nothing_before_that_lease_ended()
+ {
+    let mut server = RedisServer::start_with(&EVERY_WRITE);
+    let lose_the_disk = |server: &mut RedisServer| {
+        server.kill();
+        std::fs::remove_dir_all(server.folder().join("appendonlydir")).unwrap();
+        server.restart();
+    };
+    nobody_is_let_in_too_early(&mut server, lose_the_disk, false).await;
+}
+
+#[tokio::test]
+async fn a_server_that_persists_every_write_only_since_its_restart_may_have_forgotten_before_it() {
+    let every_second = ["--appendonly", "yes", "--appendfsync", "everysec"];
+    let mut server = RedisServer::start_with(&every_second);
+    let lose_the_last_second = |server: &mut RedisServer| {
+        assert_eq!(server.cli(&["DEL", "app:a"]), "1");
+        server.restart_with(&EVERY_WRITE);
+        assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "1");
+    };
+    nobody_is_let_in_too_early(&mut server, lose_the_last_second, false).await;
 }
 
 #[tokio::test]

@@ -158,6 +158,12 @@ impl RedisServer {
         }
     }
 
+    /// As [`restart`](Self::restart), with other arguments.
+    pub(crate) fn restart_with(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(ToString::to_string).collect();
+        self.restart();
+    }
+
     /// Starts again on the same port and in the same folder.
     pub(crate) fn restart(&mut self) {
         self.kill();

@@ -116,9 +116,10 @@ impl Shared {
                 .arg(server.run_id.as_deref().unwrap_or("?"))
                 .number(options.max_ttl.as_millis())
                 .written(format_args!(
-                    "{} {} {}",
+                    "{} {} {} {}",
                     caution.if_other.as_millis(),
                     caution.if_none.as_millis(),
+                    u8::from(caution.is_durable),
                     server.account
                 ));
         }

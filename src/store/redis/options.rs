@@ -195,7 +195,8 @@ impl RedisOptions {
 
     /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
     /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on the
-    /// restart of a server that persists every write. Off: two may hold after a restart. For tests and throw-away servers.
+    /// restart of a server that persists every write, and did so before; a new one is taken for one that has lost its disk.
+    /// Off: two may hold after a restart. For tests and throw-away servers.
     #[must_use]
     pub fn restart_quarantine(mut self, on: bool) -> Self {
         self.quarantine = on;

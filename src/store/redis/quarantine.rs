@@ -7,6 +7,7 @@
 //! | the marker | means | quarantine |
 //! |---|---|---|
 //! | names this run | nothing was forgotten | none |
+//! | names another run, which persisted every write, as this one does | nothing was forgotten | none; all of `max_ttl` after a promotion |
 //! | names another run | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
 //! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
@@ -17,9 +18,11 @@
 //! the client judged by, nothing is granted, and the client connects anew and judges again.
 //!
 //! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
-//! before it; and a deletion of single keys, which is an operator's to answer for.
+//! before it; a deletion of single keys, which is an operator's to answer for; and of a server that persists every write,
+//! that it did not at the end of the run that wrote the marker, or that an older copy was put in the place of its data.
 //!
-//! A server that persists every write forgets nothing by a restart: there only a flush counts, and that it is a copy. A server
+//! A server that persists every write forgets nothing by a restart, and brings its marker along, which tells of the run before
+//! that it did so too. One without a marker may have lost its log with its disk, or had none before: its age counts. A server
 //! that does not tell its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be
 //! noticed.
 
@@ -34,6 +37,8 @@ pub(super) struct Caution {
     pub(super) if_other: Duration,
     /// There is no marker.
     pub(super) if_none: Duration,
+    /// Every write is on disk, and none came from another server: another run of which that is true too has left all it had.
+    pub(super) is_durable: bool,
 }
 
 /// What is to be done about this server, as a pure function of what it told. `is_missed`: this store saw the marker that is
@@ -53,8 +58,6 @@ pub(super) fn caution(
     let since_start = since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
     let if_other = if server.was_replica {
         max_ttl
-    } else if server.durable {
-        Duration::ZERO
     } else {
         since_start
     };
@@ -63,9 +66,13 @@ pub(super) fn caution(
     } else if server.was_flushed || server.was_replica {
         since_change
     } else {
-        if_other
+        since_start
     };
-    Caution { if_other, if_none }
+    Caution {
+        if_other,
+        if_none,
+        is_durable: server.durable && !server.was_replica,
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +121,7 @@ mod tests {
             ..up_for(1_000)
         };
         assert_eq!(seconds(&promoted, false), (30, 30));
+        assert!(!caution(&promoted, MAX_TTL, false, Duration::ZERO).is_durable);
     }
 
     #[test]
@@ -157,12 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_persists_every_write_may_restart() {
+    fn a_server_that_persists_every_write_is_as_young_as_any_without_the_marker_of_such_a_run() {
         let durable = Server {
             durable: true,
             ..up_for(1)
         };
-        assert_eq!(seconds(&durable, false), (0, 0));
+        assert_eq!(seconds(&durable, false), (29, 29));
+        assert!(caution(&durable, MAX_TTL, false, Duration::ZERO).is_durable);
     }
 
     #[test]

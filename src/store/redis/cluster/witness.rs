@@ -31,7 +31,7 @@ impl Route<'_> {
             return Duration::ZERO;
         };
         // Its age tells it.
-        let is_old = server.durable || server.uptime.is_some_and(|uptime| uptime >= most);
+        let is_old = server.uptime.is_some_and(|uptime| uptime >= most);
         if is_old && !server.was_replica && !server.was_flushed {
             return Duration::ZERO;
         }

@@ -5,7 +5,7 @@
 -- KEYS: lock, counter, marker, tombstone of this owner; and outside of enter.lua: queue
 -- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id ('?' = the server does not
 --       tell), max ttl (ms), and in one text: quarantine if the marker names another run (ms), quarantine if there is no
---       marker (ms), the account of the server that both were judged by
+--       marker (ms), 1 if every write is on disk, else 0, the account of the server that all were judged by
 -- Returns: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
 --          outdated | ahead counter now | foreign | disagree ms
 local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
@@ -30,9 +30,10 @@ local now = time[1] .. string.sub('00000' .. time[2], -6)
 if run_id then
   local marker = redis.call('GET', KEYS[3])
   local millis = math.floor(micros / 1000)
-  local ends, is_other = 0, false
+  local ends, is_other, how = 0, false, nil
   if marker then
-    local run, until_ms, max_ttl = string.match(marker, '^(%S+) (%d+) (%d+)$')
+    local run, until_ms, max_ttl
+    run, until_ms, max_ttl, how = string.match(marker, '^(%S+) (%d+) (%d+) ?(%l*)$')
     if not run then
       return 'foreign'
     end
@@ -57,16 +58,19 @@ if run_id then
       end
       return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '')
     end
-    local if_other, if_none, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (.*)$')
+    local if_other, if_none, is_durable, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (%d) (.*)$')
     -- The client was told at its connect. Since then the server may have lost what it had.
     if judged_by ~= (account() or judged_by) then
       return 'outdated'
     end
     local wait = tonumber(marker and if_other or if_none)
-    if wait > 0 then
+    local mark = is_durable == '1' and ' durable' or ''
+    -- The run that wrote the marker had every write on disk too.
+    local is_whole = mark ~= '' and how == 'durable'
+    if wait > 0 and not is_whole then
       ends = math.max(ends, millis + wait)
     end
-    redis.call('SET', KEYS[3], run_id .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[6])
+    redis.call('SET', KEYS[3], run_id .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[6] .. mark)
   end
   if ends > millis then
     return 'quarantined', ends - millis, now
