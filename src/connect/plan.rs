@@ -68,11 +68,14 @@ impl Plan {
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-            | "rediss+cluster" | "unix" => Source::Redis(Box::new(redis(url, &mut settings)?)),
+            | "rediss+cluster" | "unix" => {
+                let options = RedisOptions::parse(url)?;
+                Source::Redis(Box::new(redis(options, url, &mut settings)?))
+            }
             #[cfg(feature = "redis")]
             "redlock" => {
-                let members = members(rest)?;
-                let members = members.iter().map(|url| redis(url, &mut settings));
+                let members = RedisOptions::parse_members(rest)?.into_iter();
+                let members = members.map(|member| redis(member, url, &mut settings));
                 Source::Redlock(members.collect::<Result<_, _>>()?)
             }
             #[cfg(feature = "zookeeper")]
@@ -154,8 +157,7 @@ fn memory(name: &str) -> Result<MemoryStore, Error> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str, settings: &mut Settings) -> Result<RedisOptions, Error> {
-    let options = RedisOptions::parse(url)?;
+fn redis(options: RedisOptions, url: &str, settings: &mut Settings) -> Result<RedisOptions, Error> {
     if !says(url, "max_ttl") {
         return options.max_ttl(settings.max_ttl);
     }
@@ -173,35 +175,6 @@ fn redis(url: &str, settings: &mut Settings) -> Result<RedisOptions, Error> {
 fn quorum(members: Vec<RedisOptions>) -> Result<Quorum<RedisStore>, Error> {
     let members = members.into_iter().map(RedisStore::member);
     Quorum::new(members.collect::<Result<Vec<_>, _>>()?)
-}
-
-/// One URL for each host of `//user:password@h1,h2,h3/db?options`; everything but the host is that of all.
-#[cfg(feature = "redis")]
-fn members(rest: &str) -> Result<Vec<String>, Error> {
-    let rest = rest.strip_prefix("//").unwrap_or_default();
-    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (user, hosts) = match authority.rsplit_once('@') {
-        Some((user, hosts)) => (format!("{user}@"), hosts),
-        None => (String::new(), authority),
-    };
-    let hosts: Vec<_> = hosts.split(',').collect();
-    if hosts.iter().any(|host| host.is_empty()) {
-        return Err(Error::invalid(
-            "a redlock URL names its servers; write redlock://h1:6379,h2:6379,h3:6379/0",
-        ));
-    }
-    let mut distinct = hosts.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if distinct.len() < hosts.len() {
-        return Err(Error::invalid(
-            "a redlock URL names a server twice, which would have two votes; name each once",
-        ));
-    }
-    Ok(hosts
-        .iter()
-        .map(|host| format!("redis://{user}{host}{tail}"))
-        .collect())
 }
 
 /// The session time-out is the ttl of every lock.
@@ -373,22 +346,11 @@ mod tests {
 
     #[cfg(feature = "redis")]
     #[test]
-    fn a_redlock_url_is_one_url_for_each_server() {
-        assert_eq!(
-            members("//me:secret@a:1,b:2,[::1]:3/0?prefix=app").unwrap(),
-            [
-                "redis://me:secret@a:1/0?prefix=app",
-                "redis://me:secret@b:2/0?prefix=app",
-                "redis://me:secret@[::1]:3/0?prefix=app",
-            ]
-        );
-    }
-
-    #[cfg(feature = "redis")]
-    #[test]
     fn a_server_has_one_vote() {
         for url in [
             "redlock://a:1,b:2,a:1",
+            "redlock://127.0.0.1:6379,127.0.0.1,127.0.0.1:1",
+            "redlock://:pw@127.0.0.1:1,:pw@127.0.0.1:2",
             "redlock://",
             "redlock://a,,b",
             "redlock:a",

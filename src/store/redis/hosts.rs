@@ -2,6 +2,8 @@
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use crate::error::Error;
+
 /// The parts of such a URL.
 #[derive(Clone, Copy)]
 pub(super) struct Hosts<'a> {
@@ -18,28 +20,43 @@ pub(super) struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     /// Reads `redis+kind://...` and `rediss+kind://...`; `None` for any other URL.
-    pub(super) fn of_kind(kind: &str, url: &'a str) -> Option<Self> {
-        let (scheme, rest) = url.split_once("://")?;
-        match scheme.split_once('+')? {
-            ("redis", other) if other == kind => Some(Self::split("redis", rest)),
-            ("rediss", other) if other == kind => Some(Self::split("rediss", rest)),
-            _ => None,
+    ///
+    /// # Errors
+    ///
+    /// As [`split`](Self::split).
+    pub(super) fn of_kind(kind: &str, url: &'a str) -> Result<Option<Self>, Error> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Ok(None);
+        };
+        match scheme.split_once('+') {
+            Some(("redis", other)) if other == kind => Self::split("redis", rest).map(Some),
+            Some(("rediss", other)) if other == kind => Self::split("rediss", rest).map(Some),
+            _ => Ok(None),
         }
     }
 
     /// `rest`: what is behind `scheme://`.
-    fn split(scheme: &'static str, rest: &'a str) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if a comma stands before the last `@`: what looks like hosts there would be taken for a password.
+    pub(super) fn split(scheme: &'static str, rest: &'a str) -> Result<Self, Error> {
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (path, query) = tail.split_at(tail.find(['?', '#']).unwrap_or(tail.len()));
         let user = authority.rfind('@').map_or(0, |at| at + 1);
         let (user, hosts) = authority.split_at(user);
-        Self {
+        if user.contains(',') {
+            return Err(Error::invalid(
+                "user and password stand once, before the first host; write user:password@h1,h2,h3, and a comma in them as %2C",
+            ));
+        }
+        Ok(Self {
             scheme,
             user,
             hosts,
             path: path.trim_start_matches('/'),
             query,
-        }
+        })
     }
 
     /// Each server, in order; `None` if one is named by nothing, or by what is no host and port, or twice. User and password
@@ -60,6 +77,8 @@ fn server(scheme: &str, host: &str, port: u16) -> Option<ConnectionInfo> {
     if host.is_empty() {
         return None;
     }
+    // `H1` and `h1` are one server.
+    let host = host.to_ascii_lowercase();
     // What is behind the last bracket of an IPv6 address, or all of another host, may have a port.
     let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
     let url = if has_port {
@@ -70,6 +89,16 @@ fn server(scheme: &str, host: &str, port: u16) -> Option<ConnectionInfo> {
     let server = url.into_connection_info().ok()?;
     let settings = server.redis_settings().clone().set_skip_set_lib_name();
     Some(server.set_redis_settings(settings))
+}
+
+/// Host and port; `None` for a socket.
+pub(super) fn place_of(server: &ConnectionInfo) -> Option<(&str, u16)> {
+    match server.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host, *port))
+        }
+        _ => None,
+    }
 }
 
 /// The same server somewhere else, reached in the same way.

@@ -68,6 +68,7 @@ mod names;
 mod options;
 mod preflight;
 mod quarantine;
+mod redlock;
 mod renew;
 mod reply;
 mod script;

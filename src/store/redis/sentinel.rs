@@ -34,7 +34,7 @@ impl Sentinels {
     /// Reads `redis+sentinel://user:password@h1:26379,h2,h3/master/db?options`: the sentinels, and the URL that their master
     /// would have on this machine, whose address is of no account. `None` for any other URL.
     pub(super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
-        let Some(hosts) = Hosts::of_kind("sentinel", url) else {
+        let Some(hosts) = Hosts::of_kind("sentinel", url)? else {
             return Ok(None);
         };
         if !cfg!(feature = "redis-sentinel") {
@@ -178,6 +178,8 @@ mod tests {
             "redis+sentinel://me:sesame@/main",
             "redis+sentinel://me:sesame@a,,b/main",
             "redis+sentinel://me:sesame@a,a:26379/main",
+            "redis+sentinel://me:sesame@a,A/main",
+            "redis+sentinel://me:sesame@a,me:sesame@b/main",
             "redis+sentinel://me:sesame@a/ma%20in",
         ] {
             let error = Sentinels::parse(url).unwrap_err();

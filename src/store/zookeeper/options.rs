@@ -249,6 +249,12 @@ impl ZooKeeperOptions {
 }
 
 fn parse_login(login: &str) -> Result<Credentials, Error> {
+    // What looks like a server there would be taken for a password.
+    if login.contains(',') {
+        return Err(Error::invalid(
+            "user and password stand once, before the first server; write user:password@h1,h2, and a comma in them as %2C",
+        ));
+    }
     let (user, password) = login.split_once(':').ok_or_else(|| {
         Error::invalid("a zookeeper url has a user without a password; write user:password@ before the servers")
     })?;
@@ -344,6 +350,7 @@ mod tests {
             "zookeeper://me:hunter2@a:1?mode=x",
             "zookeeper://me:hunter2@a:1/a//b",
             "zookeeper://me:%ff:hunter2@a:1",
+            "zookeeper://me:hunter2@a:1,me:hunter2@b:1",
             "zk://me:hunter2@a:1",
         ] {
             let message = refusal(url);

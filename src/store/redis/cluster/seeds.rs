@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use ::redis::{ConnectionAddr, ConnectionInfo};
+use ::redis::ConnectionInfo;
 
-use super::super::hosts::Hosts;
+use super::super::hosts::{Hosts, place_of};
 use super::map::Address;
 use crate::error::Error;
 
@@ -18,7 +18,7 @@ impl Seeds {
     /// Reads `redis+cluster://user:password@h1:7000,h2,h3/?options`: the nodes, and the URL that one of them would have on this
     /// machine, whose address is of no account; `rediss+cluster://` for TLS. `None` for any other URL.
     pub(in super::super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
-        let Some(hosts) = Hosts::of_kind("cluster", url) else {
+        let Some(hosts) = Hosts::of_kind("cluster", url)? else {
             return Ok(None);
         };
         if !cfg!(feature = "redis-cluster") {
@@ -59,15 +59,11 @@ impl fmt::Display for Seeds {
 }
 
 fn address(server: &ConnectionInfo) -> Option<Address> {
-    match server.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            Some(Address {
-                host: host.clone(),
-                port: *port,
-            })
-        }
-        _ => None,
-    }
+    let (host, port) = place_of(server)?;
+    Some(Address {
+        host: host.to_owned(),
+        port,
+    })
 }
 
 fn malformed(rule: &str) -> Error {
@@ -104,6 +100,8 @@ mod tests {
             "redis+cluster://me:sesame@",
             "redis+cluster://me:sesame@a,,b",
             "redis+cluster://me:sesame@a,a:6379",
+            "redis+cluster://me:sesame@a,A",
+            "redis+cluster://me:sesame@a,me:sesame@b",
             "redis+cluster://me:sesame@a/1",
             "redis+cluster://me:sesame@a:port",
         ] {
