@@ -70,12 +70,12 @@ impl Plan {
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" | "unix" => {
                 let options = RedisOptions::parse(url)?;
-                Source::Redis(Box::new(redis(options, url, &mut settings)?))
+                Source::Redis(Box::new(redis(options, &mut settings)?))
             }
             #[cfg(feature = "redis")]
             "redlock" => {
                 let members = RedisOptions::parse_members(rest)?.into_iter();
-                let members = members.map(|member| redis(member, url, &mut settings));
+                let members = members.map(|member| redis(member, &mut settings));
                 Source::Redlock(members.collect::<Result<_, _>>()?)
             }
             #[cfg(feature = "zookeeper")]
@@ -157,8 +157,8 @@ fn memory(name: &str) -> Result<MemoryStore, Error> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(options: RedisOptions, url: &str, settings: &mut Settings) -> Result<RedisOptions, Error> {
-    if !says(url, "max_ttl") {
+fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions, Error> {
+    if !options.says_max_ttl() {
         return options.max_ttl(settings.max_ttl);
     }
     let default = Settings::default().max_ttl;
@@ -204,8 +204,8 @@ async fn open(options: ZooKeeperOptions) -> Result<ZooKeeperStore, Error> {
     ZooKeeperStore::open(options, Clock::system()?).await
 }
 
-/// Whether a URL gives this option.
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
+/// Whether a ZooKeeper URL gives this option.
+#[cfg(feature = "zookeeper")]
 fn says(url: &str, option: &str) -> bool {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let mut options = query.split('&').filter_map(|pair| pair.split('=').next());
@@ -315,6 +315,7 @@ mod tests {
         assert_eq!(longest("redis://db", None).unwrap(), 30);
         assert_eq!(longest("redis://db", Some(60)).unwrap(), 60);
         assert_eq!(longest("redis://db?max_ttl=1m", None).unwrap(), 60);
+        assert_eq!(longest("redis://db?max%5Fttl=1m", None).unwrap(), 60);
         assert_eq!(longest("redis://db?max_ttl=1m", Some(60)).unwrap(), 60);
         let error = longest("redis://db?max_ttl=1m", Some(90)).unwrap_err();
         assert!(error.to_string().contains("say it in one place"), "{error}");

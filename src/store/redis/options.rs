@@ -44,6 +44,7 @@ pub struct RedisOptions {
     seeds: Option<Seeds>,
     pub(crate) names: Names,
     pub(super) max_ttl: Duration,
+    says_max_ttl: bool,
     pub(super) quarantine: bool,
     pub(super) replicas: u32,
     pub(super) replica_wait: Duration,
@@ -97,6 +98,8 @@ impl RedisOptions {
             .query_pairs()
             .map(|(name, value)| (name.into_owned(), value.into_owned()))
             .collect();
+        // A raw `?` in a password makes options of what is behind it, up to the `@` of the host.
+        let may_quote = !url.query().unwrap_or_default().contains('@');
         let is_socket = !url.has_host();
         if url.scheme() == "rediss" && !cfg!(feature = "redis-tls") {
             return Err(no_tls());
@@ -109,34 +112,56 @@ impl RedisOptions {
             ))
         })?;
         let mut options = Self::of(server)?;
-        for (name, value) in given {
-            options = match name.as_str() {
-                "prefix" => options.prefix(&value)?,
-                "max_ttl" => options.max_ttl(span(&name, &value)?)?,
-                "restart_quarantine" => options.restart_quarantine(switch(&name, &value)?),
-                "replicas" => options.replicas(number(&name, &value)?),
-                "replica_wait" => options.replica_wait(span(&name, &value)?)?,
-                "timeout_millis" => {
-                    options.timeout(Duration::from_millis(number(&name, &value)?.into()))?
-                }
-                "db" | "user" | "pass" if is_socket => options,
-                "sentinel_user" if sentinels.is_some() => {
-                    sentinels.iter_mut().for_each(|one| one.user(&value));
-                    options
-                }
-                "sentinel_password" if sentinels.is_some() => {
-                    sentinels.iter_mut().for_each(|one| one.password(&value));
-                    options
-                }
-                _ => {
-                    return Err(Error::invalid(format!(
-                        "a Redis URL has no option name={name:?}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_user, sentinel_password"
-                    )));
-                }
+        for (index, (name, value)) in given.iter().enumerate() {
+            let is_repeated = given[..index].iter().any(|(other, _)| other == name);
+            let taken = if is_repeated {
+                Err(Error::invalid(format!(
+                    "the URL says an option twice: {}; say it once",
+                    quoted(name)
+                )))
+            } else {
+                options.take(name, value, is_socket, sentinels.as_mut())
             };
+            options = taken.map_err(|why| if may_quote { why } else { unquotable() })?;
         }
         options.sentinels = sentinels;
         Ok(options)
+    }
+
+    /// Takes one option of a URL.
+    fn take(
+        mut self,
+        name: &str,
+        value: &str,
+        is_socket: bool,
+        sentinels: Option<&mut Sentinels>,
+    ) -> Result<Self, Error> {
+        match (name, sentinels) {
+            ("prefix", _) => self.prefix(value),
+            ("max_ttl", _) => {
+                self.says_max_ttl = true;
+                self.max_ttl(span(name, value)?)
+            }
+            ("restart_quarantine", _) => Ok(self.restart_quarantine(switch(name, value)?)),
+            ("replicas", _) => Ok(self.replicas(number(name, value)?)),
+            ("replica_wait", _) => self.replica_wait(span(name, value)?),
+            ("timeout_millis", _) => {
+                self.timeout(Duration::from_millis(number(name, value)?.into()))
+            }
+            ("db" | "user" | "pass", _) if is_socket => Ok(self),
+            ("sentinel_user", Some(sentinels)) => {
+                sentinels.user(value);
+                Ok(self)
+            }
+            ("sentinel_password", Some(sentinels)) => {
+                sentinels.password(value);
+                Ok(self)
+            }
+            _ => Err(Error::invalid(format!(
+                "a Redis URL has no such option: {}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and behind redis+sentinel:// sentinel_user, sentinel_password",
+                quoted(name)
+            ))),
+        }
     }
 
     /// What holds between the options.
@@ -162,6 +187,7 @@ impl RedisOptions {
             seeds: None,
             names: Names::parse("")?,
             max_ttl: Duration::from_secs(30),
+            says_max_ttl: false,
             quarantine: true,
             replicas: 0,
             replica_wait: Duration::from_millis(100),
@@ -267,6 +293,11 @@ impl RedisOptions {
         self.sentinels.is_some()
     }
 
+    /// Whether the URL gave it.
+    pub(crate) fn says_max_ttl(&self) -> bool {
+        self.says_max_ttl
+    }
+
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl
     }
@@ -314,6 +345,22 @@ fn within(name: &str, span: Duration, [least, most]: [Duration; 2]) -> Result<Du
     Err(Error::invalid(format!(
         "option {name}={span:?} is out of range; set it from {least:?} to {most:?}"
     )))
+}
+
+/// An option's name, for messages: only what may be one, since a part of a password may have come in its place.
+fn quoted(name: &str) -> String {
+    let may_be_one = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    if (1..=32).contains(&name.len()) && name.bytes().all(may_be_one) {
+        format!("name={name}")
+    } else {
+        "its name is not small letters and underscores, and is not shown".to_owned()
+    }
+}
+
+fn unquotable() -> Error {
+    Error::invalid(
+        "an option of the Redis URL is refused, and is not shown, since an @ stands behind the ?; write ?, / and # in a password as %3F, %2F and %23, and @ in an option as %40",
+    )
 }
 
 fn refuse(name: &str, value: &str, use_instead: &str) -> Error {
@@ -376,6 +423,14 @@ mod tests {
             "redis://me:sesame@db/nonsense",
             "redis://me:sesame@0.0.0.0",
             "redis://me:sesame@db?colour=blue",
+            "redis://me:12?sesame@db",
+            "redis://me:12?sesame&more@db",
+            "redis://me:12?max_ttl=sesame@db",
+            "redis://me:12?prefix=sesame%20@db",
+            "redis://me:12?prefix=a&prefix=sesame@db",
+            "redis://me:12/sesame@db",
+            "redis://me:12#sesame@db",
+            "redis://db?Sesame9=1",
             "redis://me:sesame@db?max_ttl=soon",
             "redis://me:sesame@db#insecure",
             "http://me:sesame@db",
@@ -405,6 +460,10 @@ mod tests {
                 .contains("replica_wait=3s")
         );
         assert!(message("restart_quarantine=maybe").contains("use on or off"));
+        assert!(message("colour=blue").contains("name=colour"));
+        for twice in ["prefix=a&prefix=b", "max_ttl=5s&max%5Fttl=6s"] {
+            assert!(message(twice).contains("twice"), "{twice}");
+        }
         assert!(message("replicas=-1").contains("replicas=\"-1\""));
         assert!(message("prefix={x}").contains("not allowed"));
     }

@@ -161,8 +161,23 @@ impl ZooKeeperOptions {
         let mut options = Self::new(servers);
         options.chroot = chroot.trim_end_matches('/').to_owned();
         options.credentials = login.map(parse_login).transpose()?;
+        // A raw `?` in a password makes options of what is behind it, up to the `@` of the servers.
+        if query.contains('@') {
+            return Err(Error::invalid(
+                "an @ stands behind the ? of a zookeeper url; write ? and / in a password as %3F and %2F",
+            ));
+        }
+        let mut names = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             options.set(pair)?;
+            let name = pair.split('=').next();
+            if names.contains(&name) {
+                return Err(Error::invalid(format!(
+                    "a zookeeper url says an option twice: name={}; say it once",
+                    name.unwrap_or_default()
+                )));
+            }
+            names.push(name);
         }
         options.validate()?;
         Ok(options)
@@ -351,6 +366,8 @@ mod tests {
             "zookeeper://me:hunter2@a:1/a//b",
             "zookeeper://me:%ff:hunter2@a:1",
             "zookeeper://me:hunter2@a:1,me:hunter2@b:1",
+            "zookeeper://me:12?hunter2@a:1",
+            "zookeeper://me:12?mode=queue&hunter2&more@a:1",
             "zk://me:hunter2@a:1",
         ] {
             let message = refusal(url);
@@ -375,6 +392,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused_not_ignored() {
         assert!(refusal("zookeeper://a:1?session-timeout=9s").contains("session-timeout"));
+        assert!(refusal("zookeeper://a:1?mode=queue&mode=simple").contains("name=mode"));
         assert!(refusal("zookeeper://a:1/zookeeper/x").contains("zookeeper's own"));
         assert!(refusal("zookeeper://").contains("no server"));
     }
