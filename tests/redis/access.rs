@@ -300,3 +300,43 @@ async fn replicas_that_do_not_confirm_have_an_outcome_of_their_own() {
     replica.resume();
     let _held = grant(&store, &claim("b")).await;
 }
+
+#[tokio::test]
+async fn a_renewal_that_no_replica_confirmed_proves_nothing() {
+    let (master, replica) = replicated().await;
+    let query = "restart_quarantine=off&replicas=1&replica_wait=200ms";
+    let store = RedisStore::connect(&master.url(query)).await.unwrap();
+    let held = [
+        grant(&store, &claim("a")).await,
+        grant(&store, &claim("b")).await,
+    ];
+    master.cli(&["SCRIPT", "FLUSH"]);
+    let renewed = store.renew(&held).await;
+    let all_extended = |renewed: &[Renewed]| {
+        let mut renewed = renewed.iter();
+        renewed.all(|one| matches!(one, Renewed::Extended(_)))
+    };
+    assert!(all_extended(&renewed), "{renewed:?}");
+
+    replica.pause();
+    let renewed = store.renew(&held).await;
+    for one in &renewed {
+        let Renewed::Unknown(error) = one else {
+            panic!("{one:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let told = error.to_string();
+        assert!(told.contains("replicas=1 confirmed=0"), "{told}");
+    }
+    // What is not ours any more is not, whoever has a copy.
+    master.cli(&["DEL", "b"]);
+    let renewed = store.renew(&held).await;
+    assert!(
+        matches!(renewed[..], [Renewed::Unknown(_), Renewed::Gone]),
+        "{renewed:?}"
+    );
+    replica.resume();
+    while !all_extended(&store.renew(&held[..1]).await) {
+        crate::server::breathe().await;
+    }
+}

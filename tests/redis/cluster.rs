@@ -361,8 +361,18 @@ async fn tokens_promise_to_grow_where_nothing_is_copied_or_copies_are_waited_for
         let held = grant(&waiting, &claim(&name)).await;
         release(&waiting, &held).await;
     }
-    // With its replica stopped a master grants nothing, and takes back what it granted.
+    // With its replica stopped a master grants nothing, takes back what it granted, and renews nothing.
+    let names = [cluster.names_at(0, 2)[1].clone(), cluster.name_at(1)];
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(grant(&waiting, &claim(name)).await);
+    }
+    assert!(waiting.renew(&held).await.iter().all(is_extended));
     cluster.nodes[3].pause();
+    let renewed = waiting.renew(&held).await;
+    assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
+    assert!(is_extended(&renewed[1]), "{renewed:?}");
+    release(&waiting, &held[1]).await;
     let name = cluster.name_at(0);
     let error = waiting.acquire(&claim(&name)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -55,6 +55,28 @@ async fn a_slot_that_moved_takes_its_holds_along() {
 }
 
 #[tokio::test]
+async fn a_hold_whose_slot_moved_is_renewed_only_when_the_replicas_of_its_new_node_have_it() {
+    let cluster = RedisCluster::with_replicas(3);
+    let waiting = format!("{FRESH}&replicas=1&replica_wait=1s");
+    let store = store(&cluster, &waiting).await;
+    let name = cluster.name_at(0);
+    let slot = cluster.slot(&lock(&name));
+    let held = grant(&store, &claim(&name)).await;
+    cluster.begin_move(slot, 0, 1);
+    let told = renewed(&store, &held).await;
+    assert!(matches!(told, Renewed::Extended(_)), "{told:?}");
+    cluster.end_move(slot, 0, 1);
+    cluster.nodes[4].pause();
+    // Sent on by the old node.
+    let told = renewed(&store, &held).await;
+    assert!(matches!(told, Renewed::Unknown(_)), "{told:?}");
+    cluster.nodes[4].resume();
+    while !matches!(renewed(&store, &held).await, Renewed::Extended(_)) {
+        breathe().await;
+    }
+}
+
+#[tokio::test]
 async fn a_slot_that_moves_renews_and_releases_what_is_held_and_grants_nothing() {
     let cluster = RedisCluster::of_masters(3);
     let (ours, theirs) = (store(&cluster, FRESH).await, store(&cluster, FRESH).await);

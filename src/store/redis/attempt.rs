@@ -8,6 +8,7 @@ use super::cluster::Slot;
 use super::link::{Failure, Link};
 use super::links::Purpose;
 use super::quarantine::{Caution, caution};
+use super::renew::confirmed;
 use super::reply::{self, Answer, Outcome};
 use super::script::{ACQUIRE, Call, ENTER, Script};
 use super::servers::Way;
@@ -249,9 +250,7 @@ impl Shared {
         let ask = async |command| {
             let mut both = ::redis::pipe();
             both.add_command(command);
-            both.cmd("WAIT")
-                .arg(options.replicas)
-                .arg(millis_text(options.replica_wait));
+            both.add_command(options.wait_for_replicas());
             let answers = session.ask_all(&both).await?;
             let mut answers = answers.into_iter();
             let granted = answers
@@ -264,13 +263,10 @@ impl Shared {
             Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
             answered => answered,
         };
-        let (granted, confirmed) = answered?;
+        let (granted, waited) = answered?;
         let is_grant =
             reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
-        let confirmed = match confirmed {
-            Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
-            _ => 0,
-        };
+        let confirmed = confirmed(waited);
         if is_grant && confirmed < options.replicas {
             return Err(Failure::Answered(self.unconfirmed(claim, confirmed).await));
         }
@@ -320,8 +316,4 @@ fn place_millis(claim: &Claim) -> u128 {
         return 0;
     }
     claim.place_ttl.as_millis().max(1)
-}
-
-fn millis_text(span: Duration) -> String {
-    span.as_millis().to_string()
 }

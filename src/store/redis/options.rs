@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use super::cluster::Seeds;
 use super::hosts::moved_to;
@@ -229,9 +229,10 @@ impl RedisOptions {
         self
     }
 
-    /// How many replicas must confirm a grant before it is given out. Default 0. With fewer confirmations the grant is
-    /// taken back and the acquire is refused; but a claim that queues, so as to keep its place, is in doubt until it is asked
-    /// again and confirmed, or withdrawn.
+    /// How many replicas must confirm a grant before it is given out, and a renewal before it counts. Default 0. With fewer
+    /// confirmations the grant is taken back and the acquire is refused; but a claim that queues, so as to keep its place, is in
+    /// doubt until it is asked again and confirmed, or withdrawn. A renewal proves nothing then, and the hold lapses unless a
+    /// later one is confirmed.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
     /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may
@@ -243,7 +244,8 @@ impl RedisOptions {
         self
     }
 
-    /// How long an acquire waits for the replicas. Default 100 ms; 1 ms to a minute.
+    /// How long an acquire or a renewal waits for the replicas. Default 100 ms; 1 ms to a minute. Keep it below the
+    /// [`request_timeout`](crate::Settings::request_timeout) of the managers.
     ///
     /// # Errors
     ///
@@ -262,6 +264,14 @@ impl RedisOptions {
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         self.timeout = within("timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
+    }
+
+    /// The command that waits until enough replicas have what its connection wrote.
+    pub(super) fn wait_for_replicas(&self) -> Cmd {
+        let mut wait = ::redis::cmd("WAIT");
+        wait.arg(self.replicas)
+            .arg(self.replica_wait.as_millis().to_string());
+        wait
     }
 
     /// Whether a copy of the server that may lack grants may take its place, and nobody waits for the copies.

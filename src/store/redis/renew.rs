@@ -1,6 +1,9 @@
 //! Renewing many grants at one server: scripts of so many locks each, all in one request.
+//!
+//! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and has
+//! lost its replicas to another, keeps no holder beside that one's.
 
-use ::redis::{RedisError, Value};
+use ::redis::{Cmd, RedisError, Value};
 
 use super::link::{Failure, Link, is_unknown_script};
 use super::reply;
@@ -12,15 +15,39 @@ use crate::store::{Grant, Renewed};
 /// How many grants one script renews: the server answers nobody else meanwhile.
 pub(super) const RENEW_BATCH: usize = 500;
 
+/// Whether the replicas have what a server answered. `Some`: too few of them, and why.
+#[derive(Debug)]
+pub(super) struct Confirmation(Option<Error>);
+
+impl Confirmation {
+    /// What an answer means for its grants. A renewal that is not confirmed proves nothing: its server may have been deposed.
+    pub(super) fn read<'a>(
+        &self,
+        grants: impl ExactSizeIterator<Item = &'a Grant>,
+        answer: &Value,
+    ) -> Vec<Renewed> {
+        let mut renewed = reply::renewed(grants, answer);
+        if let Some(why) = &self.0 {
+            for one in &mut renewed {
+                if matches!(one, Renewed::Extended(_)) {
+                    *one = Renewed::Unknown(why.clone());
+                }
+            }
+        }
+        renewed
+    }
+}
+
 impl Shared {
     /// Renews grants that one server has.
     pub(super) async fn renew_at(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
         let batches = grants.chunks(RENEW_BATCH);
         let calls = batches.clone().map(|batch| self.renew_call(batch.iter()));
-        match self.renew_over(link, calls.collect()).await {
-            Ok(answers) => (batches.zip(answers))
+        let calls: Vec<_> = calls.collect();
+        match self.renew_over(link, &calls, false).await {
+            Ok((answers, confirmation)) => (batches.zip(answers))
                 .flat_map(|(batch, answer)| match answer {
-                    Ok(answer) => reply::renewed(batch.iter(), &answer),
+                    Ok(answer) => confirmation.read(batch.iter(), &answer),
                     Err(refusal) => all_unknown(batch, &Failure::of(refusal).into_error("renew")),
                 })
                 .collect(),
@@ -47,36 +74,82 @@ impl Shared {
             .number(self.options().is_cluster().into())
     }
 
-    /// Makes calls of [`RENEW`] in one request; one answer for each.
+    /// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node that takes in the slot of the
+    /// only one.
     pub(super) async fn renew_over(
         &self,
         link: &Link,
-        calls: Vec<Call>,
-    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        calls: &[Call],
+        is_asking: bool,
+    ) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
         // A request of nothing has no answer, and would count as unanswered.
         if calls.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Confirmation(None)));
         }
-        let mut by_hash = ::redis::pipe();
-        for call in &calls {
-            by_hash.add_command(call.by_hash(&RENEW));
-        }
-        let answers = link.ask_all(&by_hash).await?;
+        let told = self
+            .renew_by(
+                link,
+                is_asking,
+                calls.iter().map(|call| call.by_hash(&RENEW)),
+            )
+            .await?;
         let is_unknown =
             |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
-        if !answers.iter().any(is_unknown) {
-            return Ok(answers);
+        if !told.0.iter().any(is_unknown) {
+            return Ok(told);
         }
         // The first brings the text along, and loads it for the others. To renew twice is to renew once.
-        let mut by_text = ::redis::pipe();
-        for (index, call) in calls.iter().enumerate() {
-            by_text.add_command(if index == 0 {
+        let by_text = calls.iter().enumerate().map(|(index, call)| {
+            if index == 0 {
                 call.by_text(&RENEW)
             } else {
                 call.by_hash(&RENEW)
-            });
+            }
+        });
+        self.renew_by(link, is_asking, by_text).await
+    }
+
+    /// The commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
+    async fn renew_by(
+        &self,
+        link: &Link,
+        is_asking: bool,
+        commands: impl Iterator<Item = Cmd>,
+    ) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
+        let options = self.options();
+        let mut all = ::redis::pipe();
+        if is_asking {
+            all.cmd("ASKING");
         }
-        link.ask_all(&by_text).await
+        for command in commands {
+            all.add_command(command);
+        }
+        if options.replicas > 0 {
+            all.add_command(options.wait_for_replicas());
+        }
+        let mut answers = link.ask_all(&all).await?;
+        if is_asking && !answers.is_empty() {
+            drop(answers.remove(0));
+        }
+        if options.replicas == 0 {
+            return Ok((answers, Confirmation(None)));
+        }
+        let confirmed = confirmed(answers.pop());
+        let lacking = (confirmed < options.replicas).then(|| {
+            Error::unavailable(format!(
+                "too few replicas confirmed the renewal, and so it proves nothing: replicas={} confirmed={confirmed} waited={:?}; mend the replicas",
+                options.replicas, options.replica_wait
+            ))
+        });
+        Ok((answers, Confirmation(lacking)))
+    }
+}
+
+/// How many replicas confirmed, by the answer to [`wait_for_replicas`](super::RedisOptions::wait_for_replicas).
+pub(super) fn confirmed(answer: Option<Result<Value, RedisError>>) -> u32 {
+    match answer {
+        Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
+        _ => 0,
     }
 }
 

@@ -13,13 +13,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
+use super::super::fault;
 use super::super::link::Failure;
 use super::super::links::Purpose;
-use super::super::renew::{RENEW_BATCH, all_unknown};
-use super::super::reply;
-use super::super::script::{Call, RENEW};
+use super::super::renew::{Confirmation, RENEW_BATCH, all_unknown};
+use super::super::script::Call;
 use super::super::store::Shared;
 use super::nodes::{Cluster, Node};
+use super::route::Passage;
 use super::slot::Slot;
 use crate::error::Error;
 use crate::store::{Grant, Renewed};
@@ -65,9 +66,9 @@ impl Batch<'_> {
         self.grants.iter().map(unknown).collect()
     }
 
-    fn read(&self, answer: &Value) -> Answers {
+    fn read(&self, answer: &Value, confirmation: &Confirmation) -> Answers {
         let grants = self.grants.iter().map(|(_, grant)| *grant);
-        let renewed = reply::renewed(grants, answer);
+        let renewed = confirmation.read(grants, answer);
         let indices = self.grants.iter().map(|(index, _)| *index);
         indices.zip(renewed).collect()
     }
@@ -185,11 +186,11 @@ impl Shared {
         } = Told::default();
         match link {
             None => unsettled.extend(batches),
-            Some(link) => match self.renew_over(&link, self.calls(batches)).await {
-                Ok(told) => {
+            Some(link) => match self.renew_over(&link, &self.calls(batches), false).await {
+                Ok((told, confirmation)) => {
                     for (batch, answer) in batches.iter().zip(told) {
                         match answer {
-                            Ok(answer) => answers.extend(batch.read(&answer)),
+                            Ok(answer) => answers.extend(batch.read(&answer, &confirmation)),
                             Err(refusal) if is_elsewhere(&refusal) => unsettled.push(batch),
                             Err(refusal) => {
                                 let error = Failure::of(refusal).into_error("renew");
@@ -221,25 +222,39 @@ impl Shared {
 
     /// One slot, wherever it is. While it moves, what it has is in two places: then each lock is asked for by itself.
     async fn renew_slot(&self, cluster: &Cluster, batch: &Batch<'_>) -> Answers {
-        let routed = async |batch: &Batch<'_>| {
-            let call = self.renew_batch(batch);
-            cluster
-                .run(batch.slot, Purpose::Heartbeat, &RENEW, &call)
-                .await
-        };
-        match routed(batch).await {
-            Ok(answer) => batch.read(&answer),
+        match self.renew_routed(cluster, batch).await {
+            Ok(answers) => answers,
             Err(Failure::Refused(refusal)) if batch.grants.len() > 1 && is_split(&refusal) => {
                 let mut answers = Answers::new();
                 for one in batch.split() {
-                    answers.extend(match routed(&one).await {
-                        Ok(answer) => one.read(&answer),
+                    answers.extend(match self.renew_routed(cluster, &one).await {
+                        Ok(answers) => answers,
                         Err(failure) => one.unknown(&failure.into_error("renew")),
                     });
                 }
                 answers
             }
             Err(failure) => batch.unknown(&failure.into_error("renew")),
+        }
+    }
+
+    async fn renew_routed(&self, cluster: &Cluster, batch: &Batch<'_>) -> Result<Answers, Failure> {
+        let call = [self.renew_batch(batch)];
+        let mut route = cluster.route(batch.slot, Purpose::Heartbeat, Passage::Follows);
+        loop {
+            let told = match route.link().await {
+                Ok(link) => self.renew_over(&link, &call, route.is_asking()).await,
+                Err(failure) => Err(failure),
+            };
+            let failure = match told {
+                Ok((mut answers, confirmation)) => match answers.pop() {
+                    Some(Ok(answer)) => return Ok(batch.read(&answer, &confirmation)),
+                    Some(Err(refusal)) => Failure::of(refusal),
+                    None => Failure::Answered(fault::strange("renew")),
+                },
+                Err(failure) => failure,
+            };
+            route.follow(failure).await?;
         }
     }
 }

@@ -107,6 +107,11 @@ impl Route<'_> {
         self.slot
     }
 
+    /// Whether it is asked to take the slot in for this one request.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking.is_some()
+    }
+
     /// The node that is asked.
     pub(super) fn sent_to(&self) -> Option<&Node> {
         self.sent_to.as_deref()
