@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, queued, release};
+use crate::other_holder::wait_for;
+use crate::restart::Told;
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
 use leasehold::store::{Fencing, Mode, RedisStore, Renewed, Store};
@@ -35,25 +37,54 @@ async fn a_wrong_password_is_denied_and_not_shown() {
     assert!(!format!("{store:?}").contains(CANARY));
 }
 
+/// What an operator gives to a user of one prefix, but for what the user has to know of the server.
+const LIMITED: [&str; 5] = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous"];
+
+#[tokio::test]
+async fn a_server_that_hides_its_run_is_told_of_once_and_quarantined_where_it_has_no_marker() {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &LIMITED].concat());
+    let told = Told::default();
+    let listening = told.listen();
+    let ours = crate::claims::claim_for("a/7", Duration::from_millis(500));
+    for (query, warnings) in [
+        ("prefix=app&max_ttl=500ms&restart_quarantine=off", 0),
+        ("prefix=app&max_ttl=500ms", 1),
+    ] {
+        let who = format!("me:{CANARY}");
+        let store = RedisStore::connect(&url(&server, &who, query))
+            .await
+            .unwrap();
+        if warnings > 0 {
+            assert!(is_busy(&store, &ours).await);
+        }
+        let held = wait_for(&store, &ours).await;
+        release(&store, &held).await;
+        let hidden = told.with("does not tell its run");
+        assert_eq!(hidden.len(), warnings, "{hidden:?}");
+        assert!(
+            hidden.iter().all(|line| line.contains("+info")),
+            "{hidden:?}"
+        );
+    }
+    drop(listening);
+}
+
 #[tokio::test]
 async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     let server = RedisServer::start();
-    let rules = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous"];
     let password = format!(">{CANARY}");
+    let rules = [&LIMITED[..], &["+info"]].concat();
     server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
-    // It may not read INFO: so it is not trusted to have kept its locks when there is no marker.
+    // It is young: so it is not trusted to have kept its locks when there is no marker.
     let query = "prefix=app&max_ttl=500ms";
     let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
         .await
         .unwrap();
     let ours = crate::claims::claim_for("a/7", Duration::from_millis(500));
     assert!(is_busy(&store, &ours).await);
-    let held = loop {
-        match store.acquire(&ours).await.unwrap() {
-            leasehold::store::Acquired::Granted(held) => break held,
-            _ => crate::server::breathe().await,
-        }
-    };
+    let held = wait_for(&store, &ours).await;
     assert!(matches!(
         store.renew(std::slice::from_ref(&held)).await[..],
         [Renewed::Extended(_)]

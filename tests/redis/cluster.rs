@@ -305,6 +305,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
             "-@admin",
             "-@dangerous",
             "+cluster|slots",
+            "+info",
         ];
         node.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
     }
@@ -321,6 +322,18 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
         release(&store, &held).await;
         hint.await;
     }
+
+    // Another node could take the place of one that hides its run, and nobody would see it.
+    for node in cluster.masters() {
+        node.cli(&["ACL", "SETUSER", "me", "-info"]);
+    }
+    let _held = grant(&RedisStore::connect(&url).await.unwrap(), &claim("a")).await;
+    let store = RedisStore::connect(&url.replace(FRESH, "prefix=app"))
+        .await
+        .unwrap();
+    let error = store.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("+info"), "{error}");
 }
 
 #[tokio::test]

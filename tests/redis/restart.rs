@@ -208,13 +208,13 @@ async fn who_waits_in_vain_is_told_that_perhaps_nobody_holds_the_lock() {
 async fn a_quarantine_is_told_once_with_how_long_why_and_how_to_switch_it_off() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let guard = tracing::subscriber::set_default(Lines(Arc::clone(&told)));
+    let told = Told::default();
+    let guard = told.listen();
     for _ in 0..5 {
         assert!(is_busy(&store, &claim_for("a", SHORT)).await);
     }
     drop(guard);
-    let told = told.lock().unwrap().clone();
+    let told = told.with("");
     assert_eq!(told.len(), 1, "{told:?}");
     for part in [
         "grants nothing for another",
@@ -228,9 +228,24 @@ async fn a_quarantine_is_told_once_with_how_long_why_and_how_to_switch_it_off() 
 }
 
 /// Collects the lines of the log.
-struct Lines(Arc<Mutex<Vec<String>>>);
+#[derive(Clone, Default)]
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Lines {
+impl Told {
+    /// On this thread, until the guard is dropped.
+    pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        tracing::subscriber::set_default(self.clone())
+    }
+
+    /// The lines that hold this.
+    pub(crate) fn with(&self, part: &str) -> Vec<String> {
+        let told = self.0.lock().unwrap();
+        let lines = told.iter().filter(|line| line.contains(part));
+        lines.cloned().collect()
+    }
+}
+
+impl tracing::Subscriber for Told {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.target().starts_with("leasehold") && *metadata.level() <= tracing::Level::WARN
     }

@@ -7,6 +7,7 @@ use ::redis::Value;
 use super::cluster::Slot;
 use super::link::{Failure, Link};
 use super::links::Purpose;
+use super::preflight::Server;
 use super::quarantine::{Caution, caution};
 use super::renew::confirmed;
 use super::reply::{self, Answer, Outcome};
@@ -167,6 +168,7 @@ impl Shared {
         for _ in 0..MOST_ASKINGS {
             let session = link.session().await.map_err(Failure::NotSent)?;
             let caution = if options.quarantine {
+                self.check_run(slot, session.server(), link)?;
                 let max_ttl = options.max_ttl + want.wary;
                 let is_missed = self.marks.is_missed(slot, session.server(), link);
                 let same_for = way.same_for(&session, &options.names, max_ttl).await;
@@ -198,6 +200,27 @@ impl Shared {
             "redis is flushed or replaced over and over: address={}; try later",
             link.address()
         ))))
+    }
+
+    /// A quarantine goes by the server's run. Where another server may come in its place, nothing is granted without it.
+    fn check_run(&self, slot: Option<Slot>, server: &Server, link: &Link) -> Result<(), Failure> {
+        if server.run_id.is_some() {
+            return Ok(());
+        }
+        let address = link.address();
+        if slot.is_some() || self.options().is_behind_sentinels() {
+            return Err(Failure::Answered(Error::denied(format!(
+                "this redis does not tell its run, so that another could take its place unseen: address={address}; allow INFO (+info in the access list), or set restart_quarantine=off in the URL"
+            ))));
+        }
+        if self.marks.is_hidden_run_news() {
+            tracing::warn!(
+                "redis at {address} does not tell its run: a restart that keeps old data is not noticed, and two may hold after it; \
+                 allow INFO (+info in the access list); restart_quarantine=off in the URL switches this warning off, and the \
+                 quarantine too",
+            );
+        }
+        Ok(())
     }
 
     async fn ask(&self, ask: Ask, attempt: &Attempt<'_>) -> Result<Value, Failure> {

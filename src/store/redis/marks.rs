@@ -1,6 +1,7 @@
 //! [`Marks`]: what this store has seen of the markers: of the only one of a single server, and of each slot's in a cluster.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -13,6 +14,8 @@ use super::preflight::Server;
 pub(super) struct Marks {
     one: Mutex<Mark>,
     slots: Mutex<HashMap<Slot, Mark>>,
+    /// Whether the log was told that a server does not tell its run.
+    is_hidden_run_told: AtomicBool,
 }
 
 /// What it has seen of one.
@@ -55,6 +58,11 @@ impl Marks {
                 }
             }
         });
+    }
+
+    /// A server does not tell its run. Whether the log is to be told.
+    pub(super) fn is_hidden_run_news(&self) -> bool {
+        !self.is_hidden_run_told.swap(true, Ordering::Relaxed)
     }
 
     /// A quarantine begins or ends. Whether the log is to be told.

@@ -20,7 +20,8 @@
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it
 //! deletes takes turns with us, whatever its language. It is there for as long as anybody holds, readers too, and while the
 //! time of a revoked hold runs out: so such a client is kept out then, and we wait for its value. All keys of a lock are in
-//! one slot, and all begin with the prefix, so that an access list of one pattern (`~app:* &app:*`) is enough.
+//! one slot, and all begin with the prefix, so that an access list of one pattern (`~app:* &app:*`) is enough, if
+//! it lets `INFO` be read (`+info`).
 //!
 //! # How it answers
 //!
