@@ -62,7 +62,7 @@ impl LockManager {
     ///
     /// Where the store itself has a say in a setting (the `max_ttl` of Redis, the session time-out of ZooKeeper, which is its
     /// `ttl`), the URL and `settings` must agree: one that is left at its default is taken from the URL, and the URL's is
-    /// taken from `settings` if it does not say.
+    /// taken from `settings` if it does not say. A `ttl` that is left at its default is at most the URL's `max_ttl`.
     ///
     /// # Errors
     ///

@@ -161,13 +161,17 @@ fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions,
     if !options.says_max_ttl() {
         return options.max_ttl(settings.max_ttl);
     }
-    let default = Settings::default().max_ttl;
-    agree(
-        "max_ttl",
-        options.longest_ttl(),
-        &mut settings.max_ttl,
-        default,
-    )?;
+    let default = Settings::default();
+    let longest = options.longest_ttl();
+    agree("max_ttl", longest, &mut settings.max_ttl, default.max_ttl)?;
+    // What nobody set is what the URL has room for.
+    if settings.ttl == default.ttl {
+        settings.ttl = default.ttl.min(longest);
+        if settings.request_timeout == default.request_timeout {
+            // A renewal that takes as long as the lease is none.
+            settings.request_timeout = default.request_timeout.min(settings.ttl / 4);
+        }
+    }
     Ok(options)
 }
 
@@ -317,8 +321,30 @@ mod tests {
         assert_eq!(longest("redis://db?max_ttl=1m", None).unwrap(), 60);
         assert_eq!(longest("redis://db?max%5Fttl=1m", None).unwrap(), 60);
         assert_eq!(longest("redis://db?max_ttl=1m", Some(60)).unwrap(), 60);
+        assert_eq!(longest("redis://db?max_ttl=5s", None).unwrap(), 5);
         let error = longest("redis://db?max_ttl=1m", Some(90)).unwrap_err();
         assert!(error.to_string().contains("say it in one place"), "{error}");
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_ttl_that_nobody_set_is_no_longer_than_the_url_allows() {
+        let ttl = |url: &str, ttl: Duration| {
+            let settings = Settings {
+                ttl,
+                ..Settings::default()
+            };
+            Ok::<_, Error>(Plan::of(url, settings)?.settings.ttl)
+        };
+        let [default, short] = [Settings::default().ttl, Duration::from_secs(5)];
+        assert_eq!(ttl("redis://db?max_ttl=5s", default).unwrap(), short);
+        assert_eq!(ttl("redlock://a,b?max_ttl=5s", default).unwrap(), short);
+        assert_eq!(ttl("redis://db?max_ttl=1m", default).unwrap(), default);
+        let least = Duration::from_millis(100);
+        assert_eq!(ttl("redis://db?max_ttl=100ms", default).unwrap(), least);
+        let long = Duration::from_secs(6);
+        let error = ttl("redis://db?max_ttl=5s", long).unwrap_err();
+        assert!(error.to_string().contains("ttl=6s"), "{error}");
     }
 
     #[cfg(feature = "zookeeper")]
