@@ -79,7 +79,11 @@ impl Running {
         let mut arguments = vec!["run", "--store", url];
         arguments.extend(options);
         arguments.extend(["--", "sh", "-c", script]);
-        let child = tool(&arguments)
+        Self::start(&arguments)
+    }
+
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let child = tool(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();

@@ -74,6 +74,46 @@ fn a_signal_while_it_waits_ends_the_tool_and_leaves_no_claim() {
     assert!(!never.is_there());
 }
 
+/// A real wait: the tool would take the ttl to put away what it asked a silent store.
+#[test]
+fn one_more_signal_ends_a_tool_that_puts_away_what_it_asked() {
+    for subcommand in [
+        &["run", "--lock", "k", "--wait", "1m"][..],
+        &["leader", "--election", "k", "--label", "a"],
+    ] {
+        let (server, url) = server();
+        let begun = Mark::new();
+        let options = ["--lock", "k", "--ttl", "30s"];
+        let _holder = Running::run(&url, &options, &endless(&begun, ":"));
+        begun.line();
+        let head = [subcommand[0], "--store", &url, "--ttl", "30s"];
+        let tail = ["--", "true"];
+        let arguments = [&head[..], &subcommand[1..], &tail].concat();
+        let waiter = Running::start(&arguments);
+        until("a subscription", || {
+            !server.cli(&["PUBSUB", "CHANNELS"]).is_empty()
+                || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
+        });
+        server.pause();
+        let clock = leasehold::Clock::system().unwrap();
+        let began = clock.stamp();
+        waiter.signal("-TERM");
+        let id = waiter.0.id().to_string();
+        let mut since = clock.stamp();
+        until("the end of the tool", || {
+            if clock.stamp().since(&since).as_millis() > 1_000 {
+                since = clock.stamp();
+                waiter.signal("-TERM");
+            }
+            !runs(&id)
+        });
+        let took = clock.stamp().since(&began);
+        assert_eq!(code(&waiter.output()), 143, "{subcommand:?}");
+        assert!(took.as_secs() < 15, "{subcommand:?}: {took:?}");
+        server.resume();
+    }
+}
+
 /// A real wait of a few seconds: a lease runs out.
 #[test]
 fn a_command_whose_lease_cannot_be_renewed_is_told_and_has_ended_before_the_store_frees_the_lock() {

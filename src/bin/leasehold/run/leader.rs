@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::countdown::Countdown;
 use super::held::Held;
+use super::put_away;
 use super::under::{Ended, run_under};
 use crate::args::LeaderArgs;
 use crate::exit::{Failure, code};
@@ -25,7 +26,7 @@ pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<u8, Fail
         signal = signals.ending() => return Ok(code::of(signal)),
     };
     let ended = lead(&locks, args, &mut signals, output).await;
-    locks.shutdown().await;
+    put_away(&locks, &mut signals).await;
     ended
 }
 

@@ -44,9 +44,17 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<u8, Failure> {
         signal = signals.ending() => return Ok(code::of(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, output).await;
-    // What was asked of the store and not answered is withdrawn before we go.
-    locks.shutdown().await;
+    put_away(&locks, &mut signals).await;
     ended
+}
+
+/// What was asked of the store and not answered is withdrawn before we go. Who is in a hurry sends one more signal: TTLs end
+/// the rest.
+async fn put_away(locks: &LockManager, signals: &mut Signals) {
+    tokio::select! {
+        () = locks.shutdown() => {}
+        _ = signals.ending() => {}
+    }
 }
 
 async fn hold_and_run(
