@@ -1,6 +1,8 @@
 //! What `leasehold run` gives a command, and how it leaves.
 
-use crate::command::{Mark, Running, code, leasehold, lines, server, told, until};
+use std::process::{Command, Stdio};
+
+use crate::command::{Mark, Running, TOOL, code, leasehold, lines, server, told, until};
 use crate::redis::RedisServer;
 use crate::redis::canary::CANARY;
 
@@ -18,6 +20,31 @@ fn the_exit_code_is_that_of_the_command() {
     assert_eq!(exit_of(&url, &["sh", "-c", "kill -TERM $$"]), 128 + 15);
     assert_eq!(exit_of(&url, &["leasehold-no-such-command"]), 127);
     assert_eq!(exit_of(&url, &["/"]), 126);
+}
+
+/// As an upgrade of its package takes it away.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tool_whose_file_is_gone_runs_its_command() {
+    let (server, url) = server();
+    let copy = Mark::new();
+    std::fs::copy(TOOL, copy.path()).unwrap();
+    server.cli(&["SET", "k", "another", "PX", "60000"]);
+    let waiter = Command::new(copy.path())
+        .args([
+            "run", "--store", &url, "--lock", "k", "--", "sh", "-c", "exit 7",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let waiter = Running(waiter.unwrap());
+    until("a subscription", || {
+        !server.cli(&["PUBSUB", "CHANNELS"]).is_empty() || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
+    });
+    std::fs::remove_file(copy.path()).unwrap();
+    server.cli(&["DEL", "k"]);
+    let output = waiter.output();
+    assert_eq!(code(&output), 7, "{}", told(&output));
 }
 
 #[test]

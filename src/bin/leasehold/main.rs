@@ -13,6 +13,7 @@ mod conform;
 mod counter;
 mod exit;
 mod generate;
+mod itself;
 mod look;
 mod output;
 mod parent;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
 use leasehold::Clock;
@@ -14,6 +14,7 @@ use super::plan::Plan;
 use super::round::Round;
 use super::worker::{READY, WORKER};
 use crate::exit::{Failure, code};
+use crate::itself;
 
 /// How often, and how far apart, we look whether the processes have ended that we told to: two seconds in all.
 const END_LOOKS: u32 = 200;
@@ -40,8 +41,8 @@ impl Process {
         told: UnboundedSender<Told>,
     ) -> Result<Self, Failure> {
         let failed = |why| Failure::system("a counting process could not be started", &why);
-        let tool = std::env::current_exe().map_err(failed)?;
-        let child = Command::new(tool)
+        let mut tool = itself::command().map_err(failed)?;
+        let child = tool
             .arg(WORKER)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use leasehold::Lease;
 use nix::sys::signal::{Signal, killpg};
@@ -12,6 +11,7 @@ use nix::unistd::{Pid, getpgrp, getpid};
 use super::exec::{BACKGROUND, EXEC, FOREGROUND};
 use super::terminal::Terminal;
 use crate::exit::{Failure, code};
+use crate::itself;
 
 #[derive(Debug)]
 pub(super) struct Child {
@@ -44,7 +44,7 @@ impl Child {
     /// death is told is a thread.
     pub(super) fn spawn(command: &[OsString], lease: &Lease) -> Result<Self, Failure> {
         let failed = |why| Failure::system("the command could not be started", &why);
-        let tool = std::env::current_exe().map_err(failed)?;
+        let mut tool = itself::command().map_err(failed)?;
         let terminal = Terminal::of_ours();
         let place = if terminal.is_some() {
             FOREGROUND
@@ -52,7 +52,7 @@ impl Child {
             BACKGROUND
         };
         // Not waited for through this handle: it cannot tell that a child was stopped.
-        let child = Command::new(tool)
+        let child = tool
             .arg(EXEC)
             .arg(getpid().to_string())
             .arg(place)
