@@ -220,21 +220,23 @@ impl LockManager {
                 shared.store.name()
             )));
         }
-        match how {
-            Revoke::AfterTtl => {
-                tracing::warn!(%key, "a lock is taken away from its holder by force")
-            }
-            Revoke::Now => {
-                tracing::warn!(%key, "a lock is taken away from its holder by force, and free at once: two may act until the old holder notices")
-            }
-        }
         let limit = shared.settings.request_timeout;
         let revoking = shared.clock.timeout(limit, shared.store.revoke(&key, how));
-        in_runtime(&shared.handle, revoking).await.unwrap_or_else(|| {
+        let revoked = in_runtime(&shared.handle, revoking).await.unwrap_or_else(|| {
             Err(Error::in_doubt(format!(
                 "no answer to a revocation within {limit:?}: key={key}; look with inspect, or ask again"
             )))
-        })
+        })?;
+        match (revoked, how) {
+            (Revoked::Revoked { .. }, Revoke::AfterTtl) => {
+                tracing::warn!(%key, "a lock was taken away from its holder by force")
+            }
+            (Revoked::Revoked { .. }, Revoke::Now) => {
+                tracing::warn!(%key, "a lock was taken away from its holder by force, and is free at once: two may act until the old holder notices")
+            }
+            _ => {}
+        }
+        Ok(revoked)
     }
 
     /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes

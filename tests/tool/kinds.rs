@@ -183,6 +183,7 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     assert!(second.trim().parse::<u64>().unwrap() > first);
     let free = leasehold(&["release", "--force", "--store", &url, "k"]);
     assert_eq!(code(&free), 1, "{}", told(&free));
+    assert_eq!(told(&free), "k is free\n", "nothing was taken from anybody");
 }
 
 /// A real wait of a heartbeat: the old holder hears of it then.
