@@ -169,6 +169,13 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     let answer = &lines(&forced.stdout)[0];
     assert_eq!(answer["was_held"], true);
     assert!((1..=4_000).contains(&answer["free_in_ms"].as_u64().unwrap()));
+    let warned = &lines(&forced.stderr)[0];
+    assert_eq!(
+        (&warned["level"], &warned["key"]),
+        (&"warn".into(), &"k".into())
+    );
+    let message = warned["message"].as_str().unwrap();
+    assert!(message.contains("was taken away"), "{message}");
     // Nobody enters before: the key stands, for other clients too.
     assert_eq!(server.cli(&["SET", "k", "theirs", "NX", "PX", "1000"]), "");
     let next = Running::run(

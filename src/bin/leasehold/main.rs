@@ -14,6 +14,7 @@ mod counter;
 mod exit;
 mod generate;
 mod itself;
+mod log;
 mod look;
 mod output;
 mod parent;
@@ -72,7 +73,7 @@ fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
     if let Command::Generate(args) = command {
         return generate::generate(args, output);
     }
-    output::log();
+    output.listen();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

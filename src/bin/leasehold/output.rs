@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::log::ForScripts;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -42,23 +43,27 @@ impl Output {
         }
     }
 
+    /// From now on what the library warns of is told on stderr too.
+    pub(crate) fn listen(self) {
+        let log = tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .without_time();
+        if self.json {
+            log.event_format(ForScripts).init();
+        } else {
+            log.init();
+        }
+    }
+
     pub(crate) fn failure(self, failure: &Failure) {
         self.event(
             &failure.message,
             &json!({ "error": failure.message, "exit": failure.code }),
         );
     }
-}
-
-/// What the library warns of, on stderr.
-pub(crate) fn log() {
-    tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .init();
 }
 
 /// Milliseconds, for scripts.

@@ -77,7 +77,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     // Until now there was nothing to put away.
     let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
-    let plan = Plan::of(args, url, ttl, place.clone());
+    let plan = Plan::of(args, url, ttl, place.clone(), output.json);
     let clock = Clock::system()?;
     let started = clock.stamp();
     let report = match run(args, &plan, ttl_in_force, &mut signals).await {

@@ -48,6 +48,8 @@ pub(super) struct Plan {
     pub(super) hold: Duration,
     pub(super) mode: CounterMode,
     pub(super) counter: Place,
+    /// How its log is told.
+    pub(super) json: bool,
 }
 
 impl Plan {
@@ -56,6 +58,7 @@ impl Plan {
         store: &str,
         ttl: Option<Duration>,
         counter: Place,
+        json: bool,
     ) -> Self {
         Self {
             store: store.to_owned(),
@@ -69,6 +72,7 @@ impl Plan {
             hold: args.hold,
             mode: args.mode,
             counter,
+            json,
         }
     }
 

@@ -16,7 +16,7 @@ use super::resource::Resource;
 use super::round::{Outcome, Round};
 use super::way::Way;
 use crate::exit::{Failure, code};
-use crate::output;
+use crate::output::Output;
 use crate::parent::die_with;
 use crate::signals::Signals;
 use crate::store;
@@ -28,8 +28,8 @@ pub(crate) const WORKER: &str = "__counting";
 pub(super) const READY: &str = "ready";
 
 pub(crate) fn worker() -> ExitCode {
-    output::log();
-    let counted = || -> Result<(), Failure> {
+    let mut output = Output { json: false };
+    let mut counted = || -> Result<(), Failure> {
         let mut line = String::new();
         std::io::stdin()
             .read_line(&mut line)
@@ -37,6 +37,8 @@ pub(crate) fn worker() -> ExitCode {
         let plan: Plan = serde_json::from_str(&line).map_err(|_| {
             Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
+        output.json = plan.json;
+        output.listen();
         let parent =
             i32::try_from(plan.parent).map_err(|why| Failure::system("no parent", &why))?;
         die_with(Pid::from_raw(parent))
@@ -52,7 +54,7 @@ pub(crate) fn worker() -> ExitCode {
         Err(failure) => {
             // Whoever ended us by a signal has said so.
             if failure.code < code::SIGNAL {
-                eprintln!("leasehold: {}", failure.message);
+                output.failure(&failure);
             }
             ExitCode::from(failure.code)
         }
