@@ -98,6 +98,16 @@ fn every_subcommand_has_help_with_an_example() {
             "{subcommand}: {text}"
         );
     }
+    let text = told(&leasehold(&["--help"]));
+    for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
+        let mut words = text.split_whitespace();
+        assert!(words.any(|word| word == code.to_string()), "{code}: {text}");
+    }
+    let text = told(&leasehold(&["run", "--help"]));
+    for promise in ["SIGKILL and no SIGTERM", "nothing that it has started"] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(promise), "{promise}: {text}");
+    }
     assert_eq!(code(&leasehold(&["--version"])), 0);
     assert_eq!(code(&leasehold(&[])), 64);
     assert_eq!(code(&leasehold(&["lock"])), 64);

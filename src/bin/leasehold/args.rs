@@ -15,9 +15,12 @@ use serde::{Deserialize, Serialize};
 Exit codes:
   0    done; for `run`, the command's own status, or 128 and the signal that ended it
   1    looked, and the answer is no: the lock is free, a clause is broken, an update was lost
-  64   bad usage                          69  the store cannot be reached
+  64   bad usage                          65  what the store keeps is not what we wrote
+  69   the store cannot be reached        70  an error of the tool itself
+  71   the system refused: no process, no terminal, no file
   75   the lock was not acquired in time  76  the lease was lost, and the command was ended
   77   the store refuses this caller
+  126  the command cannot be executed     127 the command was not found
 
 Example:
   leasehold run --store redis://127.0.0.1:6379 --lock nightly -- ./backup.sh")]
@@ -65,6 +68,9 @@ pub(crate) struct CommandArgs {
 
     /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or what the ttl has
     /// room for]
+    ///
+    /// A lease that is gone at once (the lock was taken away or deleted, or the machine slept) leaves no such time: the
+    /// command gets SIGKILL and no SIGTERM.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) kill_grace: Option<Duration>,
 
@@ -78,7 +84,8 @@ pub(crate) struct CommandArgs {
 /// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token), a process group of its own, which is in the
 /// foreground if the tool was, and every signal that the tool gets. It cannot be suspended from the terminal: a lease
 /// does not wait. When the lease cannot be renewed, the whole group gets SIGTERM so early that SIGKILL, --kill-grace
-/// later, falls before the deadline. If the tool itself is killed, so is the command (Linux).
+/// later, falls before the deadline; a lease that is gone at once ends it by SIGKILL alone. If the tool itself is killed by
+/// SIGKILL, so is the command's own process (Linux), but nothing that it has started: that runs on without a lock.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a nightly job on three hosts, of which one runs it
