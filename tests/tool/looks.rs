@@ -1,6 +1,7 @@
 //! `inspect`, `list`, `conform`, `generate`, and the help.
 
 use crate::command::{Mark, Running, code, leasehold, lines, server, told};
+use crate::redis::free_port;
 
 const SUBCOMMANDS: [&str; 8] = [
     "run", "leader", "release", "inspect", "list", "conform", "counter", "generate",
@@ -55,6 +56,21 @@ fn a_look_at_memory_is_refused() {
         assert_eq!(code(&output), 64);
         assert!(told(&output).contains("lives in one process"));
     }
+}
+
+#[test]
+fn what_an_error_came_of_is_told() {
+    let port = free_port();
+    let url = format!("redis+sentinel://127.0.0.1:{port}/main");
+    let output = leasehold(&["inspect", "--store", &url, "--json", "k"]);
+    assert_eq!(code(&output), 69);
+    let line = &lines(&output.stderr)[0];
+    let error = line["error"].as_str().unwrap();
+    assert!(error.contains("no majority of the sentinels"), "{error}");
+    assert!(
+        error.contains(&format!("address=127.0.0.1:{port}")),
+        "{error}"
+    );
 }
 
 /// Real waits: leases of a second run out in the store.

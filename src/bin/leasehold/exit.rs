@@ -1,5 +1,6 @@
 //! What the exit codes mean, and how an error becomes one.
 
+use std::error::Error as _;
 use std::fmt;
 
 use leasehold::{Error, ErrorKind};
@@ -78,7 +79,22 @@ impl From<Error> for Failure {
         };
         Self {
             code,
-            message: error.to_string(),
+            message: with_causes(&error),
         }
     }
+}
+
+/// How many causes are told: nobody reads more.
+const MOST_CAUSES: usize = 8;
+
+/// An error, and what it came of.
+pub(crate) fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    for _ in 0..MOST_CAUSES {
+        let Some(cause) = next else { break };
+        text += &format!("; caused by: {cause}");
+        next = cause.source();
+    }
+    text
 }

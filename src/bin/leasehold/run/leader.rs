@@ -10,7 +10,7 @@ use super::held::Held;
 use super::put_away;
 use super::under::{Ended, run_under};
 use crate::args::LeaderArgs;
-use crate::exit::{Failure, code};
+use crate::exit::{Failure, code, with_causes};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
@@ -66,9 +66,10 @@ async fn campaign(
             Err(error) => match error.kind() {
                 ErrorKind::Contended => {}
                 ErrorKind::Unavailable | ErrorKind::InDoubt => {
+                    let why = with_causes(&error);
                     output.event(
-                        format!("{error}; campaigning again"),
-                        &json!({ "event": "campaign_failed", "why": error.to_string() }),
+                        format!("{why}; campaigning again"),
+                        &json!({ "event": "campaign_failed", "why": why }),
                     );
                     clock.sleep(PAUSE).await;
                 }

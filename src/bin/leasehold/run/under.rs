@@ -12,7 +12,7 @@ use serde_json::json;
 use super::child::{Child, End};
 use super::countdown::{Countdown, Step};
 use super::held::Held;
-use crate::exit::Failure;
+use crate::exit::{Failure, with_causes};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
 
@@ -49,10 +49,11 @@ pub(super) async fn run_under(
         }
         Err(failure) => Err(failure),
     };
-    if let Released::Unknown(why) = held.release().await {
+    if let Released::Unknown(error) = held.release().await {
+        let why = with_causes(&error);
         output.event(
             format!("the lock could not be released, and ends with its ttl: {why}"),
-            &json!({ "event": "release_unknown", "why": why.to_string() }),
+            &json!({ "event": "release_unknown", "why": why }),
         );
     }
     ended
