@@ -166,6 +166,15 @@ async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() 
 }
 
 #[tokio::test]
+async fn a_database_that_is_not_there_is_a_mistake_of_the_url() {
+    let server = RedisServer::start();
+    let url = server.url("").replace("/0?", "/99?");
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("db=99"), "{error}");
+}
+
+#[tokio::test]
 async fn a_server_that_may_evict_locks_is_refused() {
     let server =
         RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);

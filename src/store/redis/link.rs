@@ -101,6 +101,15 @@ impl Target {
         open(options, moved_to(&options.server, &host, port))
     }
 
+    fn no_database(&self) -> Error {
+        let options = &self.options;
+        Error::invalid(format!(
+            "this redis has no such database: address={} db={}; write one that it has behind the host of the URL, such as /0",
+            options.address(),
+            options.server.redis_settings().db()
+        ))
+    }
+
     /// A connection, and whether it is dead. `pushed` is told what the server sends unasked.
     pub(super) async fn connect(
         &self,
@@ -122,6 +131,7 @@ impl Target {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         match connecting.await {
             Ok(connection) => Ok((connection, health)),
+            Err(error) if is_no_database(&error) => Err(self.no_database()),
             Err(error) => Err(fault::not_connected(&error, &self.options.address())),
         }
     }
@@ -135,6 +145,13 @@ pub(super) fn open(options: &RedisOptions, server: ConnectionInfo) -> Result<Cli
             error.category()
         ))
     })
+}
+
+/// The client tells by its text alone what the server refused at the door.
+fn is_no_database(error: &RedisError) -> bool {
+    let told = error.to_string();
+    let why = ["index is out of range", "not allowed in cluster mode"];
+    told.contains("switch database") && why.iter().any(|why| told.contains(why))
 }
 
 /// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
