@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, claim_for, grant, release};
+use crate::claims::{claim, claim_for, grant, key, release};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::store::{
     Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Store, Vote,
@@ -38,6 +39,24 @@ async fn vote(
         } => (held.token.number(), micros),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_look_that_a_majority_refuses_is_denied() {
+    let mut servers = start(1);
+    for _ in 0..2 {
+        servers.push(RedisServer::start_with(&["--requirepass", CANARY]));
+    }
+    let error = quorum(&servers, FRESH)
+        .inspect(&key("a"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    // One that refuses is outvoted.
+    servers.push(RedisServer::start());
+    servers.push(RedisServer::start());
+    let told = quorum(&servers, FRESH).inspect(&key("a")).await.unwrap();
+    assert!(told.is_none(), "{told:?}");
 }
 
 #[tokio::test]

@@ -226,6 +226,7 @@ async fn sentinels_are_told_the_user_and_the_password_that_they_ask_for() {
         format!("{OFF}&sentinel_user=me&sentinel_password={CANARY}-not"),
     ] {
         let error = RedisStore::connect(&world.url(&query)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("no majority"), "{error}");
         assert!(!format!("{error} {error:?}").contains(CANARY));
     }

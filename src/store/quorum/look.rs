@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use super::Shared;
 use super::election::lasting;
 use super::round::{Round, home};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::store::{Claim, Hint, Member, Record};
 
@@ -36,16 +36,16 @@ pub(super) async fn subscribe<M: Member>(
             Sign::Subscribed(member.subscribe(&claim).await)
         }));
     }
-    let (mut subscribed, mut woken, mut failure) = (0, 0, None);
+    let (mut subscribed, mut woken, mut failures) = (0, 0, Failures::default());
     while subscribed < need {
         match signs.next().await {
             Some(Sign::Subscribed(Ok(hint))) => {
                 subscribed += 1;
                 signs.push(woken_by(hint));
             }
-            Some(Sign::Subscribed(Err(why))) => failure = Some(why),
+            Some(Sign::Subscribed(Err(why))) => failures.note(why),
             Some(Sign::Woken) => woken += 1,
-            None => return Err(undecided(failure)),
+            None => return Err(failures.undecided(need, shared.members.len())),
         }
     }
     Ok(Hint::new(async move {
@@ -102,7 +102,8 @@ where
     for (number, member) in shared.members.iter().enumerate() {
         round.ask(number, ask(Arc::clone(member)));
     }
-    let (need, mut told, mut answered, mut failure) = (shared.need(), BTreeMap::new(), 0, None);
+    let (need, mut told, mut answered) = (shared.need(), BTreeMap::new(), 0);
+    let mut failures = Failures::default();
     loop {
         let open = answered < need || is_open(&told, need, round.pending());
         if !open {
@@ -117,7 +118,7 @@ where
                         .push(record);
                 }
             }
-            Some((_, Err(why))) => failure = Some(why),
+            Some((_, Err(why))) => failures.note(why),
             None => break,
         }
     }
@@ -127,7 +128,7 @@ where
             .values()
             .any(|records| is_doubtful(records, need, silent))
     {
-        return Err(undecided(failure));
+        return Err(failures.undecided(need, shared.members.len()));
     }
     Ok(told
         .into_values()
@@ -180,10 +181,35 @@ fn held(records: Vec<Record>, need: usize) -> Option<Record> {
     })
 }
 
-fn undecided(failure: Option<Error>) -> Error {
-    let error = Error::unavailable("no majority of the members could say; try later");
-    match failure {
-        Some(why) => error.because(why),
-        None => error,
+/// Why members did not say.
+#[derive(Default)]
+struct Failures {
+    denied: usize,
+    told: Option<Error>,
+}
+
+impl Failures {
+    fn note(&mut self, why: Error) {
+        if why.kind() == ErrorKind::Denied {
+            self.denied += 1;
+            self.told = Some(why);
+        } else {
+            self.told.get_or_insert(why);
+        }
+    }
+
+    fn undecided(self, need: usize, members: usize) -> Error {
+        // Without those that refuse us there is no majority at any time.
+        let error = if self.denied + need > members {
+            Error::denied(
+                "so many members refuse this caller that there is no majority; mend user, password or access list",
+            )
+        } else {
+            Error::unavailable("no majority of the members could say; try later")
+        };
+        match self.told {
+            Some(why) => error.because(why),
+            None => error,
+        }
     }
 }

@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::fault;
 use super::hosts::Hosts;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 const PORT: u16 = 26_379;
 /// The longest name of a master.
@@ -85,7 +85,7 @@ impl Sentinels {
         let need = self.servers.len() / 2 + 1;
         let ask = |server: &ConnectionInfo| ask(server.clone(), &self.master, timeout);
         let mut asked: FuturesUnordered<_> = self.servers.iter().map(ask).collect();
-        let (mut named, mut failure) = (Vec::new(), None);
+        let (mut named, mut denied, mut failure) = (Vec::new(), 0, None);
         while let Some(answer) = asked.next().await {
             match answer {
                 Ok(Some(place)) => {
@@ -95,15 +95,30 @@ impl Sentinels {
                     }
                 }
                 Ok(None) => {}
-                Err(why) => failure = Some(why),
+                Err(why) if why.kind() == ErrorKind::Denied => {
+                    denied += 1;
+                    failure = Some(why);
+                }
+                Err(why) => failure = failure.or(Some(why)),
             }
         }
-        let error = Error::unavailable(format!(
-            "no majority of the sentinels names one master: master={} sentinels={} need={need} named={}; try later, or look at the name and at the sentinels",
-            self.master,
-            self.servers.len(),
-            named.len()
-        ));
+        let count = self.servers.len();
+        // Without those that refuse us there is no majority at any time.
+        let (kind, advice) = if denied + need > count {
+            let advice = "set sentinel_user and sentinel_password in the URL, or let our user in";
+            (ErrorKind::Denied, advice)
+        } else {
+            let advice = "try later, or look at the name and at the sentinels";
+            (ErrorKind::Unavailable, advice)
+        };
+        let error = Error::new(
+            kind,
+            format!(
+                "no majority of the sentinels names one master: master={} sentinels={count} need={need} named={} denied={denied}; {advice}",
+                self.master,
+                named.len()
+            ),
+        );
         Err(match failure {
             Some(why) => error.because(why),
             None => error,
