@@ -28,6 +28,35 @@ fn lock(name: &str) -> String {
     format!("app:{name}")
 }
 
+/// A real pause: a node that is slow and not silent.
+#[tokio::test]
+async fn a_node_that_is_slower_than_the_others_renews_what_it_has() {
+    let cluster = RedisCluster::of_masters(3);
+    let store = store(&cluster, FRESH).await;
+    let mut held = Vec::new();
+    for node in 0..2 {
+        let claim = claim_for(&cluster.name_at(node), Duration::from_secs(10));
+        held.push(grant(&store, &claim).await);
+    }
+    let clock = Clock::system().unwrap();
+    let slowly = async || {
+        cluster.nodes[1].pause();
+        let resume = async {
+            clock.sleep(Duration::from_millis(130)).await;
+            cluster.nodes[1].resume();
+        };
+        let (told, ()) = tokio::join!(store.renew(&held), resume);
+        told.iter().all(|one| matches!(one, Renewed::Extended(_)))
+    };
+    // A busy machine may be slower still, once or twice.
+    for _ in 0..10 {
+        if slowly().await {
+            return;
+        }
+    }
+    panic!("a node that answers after 130 ms never counts");
+}
+
 #[tokio::test]
 async fn a_slot_that_moved_takes_its_holds_along() {
     let cluster = RedisCluster::of_masters(3);

@@ -1,8 +1,8 @@
 //! Renewing in a cluster: one script for each slot, one request for each node, all nodes at once.
 //!
 //! A node that is silent must not hold up what the others have renewed: the caller counts by the answers that it has. So once
-//! a node has proven something, the others have [`MOST_LATE`] left. What they were asked is unknown then, and is asked again by
-//! itself.
+//! a node has proven something, the others have [so long](most_late) left. What they were asked is unknown then, and is asked again
+//! by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +25,16 @@ use super::slot::Slot;
 use crate::error::Error;
 use crate::store::{Grant, Renewed};
 
-/// How much later than the first node with a proof another may answer.
-const MOST_LATE: Duration = Duration::from_millis(100);
+/// How much later than the first node with a proof another may answer: a tenth of the shortest TTL, from the first of these to
+/// the second. What has come must be in the manager's hands before its
+/// [`request_timeout`](crate::Settings::request_timeout) is over, which is half a second.
+const LATE_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
+
+fn most_late(grants: &[Grant]) -> Duration {
+    let [least, most] = LATE_RANGE;
+    let shortest = grants.iter().map(|grant| grant.claim.ttl).min();
+    (shortest.unwrap_or_default() / 10).clamp(least, most)
+}
 
 /// The grants of one slot that go in one script, and where each stands among all.
 struct Batch<'a> {
@@ -127,11 +135,12 @@ impl Shared {
                 note(told.answers);
             }
         };
+        let most_late = most_late(grants);
         // What has not come by then is seen by its place, which is empty.
-        let _ = cluster.clock.timeout(MOST_LATE, others).await;
+        let _ = cluster.clock.timeout(most_late, others).await;
         let late = || {
             Renewed::Unknown(Error::in_doubt(format!(
-                "a node of the cluster did not answer within {MOST_LATE:?} of another: asked=renew; it may have been done"
+                "a node of the cluster did not answer within {most_late:?} of another: asked=renew; it may have been done"
             )))
         };
         renewed
