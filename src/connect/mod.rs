@@ -30,6 +30,8 @@ impl LockManager {
     /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers: it connects to them at its first use, not here | `redis` |
     /// | `zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper | `zookeeper` |
     ///
+    /// `redlock://` has no form for TLS: a [`Quorum`](crate::store::Quorum) of stores built from `rediss://` options does it.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), leasehold::Error> {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold::store::RedisStore;
+use leasehold::Error;
+use leasehold::store::{Acquired, Quorum, RedisOptions, RedisStore, Store};
 
 use crate::claims::{claim, grant, release};
 use crate::sentinel::Sentinel;
@@ -21,6 +22,12 @@ async fn tls_client() {
     let Ok(url) = std::env::var(CHILD) else {
         return;
     };
+    if url.contains(' ') {
+        let member = |url| RedisStore::member(RedisOptions::parse(url).unwrap()).unwrap();
+        let quorum = Quorum::new(url.split(' ').map(member)).unwrap();
+        println!("\n{}", told(&quorum.acquire(&claim("a")).await));
+        return;
+    }
     match RedisStore::connect(&url).await {
         Ok(store) => {
             // In a cluster they are at several nodes.
@@ -34,7 +41,14 @@ async fn tls_client() {
     }
 }
 
-/// What a process that trusts this authority says of a URL.
+fn told(answer: &Result<Acquired, Error>) -> String {
+    match answer {
+        Ok(Acquired::Granted(_)) => "granted".to_owned(),
+        answer => format!("{answer:?}"),
+    }
+}
+
+/// What a process that trusts this authority says of a URL, or of a quorum of several.
 fn ask(url: &str, trusted: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tls::tls_client", "--nocapture"])
@@ -144,6 +158,22 @@ fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
         let told = ask(&url(host), &trusted);
         assert!(is_refused(&told), "{told}");
     }
+}
+
+#[test]
+fn a_quorum_is_reached_over_tls_by_the_options_of_its_members() {
+    let certificates = Certificates::new();
+    let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
+    let servers = ports.iter().map(|port| certificates.server(*port, &[]));
+    let _servers: Vec<_> = servers.collect();
+    let urls = ports
+        .iter()
+        .map(|port| format!("rediss://127.0.0.1:{port}/0?{FRESH}"));
+    let urls = urls.collect::<Vec<_>>().join(" ");
+    let told = ask(&urls, &certificates.file("ca.pem"));
+    assert!(told.contains("\ngranted\n"), "{told}");
+    let told = ask(&urls, &certificates.file("other.pem"));
+    assert!(!told.contains("\ngranted\n"), "{told}");
 }
 
 #[test]
