@@ -149,7 +149,7 @@ async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() 
     let before = connections();
     for _ in 0..3 {
         let refused = store.subscribe(&claim("b")).await;
-        let error = refused.err().expect("it may not subscribe");
+        let error = refused.expect_err("it may not subscribe");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(futures_util::poll!(&mut hint).is_pending());
     }

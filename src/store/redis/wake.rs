@@ -141,7 +141,7 @@ impl Waiting {
 
     /// Whether nobody waits.
     fn is_idle(&self) -> bool {
-        self.0.lock().values().all(is_idle)
+        self.0.lock().values().all(|waiters| is_idle(waiters))
     }
 
     /// The server has not subscribed to these.
@@ -176,7 +176,7 @@ impl Waiting {
     }
 }
 
-fn is_idle(waiters: &Vec<oneshot::Sender<()>>) -> bool {
+fn is_idle(waiters: &[oneshot::Sender<()>]) -> bool {
     waiters.iter().all(oneshot::Sender::is_closed)
 }
 

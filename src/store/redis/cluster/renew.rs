@@ -1,8 +1,8 @@
 //! Renewing in a cluster: one script for each slot, one request for each node, all nodes at once.
 //!
 //! A node that is silent must not hold up what the others have renewed: the caller counts by the answers that it has. So once
-//! a node has proven something, the others have [so long](most_late) left. What they were asked is unknown then, and is asked again
-//! by itself.
+//! a node has proven something, the others have a part of the TTL left. What they were asked is unknown then, and is asked
+//! again by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
