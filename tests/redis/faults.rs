@@ -404,3 +404,42 @@ async fn a_subscriber_connection_that_went_silent_is_noticed_and_made_again() {
     release(&store, &held).await;
     hint.await;
 }
+
+#[tokio::test]
+async fn a_connection_that_takes_longer_than_any_caller_waits_is_made_all_the_same() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let store = RedisStore::connect(&proxy.url("restart_quarantine=off"))
+        .await
+        .unwrap();
+    let held = grant(&store, &claim("a")).await;
+    // Real time, as a manager measures it out: enough for one question and its answer, and not for the several of which a
+    // connection is made.
+    proxy.next(Fate {
+        delay: Duration::from_millis(60),
+        ..Fate::KIND
+    });
+    let clock = leasehold::Clock::system().unwrap();
+    let limit = Duration::from_millis(200);
+    let mut asked = 0;
+    loop {
+        let renewal = store.renew(std::slice::from_ref(&held));
+        let renewed = clock.timeout(limit, renewal).await;
+        if renewed.is_some_and(|all| matches!(all[..], [Renewed::Extended(_)])) {
+            break;
+        }
+        asked += 1;
+        assert!(asked < 20, "the heartbeat's connection is never made");
+    }
+    let mut asked = 0;
+    let hint = loop {
+        let subscribing = clock.timeout(limit, store.subscribe(&held.claim)).await;
+        if let Some(Ok(hint)) = subscribing {
+            break hint;
+        }
+        asked += 1;
+        assert!(asked < 20, "the subscriber's connection is never made");
+    };
+    release(&store, &held).await;
+    hint.await;
+}

@@ -1,5 +1,5 @@
-//! A TCP proxy of our own, that fails as networks do: it cuts after so many bytes, swallows answers, and holds back what
-//! was sent, to deliver it when nobody waits for it any more.
+//! A TCP proxy of our own, that fails as networks do: it cuts after so many bytes, is slow, swallows answers, and holds
+//! back what was sent, to deliver it when nobody waits for it any more.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// What one connection suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct Fate {
     pub(crate) hold_up: bool,
     /// Throw away what goes towards the client.
     pub(crate) swallow_down: bool,
+    /// For how long each piece is on its way, one way.
+    pub(crate) delay: Duration,
 }
 
 impl Fate {
@@ -27,6 +30,7 @@ impl Fate {
         cut_down: usize::MAX,
         hold_up: false,
         swallow_down: false,
+        delay: Duration::ZERO,
     };
 }
 
@@ -138,6 +142,14 @@ impl Shared {
     }
 }
 
+/// A slow line: no clock of ours moves it.
+#[allow(clippy::disallowed_methods)]
+fn linger(delay: Duration) {
+    if !delay.is_zero() {
+        thread::sleep(delay);
+    }
+}
+
 fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -159,6 +171,7 @@ fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
         let passes = length.min(limit.saturating_sub(*carried));
         *carried += passes;
         drop(carried);
+        linger(fate.delay);
         let is_swallowed = !is_up && fate.swallow_down;
         if !is_swallowed && to.write_all(&buffer[..passes]).is_err() {
             break;

@@ -2,7 +2,8 @@
 //!
 //! The client's own connection stays dead after the server went away, and after a time-out its queue holds commands whose
 //! fate nobody knows. So a link throws a connection away after one time-out, also where it was our caller who ran out of
-//! patience and dropped the request, and the next request makes a new one.
+//! patience and dropped the request, and the next request makes a new one. To make one may take longer than a caller waits:
+//! it is [made](super::connecting) all the same, for the next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use ::redis::{
 };
 use parking_lot::Mutex;
 
+use super::connecting::Connecting;
 use super::fault;
 use super::hosts::moved_to;
 use super::options::RedisOptions;
@@ -167,27 +169,41 @@ fn provide_cryptography() {
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Link {
     target: Arc<Target>,
+    connecting: Connecting,
+    standing: Arc<Standing>,
+}
+
+/// What an attempt to connect leaves behind.
+#[derive(Default)]
+struct Standing {
     live: Mutex<Option<Live>>,
-    /// Who connects; and how the last attempt failed, for those who waited for it.
-    connecting: tokio::sync::Mutex<Option<Error>>,
-    /// The last attempt to connect came to nothing.
+    /// The last attempt to connect came to nothing, or has not come to anything while somebody waited.
     has_failed: AtomicBool,
+}
+
+impl Standing {
+    fn present(&self) -> Option<Live> {
+        let mut live = self.live.lock();
+        live.take_if(|live| live.health.is_dead());
+        live.clone()
+    }
 }
 
 impl Link {
     pub(crate) fn new(target: Arc<Target>) -> Self {
         Self {
             target,
-            live: Mutex::new(None),
-            connecting: tokio::sync::Mutex::default(),
-            has_failed: AtomicBool::new(false),
+            connecting: Connecting::default(),
+            standing: Arc::default(),
         }
     }
 
     /// Whether it had a connection that ended, or came to none: the server may not be there any more.
     pub(super) fn is_broken(&self) -> bool {
-        let ended = |live: &Live| live.health.is_dead();
-        self.has_failed.load(Ordering::Relaxed) || self.live.lock().as_ref().is_some_and(ended)
+        let has_failed = self.standing.has_failed.load(Ordering::Relaxed);
+        let live = self.standing.live.lock();
+        live.as_ref()
+            .map_or(has_failed, |live| live.health.is_dead())
     }
 
     /// The server's address, for messages.
@@ -195,12 +211,10 @@ impl Link {
         self.target.options.address()
     }
 
-    /// Whether a connection stands that its runtime still drives.
+    /// Whether a connection stands, or is being made, that its runtime still drives.
     pub(super) fn is_live(&self) -> bool {
-        self.live
-            .lock()
-            .as_ref()
-            .is_some_and(|live| !live.health.is_dead())
+        let lives = |live: &Live| !live.health.is_dead();
+        self.connecting.is_under_way() || self.standing.live.lock().as_ref().is_some_and(lives)
     }
 
     /// The present connection: for what is decided by what its server told, which must reach no other.
@@ -240,51 +254,40 @@ impl Link {
 
     /// The connection; a new one if there is none or it is dead.
     async fn ready(&self) -> Result<Live, Error> {
-        if let Some(live) = self.present() {
+        if let Some(live) = self.standing.present() {
             return Ok(live);
         }
-        let (mut attempts, waited) = match self.connecting.try_lock() {
-            Ok(attempts) => (attempts, false),
-            Err(_) => (self.connecting.lock().await, true),
-        };
-        if let Some(live) = self.present() {
-            return Ok(live);
-        }
-        // Who waited for another's attempt shares its failure: else a crowd would fail one after the other.
-        if waited && let Some(error) = &*attempts {
-            return Err(error.clone());
-        }
-        *attempts = None;
-        let attempt = Attempt(&self.has_failed);
-        let connected = self.connect().await;
-        match connected {
-            Ok(live) => {
-                attempt.succeeded();
-                *self.live.lock() = Some(live.clone());
-                Ok(live)
-            }
-            Err(error) => {
-                *attempts = Some(error.clone());
-                Err(error)
-            }
-        }
-    }
-
-    fn present(&self) -> Option<Live> {
-        let mut live = self.live.lock();
-        live.take_if(|live| live.health.is_dead());
-        live.clone()
-    }
-
-    async fn connect(&self) -> Result<Live, Error> {
-        let (mut connection, health) = self.target.connect(|_| {}).await?;
-        let server = preflight(&mut connection, &self.target.options.address()).await?;
-        Ok(Live {
-            connection,
-            health,
-            server: Arc::new(server),
+        let attempt = Attempt(Some(&self.standing.has_failed));
+        let is_there = || self.standing.present().is_some();
+        let connected = self.connecting.wait(is_there, || self.connect()).await;
+        attempt.ended();
+        connected?;
+        self.standing.present().ok_or_else(|| {
+            Error::unavailable("the connection to redis ended as soon as it was made; try later")
         })
     }
+
+    /// Connects for all who wait, and for those who come next.
+    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (target, standing) = (Arc::clone(&self.target), Arc::clone(&self.standing));
+        async move {
+            let connected = connect(&target).await;
+            let has_failed = connected.is_err();
+            let connected = connected.map(|live| *standing.live.lock() = Some(live));
+            standing.has_failed.store(has_failed, Ordering::Relaxed);
+            connected
+        }
+    }
+}
+
+async fn connect(target: &Target) -> Result<Live, Error> {
+    let (mut connection, health) = target.connect(|_| {}).await?;
+    let server = preflight(&mut connection, &target.options.address()).await?;
+    Ok(Live {
+        connection,
+        health,
+        server: Arc::new(server),
+    })
 }
 
 impl fmt::Debug for Link {
@@ -295,19 +298,20 @@ impl fmt::Debug for Link {
     }
 }
 
-/// An attempt to connect. One that is dropped half-way has failed.
-struct Attempt<'a>(&'a AtomicBool);
+/// An attempt to connect that is waited for. One that nobody wants to wait for any longer counts as failed until it succeeds.
+struct Attempt<'a>(Option<&'a AtomicBool>);
 
 impl Attempt<'_> {
-    fn succeeded(self) {
-        let has_failed = self.0;
-        drop(self);
-        has_failed.store(false, Ordering::Relaxed);
+    /// It came to something, and has noted what.
+    fn ended(mut self) {
+        self.0 = None;
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        if let Some(has_failed) = self.0 {
+            has_failed.store(true, Ordering::Relaxed);
+        }
     }
 }

@@ -89,7 +89,12 @@ impl Links {
 }
 
 fn runtime() -> Result<Id, Error> {
-    Handle::try_current().map(|handle| handle.id()).map_err(|_| {
+    Ok(handle()?.id())
+}
+
+/// The calling runtime.
+pub(super) fn handle() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|_| {
         Error::invalid("redis was asked outside of a tokio runtime; connect within one, which may end afterwards, and call from a task or through Lock::blocking")
     })
 }

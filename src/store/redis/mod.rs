@@ -58,6 +58,7 @@
 
 mod attempt;
 mod cluster;
+mod connecting;
 pub(crate) mod fault;
 mod hosts;
 mod line;

@@ -13,6 +13,7 @@ use ::redis::{PushInfo, PushKind, Value};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
+use super::connecting::Connecting;
 use super::link::{Failure, Target};
 use super::session::Health;
 use crate::clock::Clock;
@@ -29,7 +30,8 @@ const LOOK_AFTER: Duration = Duration::from_secs(3);
 /// The subscriber connection of one runtime. Made on first use.
 pub(super) struct Waker {
     target: Arc<Target>,
-    live: tokio::sync::Mutex<Option<Subscriber>>,
+    connecting: Connecting,
+    live: Arc<Mutex<Option<Subscriber>>>,
 }
 
 struct Subscriber {
@@ -54,13 +56,13 @@ impl Waker {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
             target,
-            live: tokio::sync::Mutex::default(),
+            connecting: Connecting::default(),
+            live: Arc::default(),
         }
     }
 
     pub(super) fn is_live(&self) -> bool {
-        // Who is connecting is live.
-        (self.live.try_lock()).map_or(true, |live| live.as_ref().is_some_and(Subscriber::is_live))
+        self.connecting.is_under_way() || self.present().is_some()
     }
 
     /// Returns once subscribed; what it returns resolves with the next wake-up, or when none can come any more.
@@ -78,31 +80,42 @@ impl Waker {
             subscribed,
             wake,
         });
-        when_subscribed.await.map_err(|_| {
-            Error::unavailable(
-                "the subscriber connection to redis ended; no wake-up will come, look again",
-            )
-        })??;
+        when_subscribed.await.map_err(|_| ended())??;
         Ok(woken)
     }
 
     async fn orders(&self) -> Result<mpsc::UnboundedSender<Order>, Error> {
-        let mut live = self.live.lock().await;
-        if let Some(subscriber) = live.as_ref().filter(|one| one.is_live()) {
-            return Ok(subscriber.orders.clone());
+        if let Some(orders) = self.present() {
+            return Ok(orders);
         }
-        let waiting = Waiting::default();
-        let told = waiting.clone();
-        let (connection, health) = self.target.connect(move |push| told.push(push)).await?;
-        let (orders, received) = mpsc::unbounded_channel();
-        let clock = self.target.clock().clone();
-        tokio::spawn(serve(connection, received, waiting, clock));
-        *live = Some(Subscriber {
-            orders: orders.clone(),
-            health,
-        });
-        Ok(orders)
+        let is_there = || self.present().is_some();
+        self.connecting.wait(is_there, || self.connect()).await?;
+        self.present().ok_or_else(ended)
     }
+
+    fn present(&self) -> Option<mpsc::UnboundedSender<Order>> {
+        let live = self.live.lock();
+        let live = live.as_ref().filter(|subscriber| subscriber.is_live());
+        live.map(|subscriber| subscriber.orders.clone())
+    }
+
+    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (target, live) = (Arc::clone(&self.target), Arc::clone(&self.live));
+        async move {
+            let waiting = Waiting::default();
+            let told = waiting.clone();
+            let (connection, health) = target.connect(move |push| told.push(push)).await?;
+            let (orders, received) = mpsc::unbounded_channel();
+            let clock = target.clock().clone();
+            tokio::spawn(serve(connection, received, waiting, clock));
+            *live.lock() = Some(Subscriber { orders, health });
+            Ok(())
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::unavailable("the subscriber connection to redis ended; no wake-up will come, look again")
 }
 
 impl fmt::Debug for Waker {
