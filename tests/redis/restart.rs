@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
-use crate::server::{RedisServer, breathe};
+use crate::server::{RedisServer, breathe, free_port};
 use leasehold::store::{RedisStore, Renewed, Store};
 use leasehold::{ErrorKind, LockManager, Settings};
 
@@ -100,6 +100,19 @@ async fn to_put_another_database_in_its_place_is_to_flush() {
 #[tokio::test]
 async fn a_client_that_was_connected_before_databases_were_swapped_waits_too() {
     nobody_is_let_in_too_early_after(&["SWAPDB", "0", "1"], true).await;
+}
+
+#[tokio::test]
+async fn a_master_that_was_deposed_and_came_back_grants_nothing_before_that_lease_ended() {
+    let mut server = RedisServer::start();
+    let depose = |server: &mut RedisServer| {
+        let nobody = free_port().to_string();
+        assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &nobody]), "OK");
+        assert_eq!(server.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+        // Another master granted it meanwhile, and it was never copied.
+        assert_eq!(server.cli(&["DEL", "app:a"]), "1");
+    };
+    nobody_is_let_in_too_early(&mut server, depose, false).await;
 }
 
 #[tokio::test]

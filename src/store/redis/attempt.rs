@@ -115,7 +115,7 @@ impl Shared {
         if let Some(caution) = attempt.caution {
             let server = attempt.session.server();
             call = call
-                .arg(server.run_id.as_deref().unwrap_or("?"))
+                .arg(server.reign.as_deref().unwrap_or("?"))
                 .number(options.max_ttl.as_millis())
                 .written(format_args!(
                     "{} {} {} {}",

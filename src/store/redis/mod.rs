@@ -14,7 +14,7 @@
 //! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
 //! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
-//! | `app:{leasehold}:marker` | the server's run, until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
+//! | `app:{leasehold}:marker` | the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: since when the slot's node is what it is | always |
 //!
 //! The lock is a plain key, so that any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it

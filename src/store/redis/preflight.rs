@@ -19,6 +19,8 @@ const FLUSHES: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swap
 pub(super) struct Server {
     /// New with each start of the process. `None`: it may not be read.
     pub(super) run_id: Option<String>,
+    /// The run, and of a server that was a replica in it also which promotion was the last: its data are new with each.
+    pub(super) reign: Option<String>,
     /// At least this long; `None`: unknown.
     pub(super) uptime: Option<Duration>,
     /// It was a replica once in this run: its data are a copy, however long it runs.
@@ -131,16 +133,19 @@ impl<'a> Info<'a> {
     fn server(&self) -> Server {
         let flushes = self.flushes();
         let copied = self.text("master_replid2").unwrap_or_default();
+        let was_replica = copied.bytes().any(|digit| digit != b'0');
+        let run_id = self.text("run_id").filter(|id| is_word(id));
         Server {
-            run_id: self
-                .text("run_id")
-                .filter(|id| is_word(id))
-                .map(str::to_owned),
+            run_id: run_id.map(str::to_owned),
+            reign: run_id.map(|run| match was_replica && is_word(copied) {
+                true => format!("{run}-{copied}"),
+                false => run.to_owned(),
+            }),
             // Both ends of the server's count are whole seconds.
             uptime: self
                 .number("uptime_in_seconds")
                 .map(|seconds| Duration::from_secs(seconds.saturating_sub(1))),
-            was_replica: copied.bytes().any(|digit| digit != b'0'),
+            was_replica,
             was_flushed: flushes > 0,
             durable: false,
             replicas: self
@@ -184,6 +189,7 @@ mod tests {
         Info::parse(INFO).judge("h:1").unwrap();
         let server = Info::parse(INFO).server();
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
+        assert_eq!(server.reign.as_deref(), Some("00ff"));
         assert_eq!(server.uptime, Some(Duration::from_secs(9)));
         assert_eq!(server.replicas, 1);
         assert!(!server.was_replica && !server.was_flushed && !server.durable);
@@ -195,6 +201,8 @@ mod tests {
         );
         let server = Info::parse(&text).server();
         assert!(server.was_replica && server.was_flushed);
+        assert_eq!(server.run_id.as_deref(), Some("00ff"));
+        assert_eq!(server.reign.as_deref(), Some("00ff-0a00"));
         assert_eq!(server.account, "7:0a00");
     }
 

@@ -1,14 +1,14 @@
 //! Delayed restart, done by the clients: a server that may have forgotten locks grants nothing until the last of them has
 //! ended by the clocks of those who hold them, which is at most `max_ttl` later.
 //!
-//! A marker key holds the run id of the server that granted last. Each acquire passes along the run id that its connection
-//! read; the script that would grant looks at the marker first.
+//! A marker key holds the run id of the server that granted last, and if it was a replica in that run, which promotion it was.
+//! Each acquire passes along what its connection read of these; the script that would grant looks at the marker first.
 //!
 //! | the marker | means | quarantine |
 //! |---|---|---|
 //! | names this run | nothing was forgotten | none |
 //! | names another run, which persisted every write, as this one does | nothing was forgotten | none; all of `max_ttl` after a promotion |
-//! | names another run | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
+//! | names another run, or promotion | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
 //! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
 //! | is not there, on an older server | nobody used this prefix yet | none |
@@ -18,7 +18,9 @@
 //! the client judged by, nothing is granted, and the client connects anew and judges again.
 //!
 //! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
-//! before it; a deletion of single keys, which is an operator's to answer for; and of a server that persists every write,
+//! before it; that a server was deposed and promoted again, by a client whose connection outlasted both and which asked for
+//! nothing in between, until another asks (Sentinel ends such connections); a database that is swapped for one whose marker is
+//! of the same run; a deletion of single keys, which is an operator's to answer for; and of a server that persists every write,
 //! that it did not at the end of the run that wrote the marker, or that an older copy was put in the place of its data.
 //!
 //! A server that persists every write forgets nothing by a restart, and brings its marker along, which tells of the run before
