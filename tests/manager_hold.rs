@@ -408,3 +408,16 @@ async fn a_starved_manager_tells_how_late_it_was() {
     world.settled().await;
     assert!(world.ours.health().worst_lateness >= secs(4));
 }
+
+#[tokio::test]
+async fn what_people_print_of_a_manager_fits_on_a_screen() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    for text in [
+        format!("{:?}", world.ours),
+        format!("{:?}", world.ours.lock("a")),
+        format!("{guard:?}"),
+    ] {
+        assert!(text.len() < 500, "{text}");
+    }
+}

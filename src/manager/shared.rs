@@ -1,5 +1,6 @@
 //! [`Shared`]: what the handles, the holds and the task of one manager share.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,7 +24,6 @@ use crate::holder::Label;
 use crate::settings::Settings;
 use crate::store::{AnyStore, Capability, Grant, Proof, Released};
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) store: AnyStore,
     pub(super) capability: Capability,
@@ -46,6 +46,17 @@ pub(crate) struct Shared {
     pub(super) waiting: Waiting,
     handles: AtomicUsize,
     spin: AtomicU64,
+}
+
+/// In a few words: every handle of a manager holds it, and people print those.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("store", &self.store.name())
+            .field("label", &self.label)
+            .field("is_closing", &self.is_closing())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Every hold, and when each is due. Callers put holds in and take them out; the task looks at what is due.

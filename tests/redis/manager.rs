@@ -269,9 +269,12 @@ async fn a_url_is_all_that_a_manager_needs() {
         servers[0].cli(&["EXISTS", "single:{single:a}:fence", "many:{many:a}:fence"]),
         "2"
     );
-    // The store's longest ttl is also the manager's.
-    let short = LockManager::connect(&servers[0].url("prefix=short&max_ttl=2s"))
-        .await
-        .unwrap_err();
-    assert!(short.to_string().contains("ttl=10s"), "{short}");
+    // The store's longest ttl is also the manager's, and what nobody set is no longer.
+    let url = servers[0].url("prefix=short&max_ttl=2s");
+    let short = LockManager::connect(&url).await.unwrap();
+    assert_eq!(short.settings().ttl, Duration::from_secs(2));
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_secs(3);
+    let error = LockManager::builder_at(&url, settings).await.unwrap_err();
+    assert!(error.to_string().contains("ttl=3s"), "{error}");
 }
