@@ -48,12 +48,14 @@ pub struct Settings {
     /// How much fast the store's clock may run, in parts per million. Default 83,334 (1/12: chrony's default maximum
     /// slew); up to 500,000. Set less only if the store's clock is known to be slewed less.
     pub server_drift_ppm: u32,
-    /// How many times in a TTL a lease is renewed. Default 3; 2 to 20.
+    /// How many times in a TTL a lease is renewed; more often where [`margin`](Self::margin) and drift leave less of it. Default
+    /// 3; 2 to 20.
     pub renewals_per_ttl: u32,
     /// How long `acquire` waits for a busy lock. Default 30 s; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
-    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`poll_cap`](Self::poll_cap).
+    /// The least pause between two looks at a busy lock, and up to eight times that at a store that fails. Default 10 ms; 1 ms
+    /// to [`poll_cap`](Self::poll_cap).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub min_spin: Duration,
     /// The random part that is added to each pause. Default 10 ms; up to [`poll_cap`](Self::poll_cap).
@@ -62,7 +64,8 @@ pub struct Settings {
     /// The longest pause between two looks at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub poll_cap: Duration,
-    /// How long one request to the store may take. Default 500 ms; 1 ms to [`max_ttl`](Self::max_ttl).
+    /// How long one request to the store may take; a renewal at most half of what its lease has left. Default 500 ms; 1 ms to
+    /// [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub request_timeout: Duration,
     /// The longest that a hold is renewed for, from its grant; then it is lost. Default none; at least [`ttl`](Self::ttl).
