@@ -57,7 +57,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
         Config::read(path)?.top()?.connect().await
     }
@@ -71,7 +71,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn from_env() -> Result<Self, Error> {
         Config::from_env()?.top()?.connect().await
     }
@@ -293,7 +293,7 @@ impl ManagerConfig {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(&self) -> Result<LockManager, Error> {
         self.builder().await?.build()
     }

@@ -55,7 +55,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder_at(url, Settings::default()).await?.build()
     }

@@ -26,7 +26,7 @@ impl UrlStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_for(url, Settings::default()).await
     }

@@ -93,7 +93,7 @@ impl RedisFence {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(RedisOptions::parse(url)?).await
     }
@@ -106,7 +106,7 @@ impl RedisFence {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
         if options.is_behind_sentinels() {
             return Err(Error::unsupported(

@@ -202,7 +202,10 @@ impl Asking<'_> {
     }
 
     fn back_off(&self) -> Duration {
-        self.shared.spin() * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS))
+        let spin = self.shared.spin();
+        let more = spin * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS));
+        // A place in the store's queue is kept for as long as two polls.
+        more.min(self.shared.settings.poll_cap).max(spin)
     }
 
     /// Lets the processes ask first that the release has woken, if ours had the key for as long as it may: a look at the

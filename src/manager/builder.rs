@@ -76,7 +76,7 @@ impl Builder {
     /// Runs the manager on the tokio runtime that [`build`](Self::build) is called in, in place of a thread of its own.
     ///
     /// A task of that runtime that does not yield then delays heartbeats, and leases may be lost by it. When the runtime ends,
-    /// so does the manager, and with it every lease; what it holds in the store is left to its TTL.
+    /// so does the manager, and with it every lease that it still renews; what it holds in the store is left to its TTL.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self

@@ -71,13 +71,30 @@ impl Heard {
 pub(crate) struct Orders {
     /// Holds to renew in one call, within the ordinary time limit.
     pub(crate) renew: Vec<HoldId>,
-    /// Holds whose renewal has failed before, or that have no time for an ordinary try and a second one, to renew in a call
-    /// of their own within `urgent_limit`.
-    pub(crate) renew_urgently: Vec<HoldId>,
-    /// Half of what the most pressed of the urgent holds has left.
-    pub(crate) urgent_limit: Duration,
+    /// Holds without time for an ordinary try and a second one, in a call of their own.
+    pub(crate) pressed: Pressed,
+    /// Holds whose renewal has failed before, in a call of their own.
+    pub(crate) failing: Pressed,
     /// Holds that are lost; they have left the engine.
     pub(crate) lost: Vec<(HoldId, LostReason)>,
+}
+
+/// Holds to renew in one call, within half of what the most pressed of them has left.
+#[derive(Default, Debug)]
+pub(crate) struct Pressed {
+    pub(crate) holds: Vec<HoldId>,
+    pub(crate) limit: Duration,
+}
+
+impl Pressed {
+    fn add(&mut self, id: HoldId, left: u64, most: Duration) {
+        if self.holds.is_empty() {
+            self.limit = most;
+        }
+        self.holds.push(id);
+        let half = Duration::from_nanos((left / 2).max(LEAST_RETRY));
+        self.limit = self.limit.min(half);
+    }
 }
 
 /// A retry follows after this part of what is left, so that tries come faster as the deadline comes near.
@@ -267,8 +284,7 @@ impl Engine {
         self.wheel.advance(&mut self.entries, now, &mut due);
         // In the order in which they came, which is mostly that of their places in memory.
         due.sort_unstable();
-        let ordinary = nanos(self.pace.request_timeout);
-        let mut least_left = u64::MAX;
+        let ordinary = self.pace.request_timeout;
         for &index in &due {
             let entry = &mut self.entries.0[index as usize];
             let id = HoldId {
@@ -291,11 +307,12 @@ impl Engine {
             if state.renew_at <= now {
                 state.renew_at = NEVER;
                 let left = state.deadline - now;
-                if state.failures == 0 && left / 2 >= ordinary {
-                    orders.renew.push(id);
+                if state.failures > 0 {
+                    orders.failing.add(id, left, ordinary);
+                } else if left / 2 < nanos(ordinary) {
+                    orders.pressed.add(id, left, ordinary);
                 } else {
-                    orders.renew_urgently.push(id);
-                    least_left = least_left.min(left);
+                    orders.renew.push(id);
                 }
             }
             let next = state.next();
@@ -303,8 +320,6 @@ impl Engine {
         }
         due.clear();
         self.due = due;
-        orders.urgent_limit =
-            Duration::from_nanos((least_left / 2).max(LEAST_RETRY)).min(self.pace.request_timeout);
     }
 
     /// When to [`tick`](Self::tick) again at the latest; `None` if there is no hold.

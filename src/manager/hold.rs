@@ -42,7 +42,7 @@ pub(crate) struct Hold {
     /// holder's.
     let_go: OnceLock<Released>,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
-    /// next, since every step of the end may be done again.
+    /// next: letting go is done once, and every other step may be done again.
     pub(super) ended: tokio::sync::Mutex<Option<Released>>,
 }
 

@@ -49,7 +49,7 @@ pub use probe::Renewals;
 pub(crate) use shared::Handle;
 use task::Msg;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::settings::Settings;
 use crate::store::{Capability, REVOKING_STORES, Record, Revoke, Revoked, Store};
@@ -226,7 +226,11 @@ impl LockManager {
             Err(Error::in_doubt(format!(
                 "no answer to a revocation within {limit:?}: key={key}; look with inspect, or ask again"
             )))
-        })?;
+        });
+        if (revoked.as_ref()).is_err_and(|error| error.kind() == ErrorKind::InDoubt) {
+            tracing::warn!(%key, "a lock may have been taken away from its holder by force: there was no answer");
+        }
+        let revoked = revoked?;
         match (revoked, how) {
             (Revoked::Revoked { .. }, Revoke::AfterTtl) => {
                 tracing::warn!(%key, "a lock was taken away from its holder by force")

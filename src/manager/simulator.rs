@@ -120,11 +120,12 @@ impl World {
         self.engine.tick(self.now, &mut orders);
         let limits = [
             (orders.renew, LIMIT),
-            (orders.renew_urgently, orders.urgent_limit),
+            (orders.pressed.holds, orders.pressed.limit),
+            (orders.failing.holds, orders.failing.limit),
         ];
         for (ids, limit) in limits {
-            assert!(limit <= LIMIT && !limit.is_zero());
             for id in ids {
+                assert!(limit <= LIMIT && !limit.is_zero());
                 let fate = self.fate();
                 let now = self.now;
                 let (_, hold) = self

@@ -120,7 +120,7 @@ impl Task {
         let now = self.shared.clock.stamp();
         let orders = &mut self.orders;
         let mut lost = Vec::new();
-        let (due, urgent): (Due, Due);
+        let (due, pressed, failing): (Due, Due, Due);
         {
             let mut book = self.shared.book.lock();
             note_lateness(&self.shared, book.next_look, now.on(Lane::Boot));
@@ -129,16 +129,22 @@ impl Task {
                 lost.extend(book.remove(id).map(|hold| (hold, reason)));
             }
             due = book.take_along(orders.renew.drain(..));
-            urgent = book.take_along(orders.renew_urgently.drain(..));
+            pressed = book.take_along(orders.pressed.holds.drain(..));
+            failing = book.take_along(orders.failing.holds.drain(..));
         }
-        let urgent_limit = orders.urgent_limit;
+        let limits = [
+            self.shared.settings.request_timeout,
+            orders.pressed.limit,
+            orders.failing.limit,
+        ];
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
-        let is_any = !(due.is_empty() && urgent.is_empty());
-        if is_any && self.are_clocks_sound(&now) {
-            self.renew(due, self.shared.settings.request_timeout);
-            self.renew(urgent, urgent_limit);
+        let calls = [due, pressed, failing];
+        if calls.iter().any(|holds| !holds.is_empty()) && self.are_clocks_sound(&now) {
+            for (holds, limit) in calls.into_iter().zip(limits) {
+                self.renew(holds, limit);
+            }
         }
     }
 

@@ -54,8 +54,8 @@ pub struct Settings {
     /// How long `acquire` waits for a busy lock. Default 30 s; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
-    /// The least pause between two looks at a busy lock, and up to eight times that at a store that fails. Default 10 ms; 1 ms
-    /// to [`poll_cap`](Self::poll_cap).
+    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`poll_cap`](Self::poll_cap). At a store that
+    /// fails the pause grows to eight times that, with its random part, and at most to `poll_cap`.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub min_spin: Duration,
     /// The random part that is added to each pause. Default 10 ms; up to [`poll_cap`](Self::poll_cap).

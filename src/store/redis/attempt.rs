@@ -172,7 +172,10 @@ impl Shared {
                 let max_ttl = options.max_ttl + want.wary;
                 let is_missed = self.marks.is_missed(slot, session.server(), link);
                 let same_for = way.same_for(&session, &options.names, max_ttl).await;
-                Some(caution(session.server(), max_ttl, is_missed, same_for))
+                let mut caution = caution(session.server(), max_ttl, is_missed, same_for);
+                // Its data, marker included, may be those of the server whose place it took.
+                caution.is_durable &= !self.may_be_replaced(slot);
+                Some(caution)
             } else {
                 None
             };
@@ -208,7 +211,7 @@ impl Shared {
             return Ok(());
         }
         let address = link.address();
-        if slot.is_some() || self.options().is_behind_sentinels() {
+        if self.may_be_replaced(slot) {
             return Err(Failure::Answered(Error::denied(format!(
                 "this redis does not tell its run, so that another could take its place unseen: address={address}; allow INFO (+info in the access list), or set restart_quarantine=off in the URL"
             ))));
@@ -221,6 +224,11 @@ impl Shared {
             );
         }
         Ok(())
+    }
+
+    /// Whether another server takes the place of ours when it is gone.
+    fn may_be_replaced(&self, slot: Option<Slot>) -> bool {
+        slot.is_some() || self.options().is_behind_sentinels()
     }
 
     async fn ask(&self, ask: Ask, attempt: &Attempt<'_>) -> Result<Value, Failure> {

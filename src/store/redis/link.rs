@@ -298,7 +298,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// An attempt to connect that is waited for. One that nobody wants to wait for any longer counts as failed until it succeeds.
+/// An attempt to connect that is waited for. One that somebody stopped waiting for counts as failed until it succeeds.
 struct Attempt<'a>(Option<&'a AtomicBool>);
 
 impl Attempt<'_> {

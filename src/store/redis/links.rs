@@ -17,7 +17,7 @@ use crate::error::Error;
 pub(crate) enum Purpose {
     /// Acquire, release, withdraw, inspect.
     Ask,
-    /// Renew.
+    /// Renew; with `replicas` it waits for them too.
     Heartbeat,
     /// Acquire and wait for replicas, which holds up whatever is behind it.
     Replicated,
@@ -82,7 +82,7 @@ impl Links {
         Ok(waker)
     }
 
-    /// Drops every connection; nothing can be asked any more.
+    /// Drops every connection; nothing can be asked any more. One that is just being made is dropped when it is.
     pub(crate) fn close(&self) {
         self.open.lock().take();
     }
@@ -95,7 +95,7 @@ fn runtime() -> Result<Id, Error> {
 /// The calling runtime.
 pub(super) fn handle() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
-        Error::invalid("redis was asked outside of a tokio runtime; connect within one, which may end afterwards, and call from a task or through Lock::blocking")
+        Error::invalid("redis was asked outside of a tokio runtime; connect within one, which may end afterwards, and ask from a task of it or through Lock::blocking")
     })
 }
 

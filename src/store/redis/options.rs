@@ -221,7 +221,7 @@ impl RedisOptions {
 
     /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
     /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on the
-    /// restart of a server that persists every write, and did so before; a new one is taken for one that has lost its disk.
+    /// restart of a server that persists every write, and did so before; a server without data is taken for one that lost its disk.
     /// Off: two may hold after a restart. For tests and throw-away servers.
     #[must_use]
     pub fn restart_quarantine(mut self, on: bool) -> Self {
@@ -230,8 +230,8 @@ impl RedisOptions {
     }
 
     /// How many replicas must confirm a grant before it is given out, and a renewal before it counts. Default 0. With fewer
-    /// confirmations the grant is taken back and the acquire is refused; but a claim that queues, so as to keep its place, is in
-    /// doubt until it is asked again and confirmed, or withdrawn. A renewal proves nothing then, and the hold lapses unless a
+    /// confirmations the grant is taken back and the acquire is refused. A claim that queues keeps its place: its grant is in doubt
+    /// until it is asked again and confirmed, or withdrawn. A renewal proves nothing then, and the hold lapses unless a
     /// later one is confirmed.
     ///
     /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do

@@ -7,8 +7,8 @@
 //! | the marker | means | quarantine |
 //! |---|---|---|
 //! | names this run | nothing was forgotten | none |
-//! | names another run, which persisted every write, as this one does | nothing was forgotten | none; all of `max_ttl` after a promotion |
-//! | names another run, or promotion | restarted (perhaps from an old snapshot), or a replica was promoted | the rest of `max_ttl` since the start; all of it after a promotion |
+//! | names another run, which persisted every write, as this one does | nothing was forgotten | none but one that runs already; all of `max_ttl` after a promotion or a flush, and as below where another server may come in its place |
+//! | names another run, or promotion | restarted (perhaps from an old snapshot), or a replica was promoted, or another database came in the place of ours | the rest of `max_ttl` since the start; all of it after a promotion or a flush |
 //! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
 //! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
 //! | is not there, on an older server | nobody used this prefix yet | none |
@@ -17,11 +17,15 @@
 //! wrong reads the server's account of flushes and copies once more, at the instant of the attempt; if it is not the one that
 //! the client judged by, nothing is granted, and the client connects anew and judges again.
 //!
-//! What cannot be noticed: a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected
-//! before it; that a server was deposed and promoted again, by a client whose connection outlasted both and which asked for
-//! nothing in between, until another asks (Sentinel ends such connections); a database that is swapped for one whose marker is
-//! of the same run; a deletion of single keys, which is an operator's to answer for; and of a server that persists every write,
-//! that it did not at the end of the run that wrote the marker, or that an older copy was put in the place of its data.
+//! What cannot be noticed:
+//!
+//! - a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected before it;
+//! - that a server was deposed and promoted again, by a client whose connection outlasted both and which asked for nothing in
+//!   between, until another asks (Sentinel ends such connections);
+//! - a database that is swapped for one whose marker is of the same run;
+//! - a deletion of single keys, which is an operator's to answer for;
+//! - of a single server that persists every write: that it persisted less at the end of the run that wrote the marker, that it
+//!   was a replica in a run in which nobody asked it, or that an older copy was put in the place of its data.
 //!
 //! A server that persists every write forgets nothing by a restart, and brings its marker along, which tells of the run before
 //! that it did so too. One without a marker may have lost its log with its disk, or had none before: its age counts. A server
@@ -39,7 +43,8 @@ pub(super) struct Caution {
     pub(super) if_other: Duration,
     /// There is no marker.
     pub(super) if_none: Duration,
-    /// Every write is on disk, and none came from another server: another run of which that is true too has left all it had.
+    /// Every write is on disk, none came from another server, and none was flushed: another run of this server of which that is
+    /// true too has left all it had.
     pub(super) is_durable: bool,
 }
 
@@ -60,6 +65,9 @@ pub(super) fn caution(
     let since_start = since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
     let if_other = if server.was_replica {
         max_ttl
+    } else if server.was_flushed {
+        // A database with a marker of its own may have taken the place of ours.
+        since_change
     } else {
         since_start
     };
@@ -73,7 +81,7 @@ pub(super) fn caution(
     Caution {
         if_other,
         if_none,
-        is_durable: server.durable && !server.was_replica,
+        is_durable: server.durable && !server.was_replica && !server.was_flushed,
     }
 }
 
@@ -134,7 +142,8 @@ mod tests {
             durable: true,
             ..up_for(1_000)
         };
-        assert_eq!(seconds(&flushed, false), (0, 30));
+        assert_eq!(seconds(&flushed, false), (30, 30));
+        assert!(!caution(&flushed, MAX_TTL, false, Duration::ZERO).is_durable);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol (feature `redis`).
 ///
-/// What stands in the server, who comes first, and what is not promised: see the [module](super::redis).
+/// What stands in the server, who comes first, and what is not promised: see the [module](crate::store::redis).
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are the same store.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl RedisStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(RedisOptions::parse(url)?).await
     }
@@ -70,7 +70,7 @@ impl RedisStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing.
+    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);

@@ -64,9 +64,19 @@ pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, 
         .places
         .enter(claim, &shared.options.chroot, &shared.clock.stamp(), ttl)?;
     let _turn = place.turn.lock().await;
+    // `Unavailable` says that nothing happened: never where a node of ours may be there.
+    let honest = |error: Error| {
+        if error.kind() != ErrorKind::Unavailable || place.standing() == Standing::Nowhere {
+            return error;
+        }
+        Error::in_doubt(
+            "zookeeper refused in the midst of an attempt; withdraw the claim or ask again",
+        )
+        .because(error)
+    };
     let mut last = None;
     for _ in 0..TRIES {
-        let session = shared.session().await?;
+        let session = shared.session().await.map_err(honest)?;
         if place.is_withdrawn() {
             return Err(withdrawn(claim));
         }
@@ -96,10 +106,9 @@ pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, 
                 )));
             }
             Err(Blind::Broken(fault)) => last = Some(fault),
-            Err(Blind::Error(error)) => return Err(error),
+            Err(Blind::Error(error)) => return Err(honest(error)),
         }
     }
-    // Never `Unavailable`, which says that nothing happened: a node of ours may be there.
     let source = last.unwrap_or(Fault::Expired).into_error("acquire");
     Err(Error::in_doubt(
         "the connection to zookeeper broke again and again; withdraw the claim or ask again",

@@ -26,8 +26,8 @@ use crate::error::Error;
 use crate::store::{Grant, Renewed};
 
 /// How much later than the first node with a proof another may answer: a tenth of the shortest TTL, from the first of these to
-/// the second. What has come must be in the manager's hands before its
-/// [`request_timeout`](crate::Settings::request_timeout) is over, which is half a second.
+/// the second. Together with what the first took, that must be less than the manager's
+/// [`request_timeout`](crate::Settings::request_timeout), by default half a second: else what has come is lost.
 const LATE_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 fn most_late(grants: &[Grant]) -> Duration {

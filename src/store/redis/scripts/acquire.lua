@@ -3,8 +3,8 @@
 -- is read.
 --
 -- KEYS: lock, counter, marker, tombstone of this owner; and outside of enter.lua: queue
--- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id, of a server that was a
---       replica with its promotion ('?' = the server does not tell), max ttl (ms), and in one text: quarantine if the
+-- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id; of a server that was a
+--       replica, run-promotion ('?' = the server does not tell), max ttl (ms), and in one text: quarantine if the
 --       marker names another run (ms), quarantine if there is no marker (ms), 1 if every write is on disk, else 0, the
 --       account of the server that all were judged by
 -- Returns: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
