@@ -302,7 +302,7 @@ impl Hold {
         let Some(waiter) = self.shared.queues.next(key) else {
             return false;
         };
-        // The turn is taken last: were it dropped while the caller is out of the queue, the queue would end without it.
+        // The turn is taken last, so that a caller who is put back finds the queue, and its place at the head of it.
         let fits = waiter.takes_over && waiter.spans == self.from.spans;
         let lease = fits.then(|| self.lease.hand_on()).flatten();
         let turn = lease.and_then(|lease| Some((lease, self.turn.lock().take()?)));
