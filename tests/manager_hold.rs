@@ -7,6 +7,18 @@ use leasehold::store::{Faulty, MemoryStore, Operation, Released};
 use leasehold::{ErrorKind, Lane, LockManager, LostReason, ManualClock, Settings};
 use support::{World, ms, no_hand_on, poll_once, secs};
 
+/// A manager whose store is behind a network that the test steers.
+fn over_a_network(settings: Settings) -> (ManualClock, Faulty<MemoryStore>, LockManager) {
+    let clock = ManualClock::new();
+    let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 7);
+    let locks = LockManager::builder(network.clone())
+        .clock(clock.clone())
+        .settings(settings)
+        .build()
+        .unwrap();
+    (clock, network, locks)
+}
+
 #[tokio::test]
 async fn heartbeats_keep_a_hold_over_many_ttls() {
     let world = World::new();
@@ -34,13 +46,7 @@ async fn a_short_lease_has_time_for_a_second_try() {
     for ttl in [200, 500, 800, 1_000, 2_000] {
         let mut settings = Settings::default();
         settings.ttl = ms(ttl);
-        let clock = ManualClock::new();
-        let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 7);
-        let locks = LockManager::builder(network.clone())
-            .clock(clock.clone())
-            .settings(settings)
-            .build()
-            .unwrap();
+        let (clock, network, locks) = over_a_network(settings);
         let guard = locks.lock("a").acquire().await.unwrap();
         // The first try is never answered; from the second on the store is well.
         network.stall(Operation::Renew);
@@ -200,13 +206,9 @@ async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
 
 #[tokio::test]
 async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
-    let clock = ManualClock::new();
-    let memory = MemoryStore::with_clock(clock.clone());
-    let network = Faulty::new(memory, clock.clone(), 1);
     let mut settings = Settings::default();
     settings.hand_on_time = secs(60);
-    let locks = LockManager::builder(network.clone()).clock(clock.clone());
-    let locks = locks.settings(settings).build().unwrap();
+    let (clock, network, locks) = over_a_network(settings);
     let first = locks.lock("a").acquire().await.unwrap();
     let lock = locks.lock("a");
     let mut waiting = Box::pin(lock.acquire());
@@ -229,13 +231,9 @@ async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
 
 #[tokio::test]
 async fn a_hold_that_is_handed_on_while_its_renewals_fail_is_at_risk() {
-    let clock = ManualClock::new();
-    let memory = MemoryStore::with_clock(clock.clone());
-    let network = Faulty::new(memory, clock.clone(), 1);
     let mut settings = Settings::default();
     settings.hand_on_time = secs(60);
-    let locks = LockManager::builder(network.clone()).clock(clock.clone());
-    let locks = locks.settings(settings).build().unwrap();
+    let (clock, network, locks) = over_a_network(settings);
     let first = locks.lock("a").acquire().await.unwrap();
     let lock = locks.lock("a");
     let mut waiting = Box::pin(lock.acquire());

@@ -201,6 +201,7 @@ impl Asking<'_> {
         }
     }
 
+    /// How long to wait before a store that failed is asked again.
     fn back_off(&self) -> Duration {
         let spin = self.shared.spin();
         let more = spin * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS));

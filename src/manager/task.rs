@@ -348,7 +348,13 @@ fn note_lateness(shared: &Shared, planned: u64, now: u64) {
     }
 }
 
-/// Withdraws until it is sure, or the TTL has done it.
+/// A store that does not answer is asked ever more rarely, down to once in a request's time-out.
+fn longer(shared: &Shared, pause: Duration) -> Duration {
+    let most = shared.settings.request_timeout;
+    (2 * pause).min(most).max(shared.spin())
+}
+
+/// Withdraws until it is sure, or a TTL has passed.
 async fn withdraw(shared: &Shared, claim: Claim) {
     let started = shared.clock.stamp();
     let limit = shared.settings.request_timeout;
@@ -362,7 +368,7 @@ async fn withdraw(shared: &Shared, claim: Claim) {
             return;
         }
         shared.clock.sleep(pause).await;
-        pause = (2 * pause).min(limit).max(shared.spin());
+        pause = longer(shared, pause);
     }
     tracing::warn!(key = %claim.key, "an attempt could not be withdrawn within its ttl; should the store execute it yet, it is over after another ttl");
 }
@@ -370,11 +376,10 @@ async fn withdraw(shared: &Shared, claim: Claim) {
 /// Releases until it is confirmed, or the TTL has done it.
 async fn release(shared: &Shared, grant: Grant) {
     let started = shared.clock.stamp();
-    let limit = shared.settings.request_timeout;
     let mut pause = shared.spin();
     while shared.clock.stamp().since(&started) < grant.proof.ttl {
         shared.clock.sleep(pause).await;
-        pause = (2 * pause).min(limit).max(shared.spin());
+        pause = longer(shared, pause);
         if !matches!(shared.release_once(&grant).await, Released::Unknown(_)) {
             return;
         }

@@ -10,6 +10,12 @@ use crate::server::canary::CANARY;
 use leasehold::store::{Fencing, Mode, RedisStore, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
+/// Makes the user `me`.
+fn let_in(server: &RedisServer, rules: &[&str]) {
+    let password = format!(">{CANARY}");
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], rules].concat());
+}
+
 fn url(server: &RedisServer, who: &str, query: &str) -> String {
     server
         .url(query)
@@ -43,8 +49,7 @@ const LIMITED: [&str; 5] = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous
 #[tokio::test]
 async fn a_server_that_hides_its_run_is_told_of_once_and_quarantined_where_it_has_no_marker() {
     let server = RedisServer::start();
-    let password = format!(">{CANARY}");
-    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &LIMITED].concat());
+    let_in(&server, &LIMITED);
     let told = Told::default();
     let listening = told.listen();
     let ours = crate::claims::claim_for("a/7", Duration::from_millis(500));
@@ -74,9 +79,7 @@ async fn a_server_that_hides_its_run_is_told_of_once_and_quarantined_where_it_ha
 #[tokio::test]
 async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     let server = RedisServer::start();
-    let password = format!(">{CANARY}");
-    let rules = [&LIMITED[..], &["+info"]].concat();
-    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
+    let_in(&server, &[&LIMITED[..], &["+info"]].concat());
     // It is young: so it is not trusted to have kept its locks when there is no marker.
     let query = "prefix=app&max_ttl=500ms";
     let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
@@ -109,8 +112,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
 async fn a_user_that_may_not_publish_releases_all_the_same() {
     let server = RedisServer::start();
     let rules = ["~app:*", "resetchannels", "+@all"];
-    let password = format!(">{CANARY}");
-    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
+    let_in(&server, &rules);
     let query = "prefix=app&restart_quarantine=off";
     let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
         .await
@@ -128,8 +130,7 @@ async fn a_user_that_may_not_publish_releases_all_the_same() {
 async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() {
     let server = RedisServer::start();
     let rules = ["~app:*", "resetchannels", "&app:{app:a}:*", "+@all"];
-    let password = format!(">{CANARY}");
-    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
+    let_in(&server, &rules);
     let query = "prefix=app&restart_quarantine=off";
     let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))
         .await
