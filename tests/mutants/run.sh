@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Breaks one safety rule at a time in a copy of this tree and demands that a test notices.
 #
-# usage: tests/mutants/run.sh [--list] [part of a mutant's name]...
+# usage: tests/mutants/run.sh [--list | --check] [part of a mutant's name]...
 #
-# Each file beside this one, NAME.patch, is one mutant. Above the diff stand two lines:
+#   --list    print each mutant and the rule that it breaks
+#   --check   only check that each mutant still applies (seconds)
+#
+# Each file beside this one, NAME.mutant, is one mutant: two lines of header, then blocks of text to find and to replace
+# (apply.py describes them).
 #
 #   # cargo test --test loom lease_word       the test that must fail (with --all-features)
 #   # breaks: revocation is a swap (I2)       the rule that is broken
 #
-# A mutant counts as caught when the test passes without the patch, compiles with it, and then fails. A patch that does
-# not apply, a mutant that does not compile, a test that runs nothing or does not end: each fails this script, as does
-# a mutant that survives.
+# A mutant counts as caught when the test passes without it, compiles with it, and then fails. This script fails if a
+# mutant does not apply, does not compile or survives, and if a test runs nothing or does not end.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,34 +26,40 @@ target=${target:-$root/target}
 # tells a workspace by its relative paths, and would take what a mutant left for what the repository was compiled to.
 tree=$target/mutants/tree
 export CARGO_TARGET_DIR=$target/mutants/target CARGO_TERM_COLOR=never RUST_BACKTRACE=0
-# The copy may lie inside the repository; its patches are not the repository's business.
-export GIT_CEILING_DIRECTORIES=$target
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 command_of() { sed -n '1s/^# cargo test //p' "$1"; }
 rule_of() { sed -n '2s/^# breaks: //p' "$1"; }
 
+mode=run
+case ${1:-} in
+--list | --check)
+    mode=${1#--}
+    shift
+    ;;
+esac
+
 mutants=()
-for patch in "$here"/*.patch; do
-    if [ $# -gt 0 ] && [ "$1" != --list ]; then
+for mutant in "$here"/*.mutant; do
+    if [ $# -gt 0 ]; then
         wanted=no
-        for part in "$@"; do [[ $(basename "$patch") == *"$part"* ]] && wanted=yes; done
+        for part in "$@"; do [[ $(basename "$mutant") == *"$part"* ]] && wanted=yes; done
         [ $wanted = yes ] || continue
     fi
-    if [ -z "$(command_of "$patch")" ] || [ -z "$(rule_of "$patch")" ]; then
-        echo "$patch: the first two lines must be '# cargo test ...' and '# breaks: ...'" >&2
+    if [ -z "$(command_of "$mutant")" ] || [ -z "$(rule_of "$mutant")" ]; then
+        echo "$mutant: the first two lines must be '# cargo test ...' and '# breaks: ...'" >&2
         exit 2
     fi
-    mutants+=("$patch")
+    mutants+=("$mutant")
 done
 if [ ${#mutants[@]} -eq 0 ]; then
     echo "no mutant is named like that" >&2
     exit 2
 fi
-if [ "${1:-}" = --list ]; then
-    for patch in "${mutants[@]}"; do
-        printf '%-44s %s\n' "$(basename "$patch" .patch)" "$(rule_of "$patch")"
+if [ $mode = list ]; then
+    for mutant in "${mutants[@]}"; do
+        printf '%-44s %s\n' "$(basename "$mutant" .mutant)" "$(rule_of "$mutant")"
     done
     exit 0
 fi
@@ -63,6 +72,21 @@ mkdir -p "$tree"
         [ ! -f "$file" ] || printf '%s\0' "$file"
     done | xargs -0 cp --parents -t "$tree")
 cd "$tree"
+
+if [ $mode = check ]; then
+    stale=0
+    for mutant in "${mutants[@]}"; do
+        rm -rf "$tree/src"
+        cp -r "$root/src" "$tree/src"
+        python3 "$here/apply.py" "$tree" "$mutant" >"$log" 2>&1 && continue
+        printf 'STALE     %s\n' "$(basename "$mutant" .mutant)"
+        sed 's/^/    | /' "$log"
+        stale=$((stale + 1))
+    done
+    echo "mutants: ${#mutants[@]}, stale: $stale"
+    [ $stale -eq 0 ]
+    exit
+fi
 
 # The words of a test command, as an array: headers are plain words without quotes.
 split() { read -r -a words <<<"$1"; }
@@ -101,25 +125,24 @@ baseline() {
 }
 
 # All of them before the first mutant: a mistake is told at once, and the compiler is not sent back and forth.
-for patch in "${mutants[@]}"; do
-    baseline "$(command_of "$patch")"
+for mutant in "${mutants[@]}"; do
+    baseline "$(command_of "$mutant")"
 done
 
 caught=0
 failed=0
 verdict() { printf '%-9s %-40s %s\n' "$1" "$2" "$3"; }
 verdict mutant "" "caught by"
-for patch in "${mutants[@]}"; do
-    name=$(basename "$patch" .patch)
-    command=$(command_of "$patch")
-    if ! git apply --check "$patch" 2>"$log"; then
-        verdict STALE "$name" "the patch does not apply"
+for mutant in "${mutants[@]}"; do
+    name=$(basename "$mutant" .mutant)
+    command=$(command_of "$mutant")
+    if ! python3 "$here/apply.py" "$tree" "$mutant" >"$log" 2>&1; then
+        verdict STALE "$name" "it does not apply"
         show_log
         failed=$((failed + 1))
         continue
     fi
-    mapfile -t touched < <(git apply --numstat "$patch" | cut -f3)
-    git apply "$patch"
+    mapfile -t touched <"$log"
     # A file is newer than what was compiled from it only if the clock has moved on.
     touch "${touched[@]}"
     if ! compiles "$command"; then
@@ -130,7 +153,7 @@ for patch in "${mutants[@]}"; do
         status=0
         run_test "$command" || status=$?
         if [ $status -eq 0 ]; then
-            verdict SURVIVED "$name" "cargo test $command; breaks: $(rule_of "$patch")"
+            verdict SURVIVED "$name" "cargo test $command; breaks: $(rule_of "$mutant")"
             failed=$((failed + 1))
         elif [ $status -eq 124 ] || [ $status -eq 137 ]; then
             verdict HUNG "$name" "cargo test $command did not end within $limit s"
