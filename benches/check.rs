@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold::store::MemoryStore;
-use leasehold::{Clock, Lane, LockManager};
+use leasehold::{Clock, ClockKind, LockManager};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -27,7 +27,11 @@ fn check(c: &mut Criterion) {
         .block_on(locks.lock("a").acquire())
         .expect("nobody else wants it");
     let lease = guard.lease().clone();
-    assert_eq!(clock.fast().lane, Lane::Fast, "another clock is measured");
+    assert_eq!(
+        clock.fast().lane,
+        ClockKind::Fast,
+        "another clock is measured"
+    );
     group.bench_function("lease_is_live", |b| b.iter(|| black_box(&lease).is_live()));
     assert!(
         lease.is_live(),

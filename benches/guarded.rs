@@ -8,16 +8,16 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use leasehold::test_util::BareHold;
-use leasehold::{Clock, Executor, FencingToken, Guarded, Settings};
+use leasehold::test_util::TestHold;
+use leasehold::{Clock, Executor, FencingToken, GuardedCell, Settings};
 
 /// Longer than a whole bench: nothing renews here.
 const TTL: Duration = Duration::from_secs(3_600);
 
-fn hold(clock: &Clock) -> BareHold {
+fn hold(clock: &Clock) -> TestHold {
     let key = "bench/guarded".parse().expect("a key");
     let token = FencingToken::new(1).expect("a token");
-    BareHold::new(clock.clone(), &Settings::default(), key, token, TTL)
+    TestHold::new(clock.clone(), &Settings::default(), key, token, TTL)
 }
 
 fn noop(executor: &Executor) {
@@ -62,7 +62,7 @@ fn guarded(criterion: &mut Criterion) {
             assert!(black_box(done).is_ok());
         });
     });
-    let cell = Guarded::new(0_u64);
+    let cell = GuardedCell::new(0_u64);
     group.bench_function("cell_write", |bench| {
         bench.iter(|| {
             let done = executor.guarded(|tx| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold::store::MemoryStore;
-use leasehold::test_util::BareHold;
+use leasehold::test_util::TestHold;
 use leasehold::{Clock, Event, Executor, FencingToken, LockManager, Settings};
 
 /// Longer than a whole bench: nothing renews the unwatchable hold.
@@ -46,7 +46,7 @@ fn observers(criterion: &mut Criterion) {
     let clock = Clock::system().expect("the system's clock");
     let key = "bench/observers".parse().expect("a key");
     let token = FencingToken::new(1).expect("a token");
-    let bare = BareHold::new(clock, &Settings::default(), key, token, TTL);
+    let bare = TestHold::new(clock, &Settings::default(), key, token, TTL);
     let unwatchable = bare.executor();
     let mut group = criterion.benchmark_group("observers");
     group.bench_function("run_unwatchable", |bench| bench.iter(|| run(&unwatchable)));

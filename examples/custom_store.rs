@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold::conformance::{self, OnManualClock};
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, Proof, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, Released, Renewed, Store,
 };
 use leasehold::{Clock, Error, FencingToken, Key, LockManager, ManualClock, OwnerToken, Stamp};
 use parking_lot::Mutex;
@@ -54,8 +54,8 @@ impl MapStore {
         held.is_some_and(|held| held.owner == claim.owner && !self.left(held).is_zero())
     }
 
-    fn record(&self, key: &Key, held: &Held) -> Option<Record> {
-        let mut record = Record::of(key.clone());
+    fn record(&self, key: &Key, held: &Held) -> Option<LockInfo> {
+        let mut record = LockInfo::of(key.clone());
         record.remaining = Some(self.left(held)).filter(|left| !left.is_zero());
         record.remaining.is_some().then_some(record)
     }
@@ -92,7 +92,7 @@ impl Store for MapStore {
         state.held.insert(claim.key.clone(), held);
         // No tokens are claimed, so that any will do: leases work, fences do not.
         let token = FencingToken::new(0)?;
-        let proof = Proof::of(claim.ttl);
+        let proof = GrantProof::of(claim.ttl);
         Ok(Acquired::Granted(Grant::new(claim.clone(), token, proof)))
     }
 
@@ -107,7 +107,7 @@ impl Store for MapStore {
             if let Some(held) = state.held.get_mut(&claim.key) {
                 held.ends = self.clock.stamp().plus(claim.ttl);
             }
-            answers.push(Renewed::Extended(Proof::of(claim.ttl)));
+            answers.push(Renewed::Extended(GrantProof::of(claim.ttl)));
         }
         answers
     }
@@ -134,12 +134,12 @@ impl Store for MapStore {
         Ok(Hint::never())
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let state = self.state.lock();
         Ok(state.held.get(key).and_then(|held| self.record(key, held)))
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let state = self.state.lock();
         let beneath = |(key, _): &(&Key, &Held)| key.as_str().starts_with(prefix);
         let held = state.held.iter().filter(beneath);

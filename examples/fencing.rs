@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
-use leasehold::{CommitError, LockManager, Permit, RunError, Settings};
+use leasehold::{CommitError, CommitPermit, LockManager, RunError, Settings};
 
 const BALANCE: &str = "balance";
 
@@ -102,7 +102,7 @@ async fn zombie(url: &str, is_fenced: bool) -> Result<(), Box<dyn Error>> {
         .await?;
     let lock = locks.lock("account").fence(fence.clone());
     let done = lock.guarded_async(async |tx| {
-        tx.commit_with(move |permit: Permit| {
+        tx.commit_with(move |permit: CommitPermit| {
             println!("I hold the lock, the balance was 100, and I am about to write 90");
             // The lease was found live just now. Whoever is stopped here does not notice it.
             let mut line = String::new();

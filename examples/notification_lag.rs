@@ -32,7 +32,7 @@ const WORKERS: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     ByEvent,
-    Guarded,
+    GuardedCell,
     Fenced,
 }
 
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("                         writes   over B   reported   unreported");
     let kinds = [
         (Kind::ByEvent, "(a) told by an event"),
-        (Kind::Guarded, "(b) guarded"),
+        (Kind::GuardedCell, "(b) guarded"),
         (Kind::Fenced, "(c) guarded and fenced"),
     ];
     let mut ends = Vec::new();
@@ -170,7 +170,7 @@ fn guarded(
                 while stalls && !register.is_entered_after(permit.token) {
                     thread::yield_now();
                 }
-                if kind == Kind::Guarded {
+                if kind == Kind::GuardedCell {
                     went_over.store(register.write(permit.token), Ordering::Relaxed);
                     return Ok(Applied::plain());
                 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{Cause, Clock, Guarded, LockManager, RunError, Settings};
+use leasehold::{Cause, Clock, GuardedCell, LockManager, RunError, Settings};
 
 type Accounts = Vec<i64>;
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut settings = Settings::default();
     settings.ttl = Duration::from_millis(400);
     let locks = LockManager::builder(store).settings(settings).build()?;
-    let accounts = Guarded::new(vec![1_000; 8]);
+    let accounts = GuardedCell::new(vec![1_000; 8]);
 
     println!("1. Heartbeats arrive: {WORKERS} workers, {TRANSFERS} transfers each, one lock.\n");
     with_heartbeats(&locks, &accounts)?;
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Each worker takes the lock for each transfer.
 fn with_heartbeats(
     locks: &LockManager,
-    accounts: &Guarded<Accounts>,
+    accounts: &GuardedCell<Accounts>,
 ) -> Result<(), Box<dyn Error>> {
     let lock = locks.lock("bank/accounts").blocking();
     let before = sum(accounts);
@@ -73,7 +73,7 @@ fn with_heartbeats(
 /// All workers share one hold. They go on until the lease refuses them; nobody is told that it ended.
 fn without_heartbeats(
     locks: &LockManager,
-    accounts: &Guarded<Accounts>,
+    accounts: &GuardedCell<Accounts>,
 ) -> Result<(), Box<dyn Error>> {
     let guard = locks.lock("bank/accounts").blocking().acquire()?;
     println!(
@@ -137,11 +137,11 @@ fn transfer(accounts: &mut Accounts, n: usize) {
     accounts[to] += amount;
 }
 
-fn sum(accounts: &Guarded<Accounts>) -> i64 {
+fn sum(accounts: &GuardedCell<Accounts>) -> i64 {
     accounts.read().iter().sum()
 }
 
-fn report_sum(before: i64, accounts: &Guarded<Accounts>) -> Result<(), Box<dyn Error>> {
+fn report_sum(before: i64, accounts: &GuardedCell<Accounts>) -> Result<(), Box<dyn Error>> {
     let after = sum(accounts);
     println!(
         "   sum before {before}, after {after}: {:?}",

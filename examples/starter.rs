@@ -2,13 +2,13 @@
 //!
 //! Run it from the folder of the crate: `cargo run --features config --example starter`.
 
-use leasehold::{Guarded, LockManager};
+use leasehold::{GuardedCell, LockManager};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = LockManager::from_config("examples/leasehold.toml").await?;
 
-    let counter = Guarded::new(0);
+    let counter = GuardedCell::new(0);
     for _ in 0..3 {
         let lock = locks.lock("starter/counter");
         let done = lock.guarded(|tx| {

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use leasehold::store::zookeeper::ZooKeeperStore;
-use leasehold::store::{Record, Store};
+use leasehold::store::{LockInfo, Store};
 use leasehold::{Clock, Key, Label, LockManager, OwnerToken};
 
 const CONTENDERS: usize = 15;
@@ -96,7 +96,7 @@ async fn joined(
     watcher: &ZooKeeperStore,
     key: &Key,
     number: usize,
-) -> Result<Vec<Record>, Box<dyn Error>> {
+) -> Result<Vec<LockInfo>, Box<dyn Error>> {
     let clock = Clock::system()?;
     for _ in 0..500 {
         let queue = watcher.queue(key).await?;
@@ -112,14 +112,14 @@ fn name(number: usize) -> String {
     format!("contender-{number:02}")
 }
 
-fn label(record: &Record) -> &str {
+fn label(record: &LockInfo) -> &str {
     record
         .label
         .as_ref()
         .map_or("somebody unknown", Label::as_str)
 }
 
-fn is_named(record: &Record, number: usize) -> bool {
+fn is_named(record: &LockInfo, number: usize) -> bool {
     label(record) == name(number)
 }
 

@@ -3,10 +3,10 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{Guarded, LockManager};
+//! use leasehold::{GuardedCell, LockManager};
 //!
 //! let locks = LockManager::connect("memory:").await?; // or "redis://...", "zookeeper://..."
-//! let balance = Guarded::new(100); // can be changed through runs only
+//! let balance = GuardedCell::new(100); // can be changed through runs only
 //!
 //! let guard = locks.lock("accounts/7").acquire().await?; // renewed until it is released or dropped
 //! let done = guard.executor().guarded(|tx| {
@@ -41,70 +41,57 @@
 // Who copies an example is not warned.
 #![doc(test(attr(deny(unused_must_use))))]
 
-pub mod blocking;
 mod clock;
-mod commit;
 #[cfg(feature = "config")]
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
 pub mod docs;
-pub mod election;
-mod error;
 pub mod executor;
 pub mod fence;
 pub mod handler;
-mod holder;
-mod key;
 mod lease;
-mod lock;
 mod manager;
-pub mod multi;
-mod one_shot;
-mod outbox;
-pub mod read_write;
-pub mod reentrant;
-mod run_event;
-pub mod semaphore;
+mod model;
+mod recipes;
 mod settings;
 pub mod store;
-mod token;
-mod txn;
 
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
-pub use clock::{Audit, Clock, Lane, Reading, Stamp};
+pub use clock::{Audit, Clock, ClockKind, Reading, Stamp};
 #[cfg(feature = "config")]
 pub use config::{Config, ManagerConfig};
 pub use connect::UrlStore;
-pub use election::{Election, Leader, Leadership};
-pub use error::{BoxError, Error, ErrorKind, LostReason};
 pub use executor::{
-    Abort, Applied, AsyncTx, Cause, CommitError, Committed, Compensation, Effect, EffectError,
-    Executor, Guarded, Permit, Proof, Receipt, RunError, Snapshot, Staged, StepError, Tx,
-    UndoReport, read_together,
+    Abort, Applied, AsyncTx, Cause, CommitError, CommitPermit, CommitProof, Committed,
+    Compensation, Effect, EffectError, Executor, GuardedCell, Receipt, RunError, Snapshot, Staged,
+    StepError, Tx, UndoReport, read_together,
 };
 pub use handler::{Event, Handler, Observer};
-pub use holder::{Label, OwnerToken};
-pub use key::Key;
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
-pub use lock::Lock;
-pub use manager::{Builder, Health, Held, LockGuard, LockManager};
-pub use multi::{MultiGuard, MultiLock};
-pub use outbox::{Debt, DebtState, Intent};
-pub use read_write::{ReadGuard, ReadWriteLock, WriteGuard};
-pub use reentrant::{Reentrant, ReentrantGuard, Scope, scope};
-pub use run_event::RunEvent;
-pub use semaphore::{Semaphore, SlotGuard};
+pub use manager::{Health, Held, LockGuard, LockManager, LockManagerBuilder};
+pub use model::error::{BoxError, Error, ErrorKind, LostReason};
+pub use model::holder::{Label, OwnerToken};
+pub use model::key::Key;
+pub use model::run_event::RunEvent;
+pub use model::run_sink::{Debt, DebtState, Intent};
+pub use model::token::FencingToken;
+pub use model::txn::TxnId;
+pub use recipes::election::{Election, LeaderInfo, Leadership};
+pub use recipes::lock::Lock;
+pub use recipes::multi::{MultiGuard, MultiLock};
+pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
+pub use recipes::reentrant::{ReentrantGuard, ReentrantLock, Scope, scope};
+pub use recipes::semaphore::{Semaphore, SemaphorePermit};
+pub use recipes::{blocking, election, multi, read_write, reentrant, semaphore};
 pub use settings::Settings;
-pub use token::FencingToken;
-pub use txn::TxnId;
 
 /// Aids for tests and benches: holds that the test itself ends and renews, and the engine alone.
 #[cfg(feature = "test-util")]
 pub mod test_util {
-    pub use crate::executor::BareHold;
+    pub use crate::executor::TestHold;
     pub use crate::manager::Renewals;
 }
 

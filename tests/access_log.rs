@@ -5,11 +5,11 @@ mod support;
 
 use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog};
 use leasehold::{Event, Label};
-use support::{World, log, no_hand_on, secs, until_ended, while_time_passes};
+use support::{World, log, no_handoff, secs, until_ended, while_time_passes};
 
 fn logged() -> World {
     log::keep();
-    World::built(no_hand_on(), |b| {
+    World::built(no_handoff(), |b| {
         b.label(Label::parse("host-a").unwrap())
             .observer(AccessLog::new())
     })
@@ -125,7 +125,7 @@ async fn a_lost_lease_is_logged_as_a_warning_before_its_end() {
 #[tokio::test]
 async fn a_panicking_observer_is_logged_once_and_without_its_text() {
     log::keep();
-    let world = World::built(no_hand_on(), |b| {
+    let world = World::built(no_handoff(), |b| {
         b.observer(|_: &Event<'_>| panic!("a planted text"))
     });
     for _ in 0..3 {

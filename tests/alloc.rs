@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use executor_support::Stage;
 use leasehold::store::MemoryStore;
-use leasehold::test_util::BareHold;
+use leasehold::test_util::TestHold;
 use leasehold::{Clock, Event, LockManager, Settings};
 
 thread_local! {
@@ -47,7 +47,7 @@ fn a_run_that_notes_nothing_allocates_nothing() {
     let key = "accounts/7".parse().unwrap();
     let settings = Settings::default();
     let token = executor_support::token(5);
-    let hold = BareHold::new(clock, &settings, key, token, executor_support::TTL);
+    let hold = TestHold::new(clock, &settings, key, token, executor_support::TTL);
     let executor = hold.executor();
     let run = || {
         let outcome = executor.guarded(|tx| {

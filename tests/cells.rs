@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use executor_support::{Gauge, Stage, pause, poll_once, token};
 use leasehold::{
-    Cause, CommitError, ErrorKind, Guarded, ManualClock, Proof, RunError, read_together,
+    Cause, CommitError, CommitProof, ErrorKind, GuardedCell, ManualClock, RunError, read_together,
 };
 
 #[test]
 fn readers_see_committed_values_only_and_never_wait() {
-    let (stage, cell) = (Stage::new(), Guarded::new(vec![1]));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(vec![1]));
     let kept = cell.read();
     let outcome = stage.executor.guarded(|tx| {
         let mut staged = tx.write(&cell);
@@ -34,7 +34,7 @@ fn readers_see_committed_values_only_and_never_wait() {
 
 #[test]
 fn a_run_goes_on_with_its_own_copy() {
-    let (stage, cell) = (Stage::new(), Guarded::new(1));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(1));
     let outcome = stage.executor.guarded(|tx| {
         *tx.write(&cell) += 1;
         *tx.write(&cell.clone()) += 1;
@@ -46,7 +46,7 @@ fn a_run_goes_on_with_its_own_copy() {
 
 #[test]
 fn a_run_that_does_not_commit_changes_no_cell() {
-    let (stage, cell) = (Stage::new(), Guarded::new(1));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(1));
     let failed = stage.executor.guarded(|tx| -> Result<(), _> {
         *tx.write(&cell) = 2;
         Err("no".into())
@@ -81,7 +81,7 @@ fn a_cell_belongs_to_the_key_that_first_writes_it() {
         Stage::with(clock.clone(), "accounts/7", 5),
         Stage::with(clock, "accounts/8", 9),
     );
-    let (cell, gauge) = (Guarded::new(1), Gauge::default());
+    let (cell, gauge) = (GuardedCell::new(1), Gauge::default());
     let first = own.executor.guarded(|tx| {
         *tx.write(&cell) = 2;
         Ok(())
@@ -116,7 +116,7 @@ fn an_older_token_is_refused() {
     let clock = ManualClock::new();
     let old = Stage::with(clock.clone(), "accounts/7", 5);
     let new = Stage::with(clock, "accounts/7", 6);
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let newer = new.executor.guarded(|tx| {
         *tx.write(&cell) = 6;
         Ok(())
@@ -135,7 +135,7 @@ fn a_publishing_that_stalled_after_its_check_is_refused_by_the_cell() {
     let clock = ManualClock::new();
     let old = Stage::with(clock.clone(), "accounts/7", 5);
     let new = Stage::with(clock, "accounts/7", 6);
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let outcome = old.executor.guarded(|tx| {
         *tx.write(&cell) = 5;
         // The newer holder has only begun to write when the older one comes to its commit.
@@ -152,7 +152,7 @@ fn a_publishing_that_stalled_after_its_check_is_refused_by_the_cell() {
 
 #[test]
 fn the_first_of_two_runs_to_commit_wins_and_the_other_conflicts() {
-    let (stage, cell, gauge) = (Stage::new(), Guarded::new(0), Gauge::default());
+    let (stage, cell, gauge) = (Stage::new(), GuardedCell::new(0), Gauge::default());
     let outer = stage.executor.guarded(|tx| {
         *tx.write(&cell) += 1;
         tx.undo(|| gauge.add(1));
@@ -161,7 +161,7 @@ fn the_first_of_two_runs_to_commit_wins_and_the_other_conflicts() {
             *tx.write(&cell) += 10;
             Ok(())
         })?;
-        assert_eq!(inner.proof, Proof::Local);
+        assert_eq!(inner.proof, CommitProof::Local);
         Ok(())
     });
     assert!(matches!(
@@ -176,7 +176,7 @@ fn the_first_of_two_runs_to_commit_wins_and_the_other_conflicts() {
 
 #[test]
 fn a_cell_in_an_open_commit_call_conflicts_with_its_own_holder() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let outcome = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 1;
         tx.commit_with(|_| {
@@ -203,7 +203,7 @@ fn a_cell_in_an_open_commit_call_conflicts_with_its_own_holder() {
 fn a_newer_holder_takes_the_cells_of_a_commit_call_that_lasts() {
     let clock = ManualClock::new();
     let old = Stage::with(clock.clone(), "accounts/7", 5);
-    let (cell, second) = (Guarded::new(0), Guarded::new(0));
+    let (cell, second) = (GuardedCell::new(0), GuardedCell::new(0));
     let outcome = old.executor.guarded(|tx| {
         *tx.write(&cell) = 5;
         *tx.write(&second) = 5;
@@ -222,7 +222,7 @@ fn a_newer_holder_takes_the_cells_of_a_commit_call_that_lasts() {
     assert!(matches!(
         outcome,
         Err(RunError::CommittedLate {
-            is_published: false,
+            published: false,
             ..
         })
     ));
@@ -231,17 +231,17 @@ fn a_newer_holder_takes_the_cells_of_a_commit_call_that_lasts() {
 
 #[test]
 fn where_tokens_prove_nothing_a_publishing_rests_on_the_lease() {
-    let (stage, cell) = (Stage::without_fencing(), Guarded::new(0));
+    let (stage, cell) = (Stage::without_fencing(), GuardedCell::new(0));
     let outcome = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 1;
         Ok(())
     });
-    assert_eq!(outcome.unwrap().proof, Proof::WithinLease);
+    assert_eq!(outcome.unwrap().proof, CommitProof::WithinLease);
 }
 
 #[test]
 fn a_cell_written_twice_at_once_is_refused_and_does_not_hang() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let outcome = stage.executor.guarded(|tx| {
         let mut first = tx.write(&cell);
         let mut second = tx.write(&cell);
@@ -262,7 +262,7 @@ fn a_cell_written_twice_at_once_is_refused_and_does_not_hang() {
 
 #[test]
 fn a_forgotten_copy_is_refused() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let outcome = stage.executor.guarded(|tx| {
         std::mem::forget(tx.write(&cell));
         Ok(())
@@ -292,7 +292,7 @@ fn a_copy_is_made_at_the_first_change_only() {
         }
     }
     let (stage, copies) = (Stage::new(), Gauge::default());
-    let cell = Guarded::new(Counted {
+    let cell = GuardedCell::new(Counted {
         copies: copies.clone(),
         value: 0,
     });
@@ -312,9 +312,9 @@ fn cells_of_one_run_appear_together() {
     const ROUNDS: u64 = 2_000;
     let stage = Stage::new();
     let cells = [
-        Guarded::new(0_u64),
-        Guarded::new(0_u64),
-        Guarded::new(0_u64),
+        GuardedCell::new(0_u64),
+        GuardedCell::new(0_u64),
+        GuardedCell::new(0_u64),
     ];
     let (start, is_over) = (Barrier::new(3), AtomicBool::new(false));
     std::thread::scope(|threads| {
@@ -349,7 +349,7 @@ fn cells_of_one_run_appear_together() {
 #[test]
 fn who_saw_one_cell_of_a_run_finds_the_others_no_older() {
     let stage = Stage::new();
-    let cells: Vec<_> = (0..200).map(|_| Guarded::new(0_u64)).collect();
+    let cells: Vec<_> = (0..200).map(|_| GuardedCell::new(0_u64)).collect();
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
         for is_reversed in [false, true] {
@@ -382,7 +382,7 @@ fn who_saw_one_cell_of_a_run_finds_the_others_no_older() {
 #[test]
 fn workers_that_run_again_on_conflict_lose_nothing() {
     const EACH: u64 = 500;
-    let (stage, cell) = (Stage::new(), Guarded::new(0_u64));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0_u64));
     std::thread::scope(|threads| {
         for _ in 0..4 {
             let executor = stage.executor.clone();
@@ -410,7 +410,7 @@ fn workers_that_run_again_on_conflict_lose_nothing() {
 
 #[tokio::test]
 async fn awaited_runs_on_one_cell_conflict_and_do_not_wait() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let slow = stage.executor.guarded_async(async |tx| {
         let mut staged = tx.write(&cell);
         *staged = 1;

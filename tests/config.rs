@@ -95,8 +95,8 @@ fn the_names_of_other_frameworks_are_understood_in_their_units() {
     let settings = config.top().unwrap().settings();
     assert_eq!(settings.request_timeout, Duration::from_millis(200));
     assert_eq!(settings.ttl, Duration::from_secs(10));
-    assert_eq!(settings.min_spin, Duration::from_millis(11));
-    assert_eq!(settings.random_spin, Duration::from_millis(12));
+    assert_eq!(settings.retry_delay, Duration::from_millis(11));
+    assert_eq!(settings.retry_jitter, Duration::from_millis(12));
     assert!(
         refused("address = 'memory:'\nown_second = '10s'")
             .contains("config:2:1: own_second: a whole number")
@@ -247,7 +247,7 @@ fn the_environment_says_the_same_in_upper_case() {
     let top = config.top().unwrap();
     assert_eq!(top.settings().ttl, Duration::from_secs(5));
     assert_eq!(top.settings().max_waiters, 7);
-    assert_eq!(top.settings().random_spin, Duration::from_millis(12));
+    assert_eq!(top.settings().retry_jitter, Duration::from_millis(12));
     assert_eq!(top.label().unwrap().as_str(), "host-a");
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Audit, GRANULARITY, LOCAL_DRIFT_PPM, Lane, ManualClock, Stamp, Terms};
+use leasehold::{Audit, ClockKind, GRANULARITY, LOCAL_DRIFT_PPM, ManualClock, Stamp, Terms};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -123,7 +123,7 @@ proptest! {
     fn a_stamp_never_wraps(nanos in any::<[u64; 3]>(), span in any_span()) {
         let earlier = Stamp::from_nanos(nanos);
         let later = earlier.plus(span);
-        for lane in Lane::ALL {
+        for lane in ClockKind::ALL {
             let exact = u128::from(earlier.on(lane)) + span.as_nanos();
             prop_assert_eq!(u128::from(later.on(lane)), exact.min(u128::from(u64::MAX)));
         }
@@ -198,7 +198,7 @@ fn the_longest_ttl_saturates_to_an_earlier_end() {
     };
     assert_eq!(terms.usable(Duration::MAX), Duration::from_nanos(u64::MAX));
     let stamp = Stamp::from_nanos([u64::MAX - 1; 3]).plus(terms.usable(Duration::MAX));
-    assert_eq!(Lane::ALL.map(|lane| stamp.on(lane)), [u64::MAX; 3]);
+    assert_eq!(ClockKind::ALL.map(|lane| stamp.on(lane)), [u64::MAX; 3]);
 }
 
 #[test]
@@ -206,11 +206,17 @@ fn a_manual_clock_moves_only_the_lanes_that_it_is_told_to() {
     let hand = ManualClock::new();
     let clock = leasehold::Clock::from(hand.clone());
     let start = clock.stamp();
-    hand.advance_only(Lane::Boot, Duration::from_secs(3));
-    hand.step_back(Lane::Raw, Duration::from_secs(1));
+    hand.advance_only(ClockKind::Boot, Duration::from_secs(3));
+    hand.step_back(ClockKind::Raw, Duration::from_secs(1));
     let moved = clock.stamp();
-    assert_eq!(moved.on(Lane::Fast), start.on(Lane::Fast));
-    assert_eq!(moved.on(Lane::Boot), start.on(Lane::Boot) + 3_000_000_000);
-    assert_eq!(moved.on(Lane::Raw), start.on(Lane::Raw) - 1_000_000_000);
+    assert_eq!(moved.on(ClockKind::Fast), start.on(ClockKind::Fast));
+    assert_eq!(
+        moved.on(ClockKind::Boot),
+        start.on(ClockKind::Boot) + 3_000_000_000
+    );
+    assert_eq!(
+        moved.on(ClockKind::Raw),
+        start.on(ClockKind::Raw) - 1_000_000_000
+    );
     assert_eq!(Audit::between(&start, &moved, 0), Audit::Fault);
 }

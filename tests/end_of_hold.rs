@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released};
 use leasehold::{
-    Cause, CommitError, EffectError, Guarded, LeaseError, LockManager, LostReason, ManualClock,
+    Cause, CommitError, EffectError, GuardedCell, LeaseError, LockManager, LostReason, ManualClock,
     RunError,
 };
 use support::{ms, poll_once, secs};
@@ -53,7 +53,7 @@ impl Scene {
 async fn nothing_commits_after_the_release_was_sent() {
     let scene = Scene::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (began, has_begun) = mpsc::channel::<()>();
     let (executor, written) = (guard.executor(), cell.clone());
@@ -171,7 +171,7 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
 }
 
 #[tokio::test]
-async fn a_hold_in_doubt_is_not_handed_on_either() {
+async fn a_hold_in_doubt_is_not_handed_off_either() {
     let scene = Scene::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let lock = scene.locks.lock("a");
@@ -337,7 +337,7 @@ async fn a_one_shot_run_says_that_it_was_not_acquired() {
 #[tokio::test]
 async fn one_shot_runs_can_be_spawned() {
     let scene = Scene::new();
-    let counter = Guarded::new(0_u32);
+    let counter = GuardedCell::new(0_u32);
     let runs: Vec<_> = (0..20)
         .map(|n| {
             let (lock, counter) = (scene.locks.lock("a"), counter.clone());

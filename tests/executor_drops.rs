@@ -3,12 +3,12 @@
 mod executor_support;
 
 use executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop};
-use leasehold::{Committed, DebtState, Guarded, RunError};
+use leasehold::{Committed, DebtState, GuardedCell, RunError};
 
 /// A run that has one of everything, with an await point before and after each, and what it leaves behind.
 struct Scene {
     stage: Stage,
-    cell: Guarded<i64>,
+    cell: GuardedCell<i64>,
     gauge: Gauge,
     outside: Gauge,
     resource: Gauge,
@@ -19,7 +19,7 @@ impl Scene {
     fn new() -> Self {
         Self {
             stage: Stage::new(),
-            cell: Guarded::new(0),
+            cell: GuardedCell::new(0),
             gauge: Gauge::default(),
             outside: Gauge::default(),
             resource: Gauge::default(),
@@ -189,7 +189,7 @@ async fn a_run_dropped_at_any_point_of_its_undo_is_undone_by_the_hold() {
 }
 
 #[tokio::test]
-async fn handed_on_compensations_run_newest_first_and_only_while_the_lease_lives() {
+async fn detached_compensations_run_newest_first_and_only_while_the_lease_lives() {
     let scene = Scene::new();
     assert!(poll_then_drop(7, scene.run(true)).is_none());
     assert!(scene.trace.contains("done 20"));
@@ -269,7 +269,7 @@ async fn a_panicking_hook_does_not_stop_the_drop_of_a_run() {
 }
 
 #[tokio::test]
-async fn a_handed_on_compensation_that_is_dropped_leaves_its_hold_in_doubt() {
+async fn a_handed_off_compensation_that_is_dropped_leaves_its_hold_in_doubt() {
     let scene = Scene::new();
     assert!(poll_then_drop(7, scene.run(true)).is_none());
     assert!(!scene.stage.hold.lease().is_in_doubt());

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use executor_support::{Gauge, Stage, TTL, Trace, pause, poll_once};
 use leasehold::{
-    Abort, AsyncTx, Cause, Committed, Executor, Guarded, LeaseError, LostReason, RunError, Staged,
-    Tx,
+    Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, LeaseError, LostReason, RunError,
+    Staged, Tx,
 };
 
 #[test]
@@ -69,7 +69,7 @@ fn nothing_commits_after_the_hold_has_drained() {
 
 #[test]
 fn a_run_in_progress_is_waited_for_and_does_not_commit() {
-    let (stage, cell, trace) = (Stage::new(), Guarded::new(0), Trace::default());
+    let (stage, cell, trace) = (Stage::new(), GuardedCell::new(0), Trace::default());
     let outcome = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 1;
         tx.undo(|| {
@@ -267,7 +267,7 @@ fn work_may_spread_over_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_awaited_run_is_sent_between_threads() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let (executor, cell, gauge) = (stage.executor.clone(), cell.clone(), Gauge::default());
@@ -338,7 +338,7 @@ fn public_types_are_send_and_sync_as_they_say() {
     both::<Executor>();
     both::<Tx<'_>>();
     both::<AsyncTx>();
-    both::<Guarded<u8>>();
+    both::<GuardedCell<u8>>();
     both::<Committed<u8>>();
     both::<RunError<u8>>();
     both::<Abort>();
@@ -347,7 +347,7 @@ fn public_types_are_send_and_sync_as_they_say() {
     let stage = Stage::new();
     let name = String::from("not 'static");
     let future = stage.executor.guarded_async(async |tx| {
-        let staged = tx.write(&Guarded::new(1));
+        let staged = tx.write(&GuardedCell::new(1));
         pause().await;
         drop(staged);
         tx.step("ask", async { Ok(name.len()) }, async |_| ())

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use executor_support::{Gauge, Stage, Trace, pause};
 use leasehold::executor::UndoResult;
 use leasehold::{
-    Cause, CommitError, DebtState, Effect, EffectError, ErrorKind, Guarded, LostReason, RunError,
-    StepError,
+    Cause, CommitError, DebtState, Effect, EffectError, ErrorKind, GuardedCell, LostReason,
+    RunError, StepError,
 };
 
 fn gives_up() -> leasehold::Abort {
@@ -179,7 +179,7 @@ fn a_step_in_doubt_is_a_debt_and_never_not_applied() {
 
 #[test]
 fn a_run_whose_work_ignores_a_step_in_doubt_does_not_commit() {
-    let (stage, cell) = (Stage::new(), Guarded::new(0));
+    let (stage, cell) = (Stage::new(), GuardedCell::new(0));
     let outcome = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 1;
         let step = tx.step("ask", || Err::<(), _>(EffectError::unknown("?")), |_| ());
@@ -276,7 +276,7 @@ fn after_a_commit_in_doubt_the_steps_are_left_as_they_are() {
 #[test]
 fn what_comes_after_the_commit_was_named_is_refused_and_undone() {
     let stage = Stage::new();
-    let (gauge, cell) = (Gauge::default(), Guarded::new(0));
+    let (gauge, cell) = (Gauge::default(), GuardedCell::new(0));
     for call in ["undo", "write", "step", "commit_with", "snapshot"] {
         gauge.set(0);
         let outcome = stage.executor.guarded(|tx| {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use leasehold::fence::{Fence, FenceGate, Refusal};
 use leasehold::store::MemoryStore;
 use leasehold::{
-    CommitError, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock, Proof, RunError,
-    Scope,
+    CommitError, CommitProof, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock,
+    RunError, Scope,
 };
 
 #[path = "support/plain.rs"]
@@ -73,7 +73,7 @@ async fn every_kind_of_lock_raises_its_fence_before_the_guard_is_handed_out() {
     let leader = leader.campaign("host-a").await.expect("vacant");
     raised(&gate, "office", leader.term()).await;
 
-    let all = locks.all(["b", "c"]).fence(gate.clone());
+    let all = locks.lock_all(["b", "c"]).fence(gate.clone());
     let all = all.acquire().await.expect("free");
     for key in ["b", "c"] {
         raised(&gate, key, all.token(key).expect("held")).await;
@@ -191,7 +191,10 @@ async fn a_commit_through_a_gate_is_fenced_whatever_the_lease_says() {
             Ok(())
         })
     };
-    assert_eq!(commit(gate.clone()).expect("applied").proof, Proof::Fenced);
+    assert_eq!(
+        commit(gate.clone()).expect("applied").proof,
+        CommitProof::Fenced
+    );
     let newer = FencingToken::new(guard.token().number() + 1).expect("a token");
     gate.raise_to(&key(), newer).expect("newer");
     let refused = commit(gate).expect_err("fenced");

@@ -5,10 +5,10 @@ mod support;
 
 use leasehold::handler::{FlowControl, Rate};
 use leasehold::{ErrorKind, Settings};
-use support::{World, ms, no_hand_on, poll_once, secs, until_ended, while_time_passes};
+use support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 
 fn limited(flow: FlowControl) -> World {
-    World::built(no_hand_on(), |b| b.handler(flow))
+    World::built(no_handoff(), |b| b.handler(flow))
 }
 
 fn rate(count: u32) -> Rate {

@@ -6,11 +6,13 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::handler::{AcquireRequest, Answered, Handler, Next, NextRelease, ReleaseRequest};
+use leasehold::handler::{
+    AcquireRequest, AcquireResponse, Handler, Next, NextRelease, ReleaseRequest,
+};
 use leasehold::{Error, ErrorKind};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use support::{World, ms, no_hand_on, secs, until_ended, while_time_passes};
+use support::{World, ms, no_handoff, secs, until_ended, while_time_passes};
 
 /// What one handler does at an acquire.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,7 +49,7 @@ impl Handler for Walking {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         self.note(format!("asks with {:?} left", request.remaining()));
         match self.way {
             Way::Attach => request.attach(self.seen.clone()),
@@ -57,14 +59,14 @@ impl Handler for Walking {
             }
             Way::Shorten(span) => request.shorten(ms(span)),
             Way::Refuse => return Err(Error::new(ErrorKind::Denied, "not today")),
-            Way::SayBusy => return Ok(Answered::Busy),
+            Way::SayBusy => return Ok(AcquireResponse::Busy),
             Way::PanicBefore => panic!("a planted panic"),
             Way::Pass | Way::RefuseAfter | Way::PanicAfter => {}
         }
         let answered = next.run(request).await;
         self.note(match &answered {
-            Ok(Answered::Granted(granted)) => format!("granted {}", granted.key()),
-            Ok(Answered::Busy) => "busy".to_owned(),
+            Ok(AcquireResponse::Granted(granted)) => format!("granted {}", granted.key()),
+            Ok(AcquireResponse::Busy) => "busy".to_owned(),
             Err(error) => format!("failed {:?}", error.kind()),
         });
         match self.way {
@@ -93,7 +95,7 @@ fn play(ways: &[Way], is_busy: bool, drops: bool) -> (Vec<Vec<String>>, String) 
         .build()
         .unwrap();
     let answer = runtime.block_on(async {
-        let world = World::built(no_hand_on(), |mut builder| {
+        let world = World::built(no_handoff(), |mut builder| {
             for (way, seen) in ways.iter().zip(&seen) {
                 builder = builder.handler(Walking {
                     way: *way,

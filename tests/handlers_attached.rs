@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::handler::{
-    AcquireRequest, Answered, Handler, Next, NextRelease, ReleaseRequest, Road,
+    AcquireRequest, AcquireResponse, EndReason, Handler, Next, NextRelease, ReleaseRequest,
 };
 use leasehold::store::Released;
 use leasehold::{Error, ErrorKind, LostReason};
 use parking_lot::Mutex;
-use support::{World, no_hand_on, poll_once, secs, while_time_passes};
+use support::{World, no_handoff, poll_once, secs, while_time_passes};
 use tokio::sync::mpsc;
 
 /// Says so when it is dropped.
-struct Permit {
+struct CommitPermit {
     name: &'static str,
     freed: mpsc::UnboundedSender<&'static str>,
     out: Arc<AtomicUsize>,
 }
 
-impl Drop for Permit {
+impl Drop for CommitPermit {
     fn drop(&mut self) {
         self.out.fetch_sub(1, Ordering::SeqCst);
         let _ = self.freed.send(self.name);
@@ -33,14 +33,14 @@ impl Drop for Permit {
 struct Attaching {
     freed: mpsc::UnboundedSender<&'static str>,
     out: Arc<AtomicUsize>,
-    roads: Arc<Mutex<Vec<Road>>>,
+    roads: Arc<Mutex<Vec<EndReason>>>,
     refuses: bool,
 }
 
 impl Attaching {
-    fn permit(&self, name: &'static str) -> Permit {
+    fn permit(&self, name: &'static str) -> CommitPermit {
         self.out.fetch_add(1, Ordering::SeqCst);
-        Permit {
+        CommitPermit {
             name,
             freed: self.freed.clone(),
             out: Arc::clone(&self.out),
@@ -53,10 +53,10 @@ impl Handler for Attaching {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         request.attach(self.permit("request"));
         let answered = next.run(request).await?;
-        if let Answered::Granted(granted) = &answered {
+        if let AcquireResponse::Granted(granted) = &answered {
             granted.attach(self.permit("grant"));
         }
         if self.refuses {
@@ -76,12 +76,12 @@ struct Scene {
     freed: mpsc::UnboundedReceiver<&'static str>,
     /// How many permits are out.
     out: Arc<AtomicUsize>,
-    roads: Arc<Mutex<Vec<Road>>>,
+    roads: Arc<Mutex<Vec<EndReason>>>,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self::with(false, no_hand_on())
+        Self::with(false, no_handoff())
     }
 
     fn with(refuses: bool, settings: leasehold::Settings) -> Self {
@@ -111,7 +111,7 @@ impl Scene {
         assert_eq!(self.freed.recv().await, Some("request"));
     }
 
-    fn roads(&self) -> Vec<Road> {
+    fn roads(&self) -> Vec<EndReason> {
         self.roads.lock().clone()
     }
 }
@@ -125,7 +125,7 @@ async fn a_release_frees_what_is_attached_before_it_answers() {
     assert!(matches!(guard.release().await, Released::Released));
     assert_eq!(scene.out(), 0);
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Released]);
+    assert_eq!(scene.roads(), [EndReason::Released]);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_dropped_guard_frees_what_is_attached() {
     let mut scene = Scene::new();
     drop(scene.world.ours.lock("a").acquire().await.unwrap());
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Dropped]);
+    assert_eq!(scene.roads(), [EndReason::Dropped]);
     assert!(scene.world.is_free("a").await);
 }
 
@@ -157,7 +157,7 @@ async fn a_lost_lease_frees_what_is_attached_while_its_guard_lives() {
     scene.world.store.forget();
     scene.world.pass(secs(4)).await;
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Lost(LostReason::Gone)]);
+    assert_eq!(scene.roads(), [EndReason::Lost(LostReason::Gone)]);
     drop(guard);
 }
 
@@ -171,7 +171,7 @@ async fn a_panic_under_the_guard_frees_what_is_attached() {
     });
     assert!(work.await.unwrap_err().is_panic());
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Dropped]);
+    assert_eq!(scene.roads(), [EndReason::Dropped]);
 }
 
 #[tokio::test]
@@ -180,12 +180,12 @@ async fn a_shutdown_frees_what_is_attached_while_its_guard_lives() {
     let guard = scene.world.ours.lock("a").acquire().await.unwrap();
     scene.world.ours.shutdown().await;
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Closed]);
+    assert_eq!(scene.roads(), [EndReason::Closed]);
     drop(guard);
 }
 
 #[tokio::test]
-async fn a_hold_that_is_handed_on_frees_its_own_and_not_the_next_ones() {
+async fn a_hold_that_is_handed_off_frees_its_own_and_not_the_next_ones() {
     let mut scene = Scene::with(false, leasehold::Settings::default());
     let first = scene.world.ours.lock("a").acquire().await.unwrap();
     let lock = scene.world.ours.lock("a");
@@ -199,7 +199,7 @@ async fn a_hold_that_is_handed_on_frees_its_own_and_not_the_next_ones() {
     assert_eq!(scene.out(), 2);
     let _ = second.release().await;
     assert_eq!(scene.out(), 0);
-    assert_eq!(scene.roads(), [Road::Released, Road::Released]);
+    assert_eq!(scene.roads(), [EndReason::Released, EndReason::Released]);
 }
 
 #[tokio::test]
@@ -227,11 +227,11 @@ async fn a_call_without_a_hold_frees_what_was_attached_as_it_ends() {
 
 #[tokio::test]
 async fn a_grant_that_is_refused_frees_what_was_attached_to_it() {
-    let mut scene = Scene::with(true, no_hand_on());
+    let mut scene = Scene::with(true, no_handoff());
     let refused = scene.world.ours.lock("a").acquire().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [Road::Dropped]);
+    assert_eq!(scene.roads(), [EndReason::Dropped]);
 }
 
 /// Panics as it is dropped.
@@ -250,7 +250,7 @@ impl Handler for Bombing {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         request.attach(Bomb);
         next.run(request).await
     }
@@ -258,7 +258,7 @@ impl Handler for Bombing {
 
 #[tokio::test]
 async fn an_attachment_that_panics_as_it_is_dropped_harms_nobody() {
-    let world = World::built(no_hand_on(), |b| b.handler(Bombing));
+    let world = World::built(no_handoff(), |b| b.handler(Bombing));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     assert!(matches!(guard.release().await, Released::Released));
     drop(world.ours.lock("a").acquire().await.unwrap());

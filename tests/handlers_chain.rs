@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::handler::{
-    AcquireRequest, Answered, Granted, Handler, Next, NextRelease, ReleaseRequest,
+    AcquireRequest, AcquireResponse, Granted, Handler, Next, NextRelease, ReleaseRequest,
 };
 use leasehold::store::Released;
 use leasehold::{Error, ErrorKind, Settings};
 use parking_lot::Mutex;
 use support::{
-    World, ms, no_hand_on, poll_and_drop, poll_once, secs, until_ended, while_time_passes,
+    World, ms, no_handoff, poll_and_drop, poll_once, secs, until_ended, while_time_passes,
 };
 
 /// What was called, in its order.
@@ -34,12 +34,12 @@ impl Handler for Noting {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         self.note("asks");
         let answered = next.run(request).await;
         self.note(match &answered {
-            Ok(Answered::Granted(_)) => "granted",
-            Ok(Answered::Busy) => "busy",
+            Ok(AcquireResponse::Granted(_)) => "granted",
+            Ok(AcquireResponse::Busy) => "busy",
             Err(_) => "error",
         });
         answered
@@ -76,10 +76,10 @@ struct Doing {
 }
 
 impl Doing {
-    async fn act(&self) -> Result<Answered, Error> {
+    async fn act(&self) -> Result<AcquireResponse, Error> {
         match self.deed {
             Deed::Refuse => Err(Error::new(ErrorKind::Denied, "not today")),
-            Deed::SayBusy => Ok(Answered::Busy),
+            Deed::SayBusy => Ok(AcquireResponse::Busy),
             Deed::Panic => panic!("a planted panic"),
             Deed::Hang => std::future::pending().await,
         }
@@ -95,7 +95,7 @@ impl Handler for Doing {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         if self.at_release {
             return next.run(request).await;
         }
@@ -139,7 +139,7 @@ fn around(handler: impl Handler) -> (World, Calls) {
         Noting("front", Arc::clone(&calls)),
         Noting("behind", Arc::clone(&calls)),
     );
-    let world = World::built(no_hand_on(), |b| {
+    let world = World::built(no_handoff(), |b| {
         b.handler(front).handler(handler).handler(behind)
     });
     (world, calls)
@@ -273,7 +273,7 @@ impl<H: Handler> Handler for OnKey<H> {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         if request.key().as_str() == self.0 {
             return self.1.acquire(request, next).await;
         }
@@ -289,7 +289,7 @@ impl Handler for Delaying {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         self.1.lock().push(request.remaining());
         let clock = request.clock().clone();
         clock.sleep(self.0).await;
@@ -323,7 +323,7 @@ impl Handler for Shortening {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         request.shorten(self.0);
         request.shorten(secs(1_000));
         next.run(request).await
@@ -360,14 +360,14 @@ impl Handler for Swapping {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         if let Some(kept) = self.0.lock().take() {
-            return Ok(Answered::Granted(kept));
+            return Ok(AcquireResponse::Granted(kept));
         }
-        if let Answered::Granted(granted) = next.run(request).await? {
+        if let AcquireResponse::Granted(granted) = next.run(request).await? {
             *self.0.lock() = Some(granted);
         }
-        Ok(Answered::Busy)
+        Ok(AcquireResponse::Busy)
     }
 }
 
@@ -388,7 +388,7 @@ impl Handler for Slow {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         three_times().await;
         let answered = next.run(request).await;
         three_times().await;
@@ -412,7 +412,7 @@ async fn three_times() {
 async fn an_acquire_that_is_dropped_at_any_await_of_the_chain_leaks_no_lock() {
     let mut completed = false;
     for times in 0..40 {
-        let world = World::built(no_hand_on(), |b| b.handler(Slow).handler(Slow));
+        let world = World::built(no_handoff(), |b| b.handler(Slow).handler(Slow));
         let lock = world.ours.lock("a");
         completed = poll_and_drop(times, async {
             drop(lock.acquire().await.unwrap());
@@ -426,7 +426,7 @@ async fn an_acquire_that_is_dropped_at_any_await_of_the_chain_leaks_no_lock() {
 async fn a_release_that_is_dropped_at_any_await_of_the_chain_goes_on_in_the_background() {
     let mut completed = false;
     for times in 0..40 {
-        let world = World::built(no_hand_on(), |b| b.handler(Slow).handler(Slow));
+        let world = World::built(no_handoff(), |b| b.handler(Slow).handler(Slow));
         let guard = world.ours.lock("a").acquire().await.unwrap();
         completed = poll_and_drop(times, guard.release());
         until_ended(&world, "a").await;
@@ -437,7 +437,7 @@ async fn a_release_that_is_dropped_at_any_await_of_the_chain_goes_on_in_the_back
 #[tokio::test]
 async fn a_release_that_is_dropped_after_it_handed_the_hold_on_takes_nothing_from_the_next_holder()
 {
-    let mut handed_on = 0;
+    let mut handoffs = 0;
     for times in 0..40 {
         let world = World::built(Settings::default(), |b| b.handler(Slow).handler(Slow));
         let guard = world.ours.lock("a").acquire().await.unwrap();
@@ -449,7 +449,7 @@ async fn a_release_that_is_dropped_after_it_handed_the_hold_on_takes_nothing_fro
         }
         poll_and_drop(times, guard.release());
         let next = while_time_passes(&world, secs(3), waiting).await.unwrap();
-        handed_on += usize::from(next.token() == token);
+        handoffs += usize::from(next.token() == token);
         // The end of the dropped release goes through on threads of its own.
         for _ in 0..100 {
             world.settled().await;
@@ -458,7 +458,7 @@ async fn a_release_that_is_dropped_after_it_handed_the_hold_on_takes_nothing_fro
         assert!(next.lease().is_live(), "{times}");
         assert!(!world.is_free("a").await, "{times}");
     }
-    assert!(handed_on > 0, "some rounds reach the hand-on");
+    assert!(handoffs > 0, "some rounds reach the handoff");
 }
 
 #[tokio::test]
@@ -503,7 +503,7 @@ async fn a_handler_that_blocks_at_a_background_release_holds_up_no_heartbeat_and
         is_blocked: Arc::clone(&is_blocked),
         go: Mutex::new(gone),
     };
-    let world = World::built(no_hand_on(), |b| b.handler(handler));
+    let world = World::built(no_handoff(), |b| b.handler(handler));
     let held = world.ours.lock("held").acquire().await.unwrap();
     drop(world.ours.lock("a").acquire().await.unwrap());
     while !is_blocked.load(Ordering::SeqCst) {

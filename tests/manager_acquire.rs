@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bare_thread::block_on;
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
     Renewed, Store,
 };
 use leasehold::{Clock, Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
-use support::{World, ms, no_hand_on, poll_and_drop, poll_once, secs, while_time_passes};
+use support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
 
 #[tokio::test]
 async fn an_acquired_lock_is_held_until_it_is_released() {
@@ -46,7 +46,7 @@ async fn a_lock_that_is_busy_here_is_busy_without_asking_the_store() {
 
 #[tokio::test]
 async fn every_grant_has_a_larger_token() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     let mut last = None;
     for _ in 0..5 {
         for manager in [&world.ours, &world.theirs] {
@@ -174,11 +174,11 @@ impl Store for Unreachable {
         Err(Error::unavailable("it is not there"))
     }
 
-    async fn inspect(&self, _: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, _: &Key) -> Result<Option<LockInfo>, Error> {
         Ok(None)
     }
 
-    async fn list(&self, _: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, _: &str) -> Result<Vec<LockInfo>, Error> {
         Ok(Vec::new())
     }
 
@@ -275,7 +275,7 @@ async fn a_ttl_of_ones_own_obeys_the_same_rules() {
 async fn a_million_callers_are_refused_beyond_the_bound_and_nobody_is_forgotten() {
     let mut settings = Settings::default();
     settings.max_waiters = 100;
-    settings.hand_on_count = 1_000;
+    settings.handoff_count = 1_000;
     let world = World::with(settings);
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let lock = world.ours.lock("a");
@@ -296,7 +296,7 @@ async fn a_million_callers_are_refused_beyond_the_bound_and_nobody_is_forgotten(
 
 #[tokio::test]
 async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
-    for settings in [Settings::default(), no_hand_on()] {
+    for settings in [Settings::default(), no_handoff()] {
         let world = World::with(settings);
         let guard = world.ours.lock("a").acquire().await.unwrap();
         let lock = world.ours.lock("a");
@@ -365,11 +365,11 @@ impl Store for Yielding {
         self.0.subscribe(claim).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.0.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.0.list(prefix).await
     }
 

@@ -9,12 +9,12 @@ use std::task::Poll;
 
 use leasehold::store::Released;
 use leasehold::{CommitError, LeaseError, RunError};
-use support::{World, no_hand_on, poll_once, secs};
+use support::{World, no_handoff, poll_once, secs};
 use tokio::sync::Notify;
 
 #[tokio::test]
 async fn a_hold_is_released_when_its_runs_have_ended_and_not_before() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let go_on = Notify::new();
@@ -45,7 +45,7 @@ async fn a_hold_is_released_when_its_runs_have_ended_and_not_before() {
 
 #[tokio::test]
 async fn no_run_begins_on_any_clone_once_the_end_has_begun() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let clone = executor.clone();
@@ -77,7 +77,7 @@ async fn no_run_begins_on_any_clone_once_the_end_has_begun() {
 
 #[tokio::test]
 async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let outcome = guard.executor().guarded(|tx| {
         tx.commit_with(|_| -> Result<(), _> { Err(CommitError::Unknown("no answer".into())) });
@@ -99,7 +99,7 @@ async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
 
 #[tokio::test]
 async fn a_run_that_outlives_its_lease_keeps_the_lock_from_a_release() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let hangs = Arc::new(Notify::new());

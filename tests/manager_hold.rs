@@ -4,8 +4,8 @@
 mod support;
 
 use leasehold::store::{Faulty, MemoryStore, Operation, Released};
-use leasehold::{ErrorKind, Lane, LockManager, LostReason, ManualClock, Settings};
-use support::{World, ms, no_hand_on, poll_once, secs};
+use leasehold::{ClockKind, ErrorKind, LockManager, LostReason, ManualClock, Settings};
+use support::{World, ms, no_handoff, poll_once, secs};
 
 /// A manager whose store is behind a network that the test steers.
 fn over_a_network(settings: Settings) -> (ManualClock, Faulty<MemoryStore>, LockManager) {
@@ -119,7 +119,7 @@ async fn a_dropped_guard_is_released_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_hold_is_handed_on_with_its_token_and_under_a_new_lease() {
+async fn a_hold_is_handed_off_with_its_token_and_under_a_new_lease() {
     let world = World::new();
     let first = world.ours.lock("a").acquire().await.unwrap();
     let (token, lease) = (first.token(), first.lease().clone());
@@ -140,14 +140,14 @@ async fn a_hold_is_handed_on_with_its_token_and_under_a_new_lease() {
 #[tokio::test]
 async fn hand_on_is_bounded_in_number_so_that_others_get_their_turn() {
     let mut settings = Settings::default();
-    settings.hand_on_count = 2;
+    settings.handoff_count = 2;
     let world = World::with(settings);
     assert_eq!(tokens_in_a_row(&world, 7).await, [3, 3, 1]);
 }
 
 #[tokio::test]
 async fn hand_on_can_be_switched_off() {
-    let world = World::with(no_hand_on());
+    let world = World::with(no_handoff());
     assert_eq!(tokens_in_a_row(&world, 3).await, [1, 1, 1]);
 }
 
@@ -187,7 +187,7 @@ async fn hand_on_is_bounded_in_time() {
 #[tokio::test]
 async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
     let mut settings = Settings::default();
-    settings.hand_on_time = secs(60);
+    settings.handoff_time = secs(60);
     let world = World::with(settings);
     let first = world.ours.lock("a").acquire().await.unwrap();
     let lock = world.ours.lock("a");
@@ -196,18 +196,18 @@ async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
     world.pass(secs(35)).await;
     let token = first.token();
     let _ = first.release().await;
-    let handed_on = waiting.await.unwrap().expect("handed on");
-    assert_eq!(handed_on.token(), token);
+    let handoffs = waiting.await.unwrap().expect("handed on");
+    assert_eq!(handoffs.token(), token);
     world.pass(secs(35)).await;
-    assert!(handed_on.lease().is_live());
+    assert!(handoffs.lease().is_live());
     let theirs = world.theirs.lock("a").try_acquire().await.unwrap();
     assert!(theirs.is_none());
 }
 
 #[tokio::test]
-async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
+async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
     let mut settings = Settings::default();
-    settings.hand_on_time = secs(60);
+    settings.handoff_time = secs(60);
     let (clock, network, locks) = over_a_network(settings);
     let first = locks.lock("a").acquire().await.unwrap();
     let lock = locks.lock("a");
@@ -230,9 +230,9 @@ async fn a_hold_that_is_handed_on_while_it_is_renewed_is_renewed_again() {
 }
 
 #[tokio::test]
-async fn a_hold_that_is_handed_on_while_its_renewals_fail_is_at_risk() {
+async fn a_hold_that_is_handed_off_while_its_renewals_fail_is_at_risk() {
     let mut settings = Settings::default();
-    settings.hand_on_time = secs(60);
+    settings.handoff_time = secs(60);
     let (clock, network, locks) = over_a_network(settings);
     let first = locks.lock("a").acquire().await.unwrap();
     let lock = locks.lock("a");
@@ -317,7 +317,7 @@ async fn clocks_that_disagree_between_two_heartbeats_end_every_lease() {
     let world = World::new();
     let first = world.ours.lock("a").acquire().await.unwrap();
     let second = world.ours.lock("b").acquire().await.unwrap();
-    world.clock.advance_only(Lane::Raw, secs(1));
+    world.clock.advance_only(ClockKind::Raw, secs(1));
     world.pass(secs(4)).await;
     for guard in [&first, &second] {
         assert_eq!(guard.lease().lost_reason(), Some(LostReason::ClockFault));
@@ -330,13 +330,13 @@ async fn a_slow_fast_clock_is_not_read_any_more() {
     let guard = world.ours.lock("a").acquire().await.unwrap();
     // The strict clocks run; the fast one stands still.
     for _ in 0..40 {
-        world.clock.advance_only(Lane::Boot, ms(100));
-        world.clock.advance_only(Lane::Raw, ms(100));
+        world.clock.advance_only(ClockKind::Boot, ms(100));
+        world.clock.advance_only(ClockKind::Raw, ms(100));
         world.settled().await;
     }
     assert!(guard.lease().is_live(), "renewals went on");
-    world.clock.advance_only(Lane::Boot, secs(10));
-    world.clock.advance_only(Lane::Raw, secs(10));
+    world.clock.advance_only(ClockKind::Boot, secs(10));
+    world.clock.advance_only(ClockKind::Raw, secs(10));
     assert!(
         !guard.lease().is_live(),
         "a fast look reads the boot clock now"
@@ -401,10 +401,10 @@ async fn a_starved_manager_tells_how_late_it_was() {
     let world = World::new();
     let _guard = world.ours.lock("a").acquire().await.unwrap();
     world.settled().await;
-    assert_eq!(world.ours.health().worst_lateness, ms(0));
+    assert_eq!(world.ours.health().worst_timer_lag, ms(0));
     world.clock.advance(secs(8));
     world.settled().await;
-    assert!(world.ours.health().worst_lateness >= secs(4));
+    assert!(world.ours.health().worst_timer_lag >= secs(4));
 }
 
 #[tokio::test]

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Proof, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, MemoryStore, Released, Renewed,
+    Store,
 };
-use leasehold::{Clock, Error, ErrorKind, Key, Lane, LockManager, ManualClock, Settings};
+use leasehold::{Clock, ClockKind, Error, ErrorKind, Key, LockManager, ManualClock, Settings};
 use parking_lot::Mutex;
 use support::{ms, poll_once, secs};
 
@@ -42,8 +43,8 @@ impl Far {
         self.clock.advance(travels);
     }
 
-    fn proof(&self, proof: Proof) -> Proof {
-        self.road.lock().grants.map_or(proof, Proof::of)
+    fn proof(&self, proof: GrantProof) -> GrantProof {
+        self.road.lock().grants.map_or(proof, GrantProof::of)
     }
 }
 
@@ -69,7 +70,7 @@ impl Store for Far {
         {
             let mut road = self.road.lock();
             road.renewals += 1;
-            road.renewed_at = Clock::from(self.clock.clone()).stamp().on(Lane::Boot);
+            road.renewed_at = Clock::from(self.clock.clone()).stamp().on(ClockKind::Boot);
             if road.proves_nothing {
                 return Vec::new();
             }
@@ -99,11 +100,11 @@ impl Store for Far {
         Ok(Hint::never())
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.memory.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.memory.list(prefix).await
     }
 
@@ -152,7 +153,7 @@ async fn a_renewal_counts_from_before_its_request_left() {
     let guard = locks.lock("a").acquire().await.unwrap();
     store.road.lock().travels = ms(400);
     pass(&store, &locks, secs(4)).await;
-    let now = Clock::from(store.clock.clone()).stamp().on(Lane::Boot);
+    let now = Clock::from(store.clock.clone()).stamp().on(ClockKind::Boot);
     let since = {
         let road = store.road.lock();
         assert_eq!(road.renewals, 1, "the one whose answer travelled");

@@ -8,15 +8,15 @@ mod support;
 use leasehold::executor::{CommitError, EffectError};
 use leasehold::handler::Metrics;
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{Builder, LockManager, ManualClock, Settings};
+use leasehold::{LockManager, LockManagerBuilder, ManualClock, Settings};
 use prometheus::Prometheus;
-use support::{World, ms, no_hand_on, poll_once, secs, until_ended, while_time_passes};
+use support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 
 /// A world whose first manager is measured by a recorder of its own.
 fn measured(settings: Settings, make: impl FnOnce() -> Metrics) -> (World, Prometheus) {
     let recorder = Prometheus::default();
     let metrics = ::metrics::with_local_recorder(&recorder, make);
-    let world = World::built(settings, |b: Builder| b.observer(metrics));
+    let world = World::built(settings, |b: LockManagerBuilder| b.observer(metrics));
     (world, recorder)
 }
 
@@ -36,7 +36,7 @@ impl Prometheus {
 
 #[tokio::test]
 async fn waits_holds_and_renewals_are_measured() {
-    let (world, seen) = measured(no_hand_on(), Metrics::new);
+    let (world, seen) = measured(no_handoff(), Metrics::new);
     let guard = world.ours.lock("a").acquire().await.unwrap();
     assert_eq!(seen.value("leasehold_held"), 1.0);
     let lock = world.ours.lock("a");
@@ -66,7 +66,7 @@ async fn waits_holds_and_renewals_are_measured() {
         renewals
     );
     assert_eq!(
-        seen.value("leasehold_renewal_lateness_seconds_count"),
+        seen.value("leasehold_renewal_timer_lag_seconds_count"),
         renewals
     );
     drop(guard);
@@ -123,7 +123,7 @@ async fn commits_are_measured_by_what_was_left_of_the_lease() {
 
 #[tokio::test]
 async fn what_went_wrong_is_counted_by_its_name() {
-    let (world, seen) = measured(no_hand_on(), Metrics::new);
+    let (world, seen) = measured(no_handoff(), Metrics::new);
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let owed = executor.guarded(|tx| {
@@ -182,7 +182,7 @@ async fn what_went_wrong_is_counted_by_its_name() {
 
 #[tokio::test]
 async fn two_managers_are_told_apart_by_their_label() {
-    let (world, seen) = measured(no_hand_on(), || Metrics::of("orders"));
+    let (world, seen) = measured(no_handoff(), || Metrics::of("orders"));
     let _guard = world.ours.lock("a").acquire().await.unwrap();
     assert_eq!(seen.value(r#"leasehold_held{manager="orders"}"#), 1.0);
 }

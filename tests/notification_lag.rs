@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{
-    Applied, CommitError, LockGuard, LockManager, LostReason, ManualClock, Permit, Proof, RunError,
+    Applied, CommitError, CommitPermit, CommitProof, LockGuard, LockManager, LostReason,
+    ManualClock, RunError,
 };
 use register::{Register, Tally};
 use support::{ms, secs};
@@ -99,7 +100,7 @@ async fn a_worker_that_waits_for_the_news_writes_over_the_next_holder() {
 async fn a_guarded_worker_does_not_wait_for_the_news() {
     let scene = Scene::begin().await;
     let executor = scene.a.executor();
-    let write = |permit: Permit| -> Result<(), CommitError> {
+    let write = |permit: CommitPermit| -> Result<(), CommitError> {
         scene.register.write(permit.token);
         Ok(())
     };
@@ -107,7 +108,7 @@ async fn a_guarded_worker_does_not_wait_for_the_news() {
         tx.commit_with(write);
         Ok(())
     });
-    assert_eq!(done.unwrap().proof, Proof::WithinLease);
+    assert_eq!(done.unwrap().proof, CommitProof::WithinLease);
 
     let _b = scene.b_enters().await;
     for _ in 0..3 {

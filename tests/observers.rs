@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::executor::{CommitError, EffectError};
-use leasehold::handler::{AcquireOutcome, Road};
+use leasehold::handler::{AcquireOutcome, EndReason};
 use leasehold::store::{Faulty, MemoryStore, Operation, Released};
 use leasehold::{Event, LockManager, LostReason, ManualClock, RunEvent};
 use parking_lot::Mutex;
-use support::{World, ms, no_hand_on, poll_and_drop, poll_once, secs, while_time_passes};
+use support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
 
 /// Events in words, in the order in which they were told.
 type Told = Arc<Mutex<Vec<String>>>;
@@ -52,7 +52,7 @@ fn word(event: &Event<'_>) -> String {
 fn watched() -> (World, Told) {
     let told = Told::default();
     let notes = Arc::clone(&told);
-    let world = World::built(no_hand_on(), |b| {
+    let world = World::built(no_handoff(), |b| {
         b.observer(move |event: &Event<'_>| notes.lock().push(word(event)))
     });
     (world, told)
@@ -299,7 +299,7 @@ async fn a_renewal_that_was_not_answered_is_told_with_its_round_trip() {
 async fn a_panicking_observer_harms_nobody_and_keeps_nobody_from_seeing() {
     let seen = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&seen);
-    let world = World::built(no_hand_on(), |b| {
+    let world = World::built(no_handoff(), |b| {
         b.observer(|_: &Event<'_>| panic!("a planted panic"))
             .observer(move |_: &Event<'_>| {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -325,6 +325,6 @@ async fn a_shutdown_is_a_road_and_no_loss() {
     world.ours.shutdown().await;
     assert_eq!(guard.lease().lost_reason(), Some(LostReason::Closed));
     let seen = taken(&told);
-    assert!(seen.contains(&format!("release a {} Released 0ns", Road::Closed)));
+    assert!(seen.contains(&format!("release a {} Released 0ns", EndReason::Closed)));
     assert!(!seen.iter().any(|event| event.starts_with("lost")));
 }

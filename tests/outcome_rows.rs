@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use executor_support::{Gauge, PAST, Stage, pause, poll_then_drop, token};
 use leasehold::{
-    Applied, Cause, CommitError, Committed, DebtState, EffectError, Guarded, LeaseError,
-    LostReason, Proof, RunError,
+    Applied, Cause, CommitError, CommitProof, Committed, DebtState, EffectError, GuardedCell,
+    LeaseError, LostReason, RunError,
 };
 
 /// The seven outcomes by name, so that a test says its row in one word.
 fn name<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> &'static str {
     match outcome {
         Ok(committed) => match committed.proof {
-            Proof::WithinLease => "committed within the lease",
-            Proof::Fenced => "committed, fenced",
-            Proof::Local => "committed, local",
+            CommitProof::WithinLease => "committed within the lease",
+            CommitProof::Fenced => "committed, fenced",
+            CommitProof::Local => "committed, local",
             _ => "?",
         },
         Err(RunError::NotStarted { .. }) => "not started",
@@ -273,7 +273,7 @@ mod blocking {
 
     #[test]
     fn committed_in_cells_of_this_process() {
-        let (stage, cell) = (Stage::new(), Guarded::new(1));
+        let (stage, cell) = (Stage::new(), GuardedCell::new(1));
         let outcome = stage.executor.guarded(|tx| {
             *tx.write(&cell) = 2;
             Ok(())
@@ -607,7 +607,7 @@ mod awaited {
 
     #[tokio::test]
     async fn committed_in_cells_of_this_process() {
-        let (stage, cell) = (Stage::new(), Guarded::new(1));
+        let (stage, cell) = (Stage::new(), GuardedCell::new(1));
         let outcome = stage
             .executor
             .guarded_async(async |tx| {

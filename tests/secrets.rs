@@ -10,9 +10,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use leasehold::executor::{CommitError, EffectError};
-use leasehold::handler::{AccessLog, AcquireRequest, Answered, Handler, Next};
+use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Handler, Next};
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, MemoryStore, Operation, Record, Released,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
     Renewed, Store,
 };
 use leasehold::{
@@ -61,11 +61,11 @@ impl<S: Store> Store for Spying<S> {
         self.store.subscribe(claim).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.store.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.store.list(prefix).await
     }
 
@@ -82,7 +82,7 @@ impl Handler for Panicking {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         let answered = next.run(request).await;
         assert_ne!(request.key().as_str(), "panics", "{CANARY}");
         answered
@@ -156,7 +156,7 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
     let owners = Arc::clone(&spying.owners);
     let seen = Arc::clone(&shown);
     let mut settings = Settings::default();
-    settings.hand_on_count = 0;
+    settings.handoff_count = 0;
     let locks = LockManager::builder(spying.clone())
         .clock(clock.clone())
         .settings(settings)

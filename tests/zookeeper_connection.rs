@@ -12,7 +12,7 @@ mod zookeeper;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::store::zookeeper::Mode;
+use leasehold::store::zookeeper::ZooKeeperMode;
 use leasehold::store::{Acquired, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind};
 use proxy::{Proxy, Way};
@@ -43,7 +43,10 @@ async fn a_server_stopped_for_less_than_the_session_costs_no_hold() {
 async fn a_connection_cut_at_any_step_leaves_one_node_or_none() {
     let server = Server::start();
     let client = raw(&server).await;
-    for (mode, chroot) in [(Mode::Queue, "/cuts"), (Mode::Simple, "/cuts-simple")] {
+    for (mode, chroot) in [
+        (ZooKeeperMode::Queue, "/cuts"),
+        (ZooKeeperMode::Simple, "/cuts-simple"),
+    ] {
         let proxy = Proxy::to(server.port);
         let mut options = options(&format!("127.0.0.1:{}", proxy.port), chroot);
         options.mode = mode;

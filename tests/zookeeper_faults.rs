@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select};
 use leasehold::store::zookeeper::{Credentials, ZooKeeperStore};
 use leasehold::store::{Grant, Released, Renewed, Store};
-use leasehold::{Clock, ErrorKind, Lane};
+use leasehold::{Clock, ClockKind, ErrorKind};
 use proxy::Proxy;
 use zookeeper::canary::CANARY;
 use zookeeper::{
@@ -211,7 +211,7 @@ async fn hold_until_killed(address: &str) -> ! {
     let grant = granted(&store, &claim("k")).await;
     loop {
         if let Renewed::Extended(proof) = renewed(&store, &grant).await {
-            println!("base {}", proof.sent_at.unwrap().on(Lane::Boot));
+            println!("base {}", proof.sent_at.unwrap().on(ClockKind::Boot));
         }
         rest(Duration::from_millis(50)).await;
     }
@@ -256,7 +256,7 @@ async fn a_killed_client_holds_its_lock_until_its_lease_is_over_and_not_for_ever
         .timeout(PATIENCE, wait_for(&b, &next))
         .await
         .expect("the lock becomes free");
-    let freed = clock.stamp().on(Lane::Boot);
+    let freed = clock.stamp().on(ClockKind::Boot);
     // CLOCK_BOOTTIME is the same for both processes.
     let end = base.unwrap() + u64::try_from(SHORT.as_nanos()).unwrap();
     assert!(

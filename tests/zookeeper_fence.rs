@@ -11,9 +11,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
-use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperStore};
+use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Released, Store};
-use leasehold::{CommitError, ErrorKind, LockManager, Proof, RunError};
+use leasehold::{CommitError, CommitProof, ErrorKind, LockManager, RunError};
 use proxy::Proxy;
 use zookeeper::{
     Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
@@ -61,7 +61,7 @@ async fn a_batch_is_committed_under_the_fence_as_a_whole() {
         })
         .await
         .unwrap();
-    assert_eq!(done.proof, Proof::Fenced);
+    assert_eq!(done.proof, CommitProof::Fenced);
     assert_eq!(data(&client, "/fence-data/a").await, "90");
     assert_eq!(data(&client, "/fence-data/b").await, "10");
 
@@ -84,7 +84,7 @@ async fn a_batch_is_committed_under_the_fence_as_a_whole() {
     assert_eq!(data(&client, "/fence-data/a").await, "90");
 }
 
-async fn a_zombie_is_fenced(mode: Mode, chroot: &str) {
+async fn a_zombie_is_fenced(mode: ZooKeeperMode, chroot: &str) {
     let server = Server::shared();
     let client = with_data(&server, &format!("{chroot}-data")).await;
     let path = format!("{chroot}-data");
@@ -138,19 +138,19 @@ async fn a_zombie_is_fenced(mode: Mode, chroot: &str) {
 
 #[tokio::test]
 async fn a_zombie_of_the_queue_is_fenced() {
-    a_zombie_is_fenced(Mode::Queue, "/zombie").await;
+    a_zombie_is_fenced(ZooKeeperMode::Queue, "/zombie").await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_a_simple_lock_is_fenced_although_the_path_is_used_again() {
-    a_zombie_is_fenced(Mode::Simple, "/zombie-simple").await;
+    a_zombie_is_fenced(ZooKeeperMode::Simple, "/zombie-simple").await;
 }
 
 const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_ZOMBIE";
 /// Four ticks: the shortest.
 const SHORT: Duration = Duration::from_secs(2);
 
-async fn manager(address: &str, mode: Mode, chroot: &str) -> (LockManager, ZkFence) {
+async fn manager(address: &str, mode: ZooKeeperMode, chroot: &str) -> (LockManager, ZkFence) {
     let mut options = options(address, chroot);
     options.session_timeout = SHORT;
     options.mode = mode;
@@ -161,7 +161,7 @@ async fn manager(address: &str, mode: Mode, chroot: &str) -> (LockManager, ZkFen
 
 /// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
 /// batch is not yet on its way.
-async fn commit_when_told(address: &str, mode: Mode, chroot: &str) {
+async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str) {
     let (locks, fence) = manager(address, mode, chroot).await;
     let lock = locks.lock("k").fence(fence.clone());
     let guard = lock.acquire().await.unwrap();
@@ -182,7 +182,7 @@ async fn commit_when_told(address: &str, mode: Mode, chroot: &str) {
     }
 }
 
-async fn a_stopped_commit_is_fenced(test: &str, mode: Mode, chroot: &str) {
+async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &str) {
     if let Ok(address) = std::env::var(CHILD) {
         return commit_when_told(&address, mode, chroot).await;
     }
@@ -214,13 +214,13 @@ async fn a_stopped_commit_is_fenced(test: &str, mode: Mode, chroot: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced() {
     let own_name = "a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced";
-    a_stopped_commit_is_fenced(own_name, Mode::Queue, "/stopped").await;
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced() {
     let own_name = "a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced";
-    a_stopped_commit_is_fenced(own_name, Mode::Simple, "/stopped-simple").await;
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Simple, "/stopped-simple").await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 mod zookeeper;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Mode, Released, Renewed, Store};
+use leasehold::store::{LockMode, Released, Renewed, Store};
 use zookeeper::{
     Server, children, claim, claim_in, granted, is_busy, raw, renewed, simple_store, store,
     wait_for,
@@ -25,9 +25,9 @@ async fn nodes_are_named_as_curator_names_them() {
     let store = store(&server, "/rw-names").await;
     let client = raw(&server).await;
     for (mode, suffix) in [
-        (Mode::Exclusive, "-lock-"),
-        (Mode::Read, "-__READ__"),
-        (Mode::Write, "-__WRIT__"),
+        (LockMode::Exclusive, "-lock-"),
+        (LockMode::Read, "-__READ__"),
+        (LockMode::Write, "-__WRIT__"),
     ] {
         let grant = granted(&store, &claim_in(mode, "k")).await;
         let name = children(&client, "/rw-names/k").await.remove(0);
@@ -45,11 +45,11 @@ async fn a_reader_of_another_library_lets_readers_in_and_keeps_the_others_out() 
     let server = Server::shared();
     let store = store(&server, "/rw-java").await;
     let client = raw(&server).await;
-    let first = granted(&store, &claim_in(Mode::Read, "k")).await;
+    let first = granted(&store, &claim_in(LockMode::Read, "k")).await;
     let path = foreign(&client, "/rw-java/k/_c_java-__READ__").await;
-    let reader = granted(&store, &claim_in(Mode::Read, "k")).await;
+    let reader = granted(&store, &claim_in(LockMode::Read, "k")).await;
     assert!(matches!(store.release(&first).await, Released::Released));
-    let (writer, alone) = (claim_in(Mode::Write, "k"), claim("k"));
+    let (writer, alone) = (claim_in(LockMode::Write, "k"), claim("k"));
     assert!(is_busy(&store, &writer).await);
     assert!(is_busy(&store, &alone).await);
     assert!(matches!(store.release(&reader).await, Released::Released));
@@ -70,7 +70,7 @@ async fn a_reader_waits_for_every_node_before_it_that_does_not_say_that_it_reads
     assert!(matches!(store.release(&grant).await, Released::Released));
     for name in ["_c_java-__WRIT__", "_c_java-lock-", "guid__lock__", "x-"] {
         let path = foreign(&client, &format!("/rw-foreign/k/{name}")).await;
-        let reader = claim_in(Mode::Read, "k");
+        let reader = claim_in(LockMode::Read, "k");
         assert!(is_busy(&store, &reader).await, "{name}");
         client.delete(&path, None).await.unwrap();
         let grant = wait_for(&store, &reader).await;
@@ -86,12 +86,12 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
         store(&server, "/rw-down").await,
     );
     let client = raw(&server).await;
-    let held = granted(&a, &claim_in(Mode::Write, "k")).await;
+    let held = granted(&a, &claim_in(LockMode::Write, "k")).await;
     let node = children(&client, "/rw-down/k").await;
     let (reader, writer, late) = (
-        claim_in(Mode::Read, "k"),
-        claim_in(Mode::Write, "k"),
-        claim_in(Mode::Read, "k"),
+        claim_in(LockMode::Read, "k"),
+        claim_in(LockMode::Write, "k"),
+        claim_in(LockMode::Read, "k"),
     );
     assert!(is_busy(&b, &reader).await);
     assert!(is_busy(&b, &writer).await);
@@ -99,7 +99,7 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
     let hint = b.subscribe(&reader).await.unwrap();
 
     let read = a.downgrade(&held).await.unwrap();
-    assert_eq!((read.claim.mode, read.token), (Mode::Read, held.token));
+    assert_eq!((read.claim.mode, read.token), (LockMode::Read, held.token));
     hint.await;
     let beside = granted(&b, &reader).await;
     assert!(is_busy(&b, &writer).await);
@@ -111,7 +111,7 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
     let told = b.inspect(&read.claim.key).await.unwrap().unwrap();
     assert_eq!(
         (told.mode, told.holders, told.queue),
-        (Some(Mode::Read), 2, Some(2))
+        (Some(LockMode::Read), 2, Some(2))
     );
     assert_eq!(told.token, Some(beside.token));
     // One end after the other; whoever is left keeps the writer out.
@@ -120,7 +120,7 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
     let told = b.inspect(&read.claim.key).await.unwrap().unwrap();
     assert_eq!(
         (told.mode, told.token),
-        (Some(Mode::Read), Some(held.token))
+        (Some(LockMode::Read), Some(held.token))
     );
     assert!(matches!(a.release(&read).await, Released::Released));
     let written = wait_for(&b, &writer).await;
@@ -131,12 +131,12 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
 async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wait() {
     let server = Server::shared();
     let store = store(&server, "/rw-told").await;
-    let _one = granted(&store, &claim_in(Mode::Read, "reads")).await;
-    let last = granted(&store, &claim_in(Mode::Read, "reads")).await;
-    assert!(is_busy(&store, &claim_in(Mode::Write, "reads")).await);
-    assert!(is_busy(&store, &claim_in(Mode::Read, "reads")).await);
-    let writes = granted(&store, &claim_in(Mode::Write, "writes")).await;
-    assert!(is_busy(&store, &claim_in(Mode::Read, "writes")).await);
+    let _one = granted(&store, &claim_in(LockMode::Read, "reads")).await;
+    let last = granted(&store, &claim_in(LockMode::Read, "reads")).await;
+    assert!(is_busy(&store, &claim_in(LockMode::Write, "reads")).await);
+    assert!(is_busy(&store, &claim_in(LockMode::Read, "reads")).await);
+    let writes = granted(&store, &claim_in(LockMode::Write, "writes")).await;
+    assert!(is_busy(&store, &claim_in(LockMode::Read, "writes")).await);
     let alone = granted(&store, &claim("alone")).await;
     let told: Vec<_> = store.list("").await.unwrap();
     let told: Vec<_> = (told.iter())
@@ -145,13 +145,19 @@ async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wa
     let expected = [
         (
             "alone",
-            Some(Mode::Exclusive),
+            Some(LockMode::Exclusive),
             1,
             Some(0),
             Some(alone.token),
         ),
-        ("reads", Some(Mode::Read), 2, Some(2), Some(last.token)),
-        ("writes", Some(Mode::Write), 1, Some(1), Some(writes.token)),
+        ("reads", Some(LockMode::Read), 2, Some(2), Some(last.token)),
+        (
+            "writes",
+            Some(LockMode::Write),
+            1,
+            Some(1),
+            Some(writes.token),
+        ),
     ];
     assert_eq!(told, expected);
 }
@@ -160,7 +166,7 @@ async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wa
 async fn the_simple_lock_refuses_to_read_and_write() {
     let server = Server::shared();
     let store = simple_store(&server, "/rw-simple").await;
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [LockMode::Read, LockMode::Write] {
         let error = store.acquire(&claim_in(mode, "k")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }

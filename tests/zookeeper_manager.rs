@@ -150,7 +150,7 @@ async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
         manager(&server.address(), "/manager-force").await,
     );
     let guard = ours.lock("k").acquire().await.unwrap();
-    let revoked = theirs.force_release("k", Revoke::AfterTtl).await.unwrap();
+    let revoked = theirs.revoke("k", Revoke::AfterTtl).await.unwrap();
     assert!(matches!(revoked, Revoked::Revoked { free_in } if free_in == SHORT));
     let next = theirs.lock("k").acquire().await.unwrap();
     assert!(!guard.lease().is_live());

@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Grant, Renewed, Store};
-use leasehold::{Clock, Lane, Settings, Stamp};
+use leasehold::{Clock, ClockKind, Settings, Stamp};
 use proxy::Proxy;
 use zookeeper::{Ensemble, PATIENCE, Server, TICK, claim, granted, open, options, rest, wait_for};
 use zookeeper_client::{Acls, CreateMode};
@@ -34,7 +34,7 @@ const SESSION: Duration = Duration::from_secs(10);
 
 /// Milliseconds from `a` to `b`, below zero if `b` is earlier.
 fn millis(a: &Stamp, b: &Stamp) -> i128 {
-    (i128::from(b.on(Lane::Boot)) - i128::from(a.on(Lane::Boot))) / 1_000_000
+    (i128::from(b.on(ClockKind::Boot)) - i128::from(a.on(ClockKind::Boot))) / 1_000_000
 }
 
 fn later(a: Stamp, b: Stamp) -> Stamp {

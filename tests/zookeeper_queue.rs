@@ -251,7 +251,7 @@ async fn a_list_shows_what_is_held_by_key_and_nothing_else() {
         grants.push(granted(&store, &claim(key)).await);
     }
     assert!(is_busy(&store, &claim("a")).await);
-    let keys = |records: Vec<leasehold::store::Record>| -> Vec<String> {
+    let keys = |records: Vec<leasehold::store::LockInfo>| -> Vec<String> {
         records.iter().map(|r| r.key.to_string()).collect()
     };
     assert_eq!(

@@ -9,7 +9,9 @@ mod zookeeper;
 use std::time::Duration;
 
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperStore};
-use leasehold::store::{Acquired, Claim, Grant, Mode, Released, Renewed, Revoke, Revoked, Store};
+use leasehold::store::{
+    Acquired, Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store,
+};
 use leasehold::{Clock, ErrorKind};
 use proxy::Proxy;
 use zookeeper::{
@@ -57,9 +59,9 @@ async fn a_bar_stands_where_the_holder_stood_for_clients_of_other_libraries_too(
     let client = raw(&server).await;
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for (mode, foreign, bar) in [
-        (Mode::Exclusive, "_c_java-lock-", "-bar-lock-"),
-        (Mode::Write, "_c_java-__WRIT__", "-bar-__WRIT__"),
-        (Mode::Read, "_c_java-__WRIT__", "-bar-__WRIT__"),
+        (LockMode::Exclusive, "_c_java-lock-", "-bar-lock-"),
+        (LockMode::Write, "_c_java-__WRIT__", "-bar-__WRIT__"),
+        (LockMode::Read, "_c_java-__WRIT__", "-bar-__WRIT__"),
     ] {
         let (key, path) = (format!("{mode}"), format!("/bar-place/{mode}"));
         let held = granted(&ours, &claim_in(mode, &key)).await;
@@ -140,12 +142,15 @@ async fn a_bar_is_counted_in_full_when_the_operator_died_at_once() {
 #[tokio::test]
 async fn who_waited_keeps_its_place_and_is_told_how_long_the_bar_stands() {
     let server = Server::shared();
-    for mode in [Mode::Exclusive, Mode::Write] {
+    for mode in [LockMode::Exclusive, LockMode::Write] {
         let chroot = format!("/bar-wait-{mode}");
         let a = short_store(&server.address(), &chroot).await;
         let b = store(&server, &chroot).await;
         let held = granted(&a, &claim_in(mode, "k")).await;
-        let (first, second) = (claim_in(Mode::Write, "k"), claim_in(Mode::Read, "k"));
+        let (first, second) = (
+            claim_in(LockMode::Write, "k"),
+            claim_in(LockMode::Read, "k"),
+        );
         assert!(is_busy(&b, &first).await);
         assert!(is_busy(&b, &second).await);
         let _ = taken_away(&b, "k").await;
@@ -174,12 +179,12 @@ async fn readers_are_taken_away_together_and_a_writer_that_reads_with_them() {
         short_store(&server.address(), "/bar-readers").await,
     ];
     let client = raw(&server).await;
-    let written = granted(&stores[0], &claim_in(Mode::Write, "k")).await;
+    let written = granted(&stores[0], &claim_in(LockMode::Write, "k")).await;
     let first = stores[0].downgrade(&written).await.unwrap();
-    let second = granted(&stores[1], &claim_in(Mode::Read, "k")).await;
-    let writer = claim_in(Mode::Write, "k");
+    let second = granted(&stores[1], &claim_in(LockMode::Read, "k")).await;
+    let writer = claim_in(LockMode::Write, "k");
     assert!(is_busy(&stores[1], &writer).await);
-    let behind = claim_in(Mode::Read, "k");
+    let behind = claim_in(LockMode::Read, "k");
     assert!(is_busy(&stores[0], &behind).await);
     let _ = taken_away(&stores[0], "k").await;
     assert_eq!(line(&client, "/bar-readers/k").await.len(), 3);
@@ -195,7 +200,7 @@ async fn readers_are_taken_away_together_and_a_writer_that_reads_with_them() {
 async fn a_simple_lock_is_barred_as_well() {
     let server = Server::shared();
     let mut options = options(&server.address(), "/bar-simple");
-    options.mode = leasehold::store::zookeeper::Mode::Simple;
+    options.mode = leasehold::store::zookeeper::ZooKeeperMode::Simple;
     options.session_timeout = SHORT;
     let (a, b) = (
         open(options).await,

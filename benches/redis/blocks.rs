@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock, Lane};
+use leasehold::{Clock, ClockKind};
 
 const BLOCKS: usize = 41;
 
 /// The time that `work` takes.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let clock = Clock::system().expect("the machine's clocks");
-    let before = clock.stamp().on(Lane::Raw);
+    let before = clock.stamp().on(ClockKind::Raw);
     let done = work();
-    let after = clock.stamp().on(Lane::Raw);
+    let after = clock.stamp().on(ClockKind::Raw);
     (done, Duration::from_nanos(after - before))
 }
 

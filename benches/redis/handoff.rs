@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use leasehold::store::RedisStore;
-use leasehold::{Clock, Lane, LockManager};
+use leasehold::{Clock, ClockKind, LockManager};
 
 use crate::blocks::{interval, timed};
 use crate::server::{RedisServer, pause};
@@ -19,7 +19,7 @@ const KEY: &str = "handed";
 fn now() -> u64 {
     let clock = Clock::system().expect("the machine's clocks");
     // One clock for all processes of the machine.
-    clock.stamp().on(Lane::Raw)
+    clock.stamp().on(ClockKind::Raw)
 }
 
 fn locks(url: &str, runtime: &tokio::runtime::Runtime) -> LockManager {
@@ -57,7 +57,7 @@ pub(crate) fn run() {
 
     let mut connection = runtime.block_on(raw::connect(server.port()));
     let hash = runtime.block_on(raw::load(&mut connection, raw::RELEASE));
-    let mut hand_on = || {
+    let mut handoff = || {
         let guard = runtime
             .block_on(locks.lock(KEY).acquire())
             .expect("it is free");
@@ -88,7 +88,7 @@ pub(crate) fn run() {
     };
     let (mut ratios, mut trips, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..BLOCKS {
-        let mut block: Vec<_> = (0..ROUNDS).map(|_| (hand_on(), trip())).collect();
+        let mut block: Vec<_> = (0..ROUNDS).map(|_| (handoff(), trip())).collect();
         let mut median = |part: fn(&(f64, f64)) -> f64| {
             block.sort_by(|a, b| part(a).total_cmp(&part(b)));
             part(&block[ROUNDS / 2])

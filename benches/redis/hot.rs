@@ -23,9 +23,9 @@ pub(crate) fn run() {
         let locks = LockManager::builder(store).settings(settings);
         locks.build().expect("a manager")
     };
-    let handed_on = locks(Settings::default());
+    let handoffs = locks(Settings::default());
     let mut each_released = Settings::default();
-    each_released.hand_on_count = 0;
+    each_released.handoff_count = 0;
     let each_released = locks(each_released);
 
     let block = |locks: &LockManager| timed(|| runtime.block_on(sections(locks))).1;
@@ -34,7 +34,7 @@ pub(crate) fn run() {
         Some(0.1),
         TASKS * SECTIONS,
         || block(&each_released),
-        || block(&handed_on),
+        || block(&handoffs),
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Lane, Stamp};
+use super::{ClockKind, Stamp};
 
 /// The boot lane and the raw lane may differ by the drift bound and this much between two heartbeats.
 const SLACK: Duration = Duration::from_millis(50);
@@ -29,19 +29,23 @@ impl Audit {
     /// The machine slept: the boot lane moved and the raw lane did not, so the lanes disagree. That is a fault on
     /// purpose: a lease that was slept through for longer than the slack is not worth defending.
     pub fn between(earlier: &Stamp, later: &Stamp, drift_ppm: u32) -> Self {
-        if [Lane::Boot, Lane::Raw]
+        if [ClockKind::Boot, ClockKind::Raw]
             .iter()
             .any(|&lane| later.on(lane) < earlier.on(lane))
         {
             return Self::Fault;
         }
         let passed = |lane| later.on(lane).saturating_sub(earlier.on(lane));
-        let (fast, boot, raw) = (passed(Lane::Fast), passed(Lane::Boot), passed(Lane::Raw));
+        let (fast, boot, raw) = (
+            passed(ClockKind::Fast),
+            passed(ClockKind::Boot),
+            passed(ClockKind::Raw),
+        );
         let (least, most) = (boot.min(raw), boot.max(raw));
         if most - least > allowance(most, drift_ppm) {
             return Self::Fault;
         }
-        let backwards = later.on(Lane::Fast) < earlier.on(Lane::Fast);
+        let backwards = later.on(ClockKind::Fast) < earlier.on(ClockKind::Fast);
         let slow =
             Duration::from_nanos(least) >= FAST_SPAN && fast < least - parts(least, FAST_PPM);
         let ran_away = fast > most.saturating_add(allowance(most, drift_ppm));

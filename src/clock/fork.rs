@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Lane, Reading, Stamp};
+use super::{ClockKind, Reading, Stamp};
 
 /// A clock that moves only when it is told to (feature `test-util`). Cloning is cheap; all clones are the same clock.
 ///
@@ -40,11 +40,11 @@ impl ManualClock {
 
     /// Moves every lane forward.
     pub fn advance(&self, span: Duration) {
-        self.step(&Lane::ALL, span);
+        self.step(&ClockKind::ALL, span);
     }
 
     /// Moves one lane forward: a clock that jumps, or a machine that slept.
-    pub fn advance_only(&self, lane: Lane, span: Duration) {
+    pub fn advance_only(&self, lane: ClockKind, span: Duration) {
         self.step(&[lane], span);
     }
 
@@ -53,7 +53,7 @@ impl ManualClock {
     /// # Panics
     ///
     /// If the lane would go below zero.
-    pub fn step_back(&self, lane: Lane, span: Duration) {
+    pub fn step_back(&self, lane: ClockKind, span: Duration) {
         {
             let shown = &mut self.inner.lanes.lock()[lane as usize];
             let before = *shown;
@@ -66,7 +66,7 @@ impl ManualClock {
         self.inner.moved.send_replace(());
     }
 
-    fn step(&self, lanes: &[Lane], span: Duration) {
+    fn step(&self, lanes: &[ClockKind], span: Duration) {
         {
             let mut shown = self.inner.lanes.lock();
             for lane in lanes {
@@ -77,7 +77,7 @@ impl ManualClock {
         self.inner.moved.send_replace(());
     }
 
-    fn read(&self, lane: Lane) -> Reading {
+    fn read(&self, lane: ClockKind) -> Reading {
         Reading {
             lane,
             nanos: self.stamp().on(lane),
@@ -86,12 +86,16 @@ impl ManualClock {
 
     pub(super) fn fast(&self) -> Reading {
         let trusted = self.inner.fast_is_trusted.load(Ordering::Relaxed);
-        self.read(if trusted { Lane::Fast } else { Lane::Boot })
+        self.read(if trusted {
+            ClockKind::Fast
+        } else {
+            ClockKind::Boot
+        })
     }
 
     pub(super) fn strict(&self) -> [Reading; 2] {
         let stamp = self.stamp();
-        [Lane::Boot, Lane::Raw].map(|lane| Reading {
+        [ClockKind::Boot, ClockKind::Raw].map(|lane| Reading {
             lane,
             nanos: stamp.on(lane),
         })
@@ -107,8 +111,8 @@ impl ManualClock {
 
     pub(super) async fn sleep(&self, span: Duration) {
         let mut moved = self.inner.moved.subscribe();
-        let end = self.read(Lane::Boot).nanos.saturating_add(nanos(span));
-        while self.read(Lane::Boot).nanos < end {
+        let end = self.read(ClockKind::Boot).nanos.saturating_add(nanos(span));
+        while self.read(ClockKind::Boot).nanos < end {
             // The sender lives in `self`, so that this ends only when the clock moves.
             let _ = moved.changed().await;
         }
@@ -150,7 +154,7 @@ mod tests {
             });
             while !moves.is_finished() {
                 let now = clock.stamp();
-                let passed = Lane::ALL.map(|lane| now.on(lane) - start.on(lane));
+                let passed = ClockKind::ALL.map(|lane| now.on(lane) - start.on(lane));
                 assert_eq!(passed, [passed[0]; 3]);
             }
         });

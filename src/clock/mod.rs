@@ -6,9 +6,9 @@
 //!
 //! | lane | on Linux | counts suspend | slewed | read by |
 //! |---|---|---|---|---|
-//! | [`Lane::Fast`] | quanta (TSC) | no | no | entry, `tx.check()` |
-//! | [`Lane::Boot`] | `CLOCK_BOOTTIME` | yes | yes | commit, and after it |
-//! | [`Lane::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
+//! | [`ClockKind::Fast`] | quanta (TSC) | no | no | entry, `tx.check()` |
+//! | [`ClockKind::Boot`] | `CLOCK_BOOTTIME` | yes | yes | commit, and after it |
+//! | [`ClockKind::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
 //!
 //! The fast lane is calibrated at start and may run slow, which is the unsafe direction; so it never judges a
 //! commit alone, each heartbeat [audits](Audit) it against the others, and when it is found wanting fast reads use
@@ -30,12 +30,12 @@ pub use audit::Audit;
 #[cfg(feature = "test-util")]
 pub use manual::ManualClock;
 
-use crate::error::Error;
+use crate::model::error::Error;
 use system::SystemClock;
 
 /// One of the clocks that a lease is measured by.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lane {
+pub enum ClockKind {
     /// The cheapest clock: quanta.
     Fast = 0,
     /// The clock that counts suspend: `CLOCK_BOOTTIME`.
@@ -44,7 +44,7 @@ pub enum Lane {
     Raw = 2,
 }
 
-impl Lane {
+impl ClockKind {
     /// All lanes, in the order of a [`Stamp`].
     pub const ALL: [Self; 3] = [Self::Fast, Self::Boot, Self::Raw];
 }
@@ -53,7 +53,7 @@ impl Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
     /// The clock that was read.
-    pub lane: Lane,
+    pub lane: ClockKind,
     /// Nanoseconds since that clock's own zero.
     pub nanos: u64,
 }
@@ -65,7 +65,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// A stamp from readings in the order of [`Lane::ALL`], in nanoseconds.
+    /// A stamp from readings in the order of [`ClockKind::ALL`], in nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: [u64; 3]) -> Self {
         Self { nanos }
@@ -73,14 +73,17 @@ impl Stamp {
 
     /// What one lane showed, in nanoseconds since that clock's own zero.
     #[must_use]
-    pub const fn on(&self, lane: Lane) -> u64 {
+    pub const fn on(&self, lane: ClockKind) -> u64 {
         self.nanos[lane as usize]
     }
 
     /// The time from `earlier` to this stamp by the boot lane; zero if it is not earlier.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
-        Duration::from_nanos(self.on(Lane::Boot).saturating_sub(earlier.on(Lane::Boot)))
+        Duration::from_nanos(
+            self.on(ClockKind::Boot)
+                .saturating_sub(earlier.on(ClockKind::Boot)),
+        )
     }
 
     /// The stamp that lies `span` later on every lane.
@@ -200,7 +203,7 @@ impl Clock {
         match &self.0 {
             Source::System(_) => SystemClock::boot(),
             #[cfg(feature = "test-util")]
-            Source::Manual(clock) => clock.stamp().on(Lane::Boot),
+            Source::Manual(clock) => clock.stamp().on(ClockKind::Boot),
         }
     }
 

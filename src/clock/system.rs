@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Lane, Reading, Stamp};
+use super::{ClockKind, Reading, Stamp};
 
 /// Readings start here, so that no live deadline is ever 0, the word for "lost".
 const ZERO: u64 = 1_000_000_000;
@@ -33,12 +33,12 @@ impl SystemClock {
     pub(super) fn fast(&self) -> Reading {
         if self.fast_is_trusted.load(Ordering::Relaxed) {
             Reading {
-                lane: Lane::Fast,
+                lane: ClockKind::Fast,
                 nanos: self.quanta_nanos(),
             }
         } else {
             Reading {
-                lane: Lane::Boot,
+                lane: ClockKind::Boot,
                 nanos: boot_nanos(),
             }
         }
@@ -48,11 +48,11 @@ impl SystemClock {
     pub(super) fn strict(&self) -> [Reading; 2] {
         [
             Reading {
-                lane: Lane::Boot,
+                lane: ClockKind::Boot,
                 nanos: boot_nanos(),
             },
             Reading {
-                lane: Lane::Raw,
+                lane: ClockKind::Raw,
                 nanos: raw_nanos(),
             },
         ]
@@ -146,10 +146,10 @@ mod tests {
         let clock = SystemClock::shared();
         let before = clock.stamp();
         let mut after = clock.stamp();
-        while after.on(Lane::Raw) == before.on(Lane::Raw) {
+        while after.on(ClockKind::Raw) == before.on(ClockKind::Raw) {
             after = clock.stamp();
         }
-        for lane in Lane::ALL {
+        for lane in ClockKind::ALL {
             assert!(before.on(lane) >= ZERO, "{lane:?}");
             assert!(after.on(lane) >= before.on(lane), "{lane:?}");
         }
@@ -163,9 +163,9 @@ mod tests {
             quanta,
             fast_is_trusted: AtomicBool::new(true),
         };
-        assert_eq!(clock.fast().lane, Lane::Fast);
+        assert_eq!(clock.fast().lane, ClockKind::Fast);
         assert!(clock.distrust_fast());
         assert!(!clock.distrust_fast());
-        assert_eq!(clock.fast().lane, Lane::Boot);
+        assert_eq!(clock.fast().lane, ClockKind::Boot);
     }
 }

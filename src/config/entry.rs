@@ -8,7 +8,7 @@ use toml::Value;
 
 use super::field;
 use super::located;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// Where a value stands.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 use toml::Value;
 
 use super::entry::{Entry, Origin, Section};
-use crate::error::Error;
+use crate::model::error::Error;
 
 const PREFIX: &str = "LEASEHOLD_";
 

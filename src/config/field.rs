@@ -4,8 +4,8 @@ use toml::{Table, Value};
 
 use super::entry::{Entry, Origin, Section};
 use super::{handlers, located};
-use crate::error::{Error, ErrorKind};
-use crate::holder::Label;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::Label;
 use crate::settings::Settings;
 
 /// Names that other frameworks use, what each stands for, and the unit in which they count.
@@ -13,8 +13,8 @@ const OTHER_NAMES: &[(&str, &str, Option<&str>)] = &[
     ("address", "store", None),
     ("timeout_millis", "request_timeout", Some("ms")),
     ("own_second", "ttl", Some("s")),
-    ("min_spin_millis", "min_spin", Some("ms")),
-    ("random_millis", "random_spin", Some("ms")),
+    ("min_spin_millis", "retry_delay", Some("ms")),
+    ("random_millis", "retry_jitter", Some("ms")),
 ];
 
 /// Fields that are not settings.
@@ -28,16 +28,16 @@ const SETTINGS: &[&str] = &[
     "server_drift_ppm",
     "renewals_per_ttl",
     "wait",
-    "min_spin",
-    "random_spin",
-    "poll_cap",
+    "retry_delay",
+    "retry_jitter",
+    "max_poll_interval",
     "request_timeout",
     "max_hold",
     "commit_budget",
     "min_usable",
     "max_waiters",
-    "hand_on_count",
-    "hand_on_time",
+    "handoff_count",
+    "handoff_time",
     "lock_delay",
 ];
 

@@ -10,7 +10,7 @@ use toml::{Spanned, Value};
 
 use super::entry::{Entry, Origin, Section};
 use super::located;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// What a file says, by manager.
 #[derive(Default)]

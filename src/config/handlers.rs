@@ -16,9 +16,9 @@ use toml::Value;
 
 use super::entry::{Entry, Section};
 use super::located;
-use crate::error::{Error, ErrorKind};
 use crate::handler::AccessLog;
-use crate::manager::Builder;
+use crate::manager::LockManagerBuilder;
+use crate::model::error::{Error, ErrorKind};
 
 pub(super) const FIELDS: &[&str] = &[
     "handlers.access_log",
@@ -85,7 +85,11 @@ impl Handlers {
     }
 
     /// Flow control stands outermost: what it refuses reaches nothing else.
-    pub(super) fn add(&self, name: Option<&str>, builder: Builder) -> Result<Builder, Error> {
+    pub(super) fn add(
+        &self,
+        name: Option<&str>,
+        builder: LockManagerBuilder,
+    ) -> Result<LockManagerBuilder, Error> {
         let builder = self.flow.add(builder)?;
         let builder = if self.access_log {
             builder.observer(AccessLog::new())
@@ -96,7 +100,7 @@ impl Handlers {
     }
 
     #[cfg(feature = "metrics")]
-    fn add_metrics(&self, name: Option<&str>, builder: Builder) -> Builder {
+    fn add_metrics(&self, name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
         use crate::handler::metrics::Metrics;
         match name {
             _ if !self.metrics => builder,
@@ -107,14 +111,14 @@ impl Handlers {
 
     #[cfg(not(feature = "metrics"))]
     #[allow(clippy::unused_self, reason = "the other form of it reads the switch")]
-    fn add_metrics(&self, _name: Option<&str>, builder: Builder) -> Builder {
+    fn add_metrics(&self, _name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
         builder
     }
 }
 
 impl Flow {
     #[cfg(feature = "flow-control")]
-    fn add(self, builder: Builder) -> Result<Builder, Error> {
+    fn add(self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
         use crate::handler::{FlowControl, Rate};
         if self == Self::default() {
             return Ok(builder);
@@ -138,7 +142,7 @@ impl Flow {
         clippy::unnecessary_wraps,
         reason = "as the other form of it"
     )]
-    fn add(self, builder: Builder) -> Result<Builder, Error> {
+    fn add(self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
         Ok(builder)
     }
 }

@@ -21,8 +21,8 @@
 //! | `address` | `store` |
 //! | `timeout_millis = 200` | `request_timeout = "200ms"` |
 //! | `own_second = 10` | `ttl = "10s"` |
-//! | `min_spin_millis = 10` | `min_spin = "10ms"` |
-//! | `random_millis = 10` | `random_spin = "10ms"` |
+//! | `min_spin_millis = 10` | `retry_delay = "10ms"` |
+//! | `random_millis = 10` | `retry_jitter = "10ms"` |
 //!
 //! Everything is judged before anything is connected: a name that is not known, a value that cannot be read, a pair of
 //! values that cannot be is an error that names the file, the line and the field. The file is read with spans (`toml`),
@@ -39,9 +39,9 @@ use std::fmt;
 use std::path::Path;
 
 use crate::connect::Plan;
-use crate::error::{Error, ErrorKind};
-use crate::holder::Label;
-use crate::manager::{Builder, LockManager};
+use crate::manager::{LockManager, LockManagerBuilder};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::Label;
 use crate::settings::Settings;
 use entry::{Origin, Section};
 use handlers::Handlers;
@@ -99,7 +99,7 @@ impl LockManager {
 /// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
 ///
 /// `address`, `timeout_millis`, `own_second`, `min_spin_millis` and `random_millis`, which the Redis starters of other lock
-/// frameworks use, stand for `store`, `request_timeout`, `ttl`, `min_spin` and `random_spin`.
+/// frameworks use, stand for `store`, `request_timeout`, `ttl`, `retry_delay` and `retry_jitter`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -307,8 +307,8 @@ impl ManagerConfig {
     /// # Cancel safety
     ///
     /// As [`connect`](Self::connect).
-    pub async fn builder(&self) -> Result<Builder, Error> {
-        let builder = LockManager::builder_at(&self.store, self.settings.clone()).await?;
+    pub async fn builder(&self) -> Result<LockManagerBuilder, Error> {
+        let builder = LockManager::builder_for_url(&self.store, self.settings.clone()).await?;
         let builder = self.handlers.add(self.name.as_deref(), builder)?;
         Ok(match &self.label {
             Some(label) => builder.label(label.clone()),

@@ -10,11 +10,12 @@ use futures_util::future::BoxFuture;
 use super::harness::Harness;
 use super::report::Verdict;
 use crate::clock::Stamp;
-use crate::error::Error;
-use crate::holder::{Label, OwnerToken};
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::holder::{Label, OwnerToken};
+use crate::model::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Mode, Proof, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockMode, Released, Renewed,
+    Store,
 };
 
 /// How often a case is told again when the machine was too slow for it.
@@ -172,7 +173,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// A claim that queues, for as long as its TTL.
-    pub(super) fn claim_in(&self, mode: Mode, key: &Key) -> Result<Claim, Error> {
+    pub(super) fn claim_in(&self, mode: LockMode, key: &Key) -> Result<Claim, Error> {
         let mut claim = self.claim(key)?;
         claim.mode = mode;
         claim.is_fair = true;
@@ -182,7 +183,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     /// The claim of somebody else, made to look like a grant of `key`: what a confused client might send.
     pub(super) fn forged(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = self.claim(&grant.claim.key)?;
-        Ok(Grant::new(claim, grant.token, Proof::of(self.ttl())))
+        Ok(Grant::new(claim, grant.token, GrantProof::of(self.ttl())))
     }
 
     /// A new claim of a key is granted.

@@ -2,8 +2,8 @@
 
 use super::case::{Bench, Case, Told, cases, ensure};
 use super::harness::Harness;
+use crate::model::token::FencingToken;
 use crate::store::{Capability, Fencing, Store};
-use crate::token::FencingToken;
 
 cases! {
     tokens_grow_over_releases, fences,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::Store;
 
 /// How the suite gets at a store: how a client is made, how long a TTL is, how time passes.

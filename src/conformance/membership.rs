@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::case::{Bench, Case, Told, Trouble, always, broken, cases, ensure, unexpected};
 use super::harness::Harness;
+use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Member, Raised, Store};
-use crate::token::FencingToken;
 
 /// How far ahead of a member's time the cases go: near enough to be allowed, far enough not to be reached by the clock.
 const NEAR: Duration = Duration::from_millis(500);

@@ -2,9 +2,9 @@
 
 use super::case::{Bench, Case, Told, cases, ensure, own_ttl};
 use super::harness::Harness;
-use crate::error::Error;
-use crate::key::Key;
-use crate::store::{Capability, Claim, Mode, Store};
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::store::{Capability, Claim, LockMode, Store};
 
 /// More than fit into the time that a claim is waited for, if each of them cost a TTL.
 const DEAD: usize = 8;
@@ -44,7 +44,7 @@ fn beside_the_queue(capability: &Capability) -> Option<&'static str> {
 
 fn fair<H: Harness>(bench: &Bench<'_, H>, key: &Key, count: usize) -> Result<Vec<Claim>, Error> {
     (0..count)
-        .map(|_| bench.claim_in(Mode::Exclusive, key))
+        .map(|_| bench.claim_in(LockMode::Exclusive, key))
         .collect()
 }
 
@@ -90,7 +90,7 @@ async fn dead_waiters_are_skipped_all_at_once<H: Harness>(bench: &Bench<'_, H>) 
     for claim in &fair(bench, &key, DEAD)? {
         bench.waits(&dying, claim).await?;
     }
-    let last = bench.claim_in(Mode::Exclusive, &key)?;
+    let last = bench.claim_in(LockMode::Exclusive, &key)?;
     bench.waits(&bench.b, &last).await?;
     bench.harness.crash(dying).await;
     bench.release(&bench.a, &held).await?;
@@ -120,7 +120,7 @@ async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> Tol
 async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
-    let waiting = bench.claim_in(Mode::Exclusive, &key)?;
+    let waiting = bench.claim_in(LockMode::Exclusive, &key)?;
     bench.waits(&bench.b, &waiting).await?;
     bench.release(&bench.a, &held).await?;
     bench.busy(&bench.a, &key).await?;
@@ -133,7 +133,7 @@ async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
 async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
-    let mut once = bench.claim_in(Mode::Exclusive, &key)?;
+    let mut once = bench.claim_in(LockMode::Exclusive, &key)?;
     once.place_ttl = std::time::Duration::ZERO;
     bench.waits(&bench.b, &once).await?;
     if bench.b.capability().queues {

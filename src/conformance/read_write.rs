@@ -2,7 +2,7 @@
 
 use super::case::{Bench, Case, Told, cases, ensure, unexpected};
 use super::harness::Harness;
-use crate::store::{Capability, Mode, Store};
+use crate::store::{Capability, LockMode, Store};
 
 cases! {
     readers_hold_together, reads_and_writes,
@@ -29,11 +29,11 @@ fn reads_and_writes(capability: &Capability) -> Option<&'static str> {
 
 async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let one = bench.claim_in(Mode::Read, &key)?;
+    let one = bench.claim_in(LockMode::Read, &key)?;
     let one = bench.granted(&bench.a, &one).await?;
-    let other = bench.claim_in(Mode::Read, &key)?;
+    let other = bench.claim_in(LockMode::Read, &key)?;
     let other = bench.granted(&bench.b, &other).await?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     bench.waits(&bench.a, &writer).await?;
     bench.release(&bench.a, &one).await?;
     let early = bench.waits(&bench.a, &writer).await;
@@ -46,9 +46,9 @@ async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> Told {
 
 async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     let held = bench.granted(&bench.a, &writer).await?;
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [LockMode::Read, LockMode::Write] {
         let other = bench.claim_in(mode, &key)?;
         let waits = bench.waits(&bench.b, &other).await;
         bench.still_fresh(&held)?;
@@ -60,7 +60,7 @@ async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
 
 async fn an_exclusive_claim_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [LockMode::Read, LockMode::Write] {
         let held = bench.hold(&bench.a, &key).await?;
         let other = bench.claim_in(mode, &key)?;
         let waits = bench.waits(&bench.b, &other).await;
@@ -78,11 +78,11 @@ async fn an_exclusive_claim_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
 
 async fn a_waiting_writer_blocks_later_readers<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let first = bench.claim_in(Mode::Read, &key)?;
+    let first = bench.claim_in(LockMode::Read, &key)?;
     let first = bench.granted(&bench.a, &first).await?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     bench.waits(&bench.b, &writer).await?;
-    let later = bench.claim_in(Mode::Read, &key)?;
+    let later = bench.claim_in(LockMode::Read, &key)?;
     bench.waits(&bench.a, &later).await?;
     bench.release(&bench.a, &first).await?;
     bench.waits(&bench.a, &later).await?;
@@ -96,11 +96,11 @@ async fn a_waiting_writer_blocks_later_readers<H: Harness>(bench: &Bench<'_, H>)
 async fn a_dead_reader_frees_only_itself<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
     let dying = bench.harness.client().await?;
-    let dead = bench.claim_in(Mode::Read, &key)?;
+    let dead = bench.claim_in(LockMode::Read, &key)?;
     let _dead = bench.granted(&dying, &dead).await?;
-    let live = bench.claim_in(Mode::Read, &key)?;
+    let live = bench.claim_in(LockMode::Read, &key)?;
     let mut live = bench.granted(&bench.a, &live).await?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     bench.waits(&bench.b, &writer).await?;
     bench.harness.crash(dying).await;
     for _ in 0..6 {
@@ -117,15 +117,15 @@ async fn a_dead_reader_frees_only_itself<H: Harness>(bench: &Bench<'_, H>) -> To
 
 async fn a_downgrade_leaves_no_gap<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     let mut held = bench.granted(&bench.a, &writer).await?;
-    let reader = bench.claim_in(Mode::Read, &key)?;
+    let reader = bench.claim_in(LockMode::Read, &key)?;
     bench.waits(&bench.b, &reader).await?;
-    let next = bench.claim_in(Mode::Write, &key)?;
+    let next = bench.claim_in(LockMode::Write, &key)?;
     bench.waits(&bench.b, &next).await?;
     let downgraded = bench.a.downgrade(&held.grant).await?;
     let now = (downgraded.claim.mode, downgraded.token);
-    ensure(now == (Mode::Read, held.grant.token), || {
+    ensure(now == (LockMode::Read, held.grant.token), || {
         format!("expected read with {}, got {now:?}", held.grant.token)
     })?;
     held.grant = downgraded;
@@ -144,7 +144,7 @@ async fn a_downgrade_leaves_no_gap<H: Harness>(bench: &Bench<'_, H>) -> Told {
 
 async fn a_downgraded_hold_lives_on<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     let mut held = bench.granted(&bench.a, &writer).await?;
     held.grant = bench.a.downgrade(&held.grant).await?;
     for _ in 0..6 {
@@ -163,7 +163,7 @@ async fn a_downgraded_hold_lives_on<H: Harness>(bench: &Bench<'_, H>) -> Told {
 
 async fn what_is_not_held_is_not_downgraded<H: Harness>(bench: &Bench<'_, H>) -> Told {
     let key = bench.key()?;
-    let writer = bench.claim_in(Mode::Write, &key)?;
+    let writer = bench.claim_in(LockMode::Write, &key)?;
     let held = bench.granted(&bench.a, &writer).await?;
     bench.release(&bench.a, &held).await?;
     if let Ok(grant) = bench.a.downgrade(&held.grant).await {

@@ -2,7 +2,7 @@
 
 use super::case::{Bench, Case, Held, Told, Trouble, cases, ensure, unexpected};
 use super::harness::Harness;
-use crate::key::Key;
+use crate::model::key::Key;
 use crate::store::{Capability, Revoke, Revoked, Store};
 
 cases! {

@@ -12,8 +12,8 @@ mod url_store;
 pub(crate) use plan::Plan;
 pub use url_store::UrlStore;
 
-use crate::error::Error;
-use crate::manager::{Builder, LockManager};
+use crate::manager::{LockManager, LockManagerBuilder};
+use crate::model::error::Error;
 use crate::settings::Settings;
 
 impl LockManager {
@@ -57,7 +57,9 @@ impl LockManager {
     ///
     /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::builder_at(url, Settings::default()).await?.build()
+        Self::builder_for_url(url, Settings::default())
+            .await?
+            .build()
     }
 
     /// A manager over the store of a URL, to be set up further.
@@ -73,7 +75,10 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// As [`connect`](Self::connect).
-    pub async fn builder_at(url: &str, settings: Settings) -> Result<Builder, Error> {
+    pub async fn builder_for_url(
+        url: &str,
+        settings: Settings,
+    ) -> Result<LockManagerBuilder, Error> {
         Plan::of(url, settings)?.builder().await
     }
 }

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 
 #[cfg(feature = "zookeeper")]
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
-use crate::key::Key;
-use crate::manager::{Builder, LockManager};
+use crate::manager::{LockManager, LockManagerBuilder};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::key::Key;
 use crate::settings::Settings;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
@@ -86,7 +86,7 @@ impl Plan {
         Ok(Self { source, settings })
     }
 
-    pub(super) async fn builder(self) -> Result<Builder, Error> {
+    pub(super) async fn builder(self) -> Result<LockManagerBuilder, Error> {
         let builder = match self.source {
             Source::Memory(store) => LockManager::builder(store),
             #[cfg(feature = "redis")]

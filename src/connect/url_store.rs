@@ -3,12 +3,12 @@
 use std::fmt;
 
 use super::plan::Plan;
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 use crate::settings::Settings;
 use crate::store::{
-    Acquired, AnyStore, Capability, Claim, Erased, Grant, Hint, Record, Released, Renewed, Revoke,
-    Revoked, Store,
+    Acquired, AnyStore, Capability, Claim, Erased, Grant, Hint, LockInfo, Released, Renewed,
+    Revoke, Revoked, Store,
 };
 
 /// A store that was made from a URL, for what works on any store: the conformance suite, [`Prefix`](crate::store::Prefix).
@@ -35,7 +35,7 @@ impl UrlStore {
     ///
     /// # Errors
     ///
-    /// As [`LockManager::builder_at`](crate::LockManager::builder_at).
+    /// As [`LockManager::builder_for_url`](crate::LockManager::builder_for_url).
     ///
     /// # Cancel safety
     ///
@@ -89,11 +89,11 @@ impl Store for UrlStore {
         Erased::revoke(&*self.0, key, how).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         Erased::inspect(&*self.0, key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         Erased::list(&*self.0, prefix).await
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::cause::Cause;
 use super::effect::StepError;
-use crate::error::BoxError;
 use crate::lease::LeaseError;
+use crate::model::error::BoxError;
 
 /// Why the work gave up: a box into which `?` turns every error, and a text as well.
 ///

@@ -22,8 +22,8 @@ use super::tally::commit_debt;
 use super::undo::Why;
 use super::unwinding::Unwinding;
 use crate::clock::{Clock, Stamp};
-use crate::commit::CommitError;
-use crate::run_event::RunEvent;
+use crate::model::commit::CommitError;
+use crate::model::run_event::RunEvent;
 
 pub(super) async fn run<T, E, W>(
     shared: &Arc<Shared>,

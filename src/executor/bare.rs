@@ -1,4 +1,4 @@
-//! [`BareHold`]: a lease in the hands of a test.
+//! [`TestHold`]: a lease in the hands of a test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 
 use super::handle::Executor;
 use crate::clock::Clock;
-use crate::error::LostReason;
-use crate::key::Key;
 use crate::lease::{Granted, Lease, Renewal, Terms};
-use crate::outbox::{Debt, Intent, Outbox};
+use crate::model::error::LostReason;
+use crate::model::key::Key;
+use crate::model::run_sink::{Debt, Intent, RunSink};
+use crate::model::token::FencingToken;
 use crate::settings::Settings;
-use crate::token::FencingToken;
 
 /// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind (feature `test-util`).
 #[derive(Debug)]
-pub struct BareHold {
+pub struct TestHold {
     lease: Lease,
     clock: Clock,
     terms: Terms,
@@ -32,7 +32,7 @@ struct Left {
     compensations: Mutex<Vec<BoxFuture<'static, Vec<Debt>>>>,
 }
 
-impl BareHold {
+impl TestHold {
     /// A hold that was granted now, for `ttl`, of which the lease may use what the settings say (I1).
     pub fn new(
         clock: impl Into<Clock>,
@@ -124,7 +124,7 @@ impl BareHold {
         self.left.intents.lock().clone()
     }
 
-    /// The debts that were told, in their order, with those that handed-on compensations left.
+    /// The debts that were told, in their order, with those that handed-off compensations left.
     #[must_use]
     pub fn debts(&self) -> Vec<Debt> {
         self.left.debts.lock().clone()
@@ -146,7 +146,7 @@ impl BareHold {
     }
 }
 
-impl Outbox for Left {
+impl RunSink for Left {
     fn intent(&self, intent: &Intent) {
         self.intents.lock().push(intent.clone());
     }

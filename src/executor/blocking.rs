@@ -10,7 +10,7 @@ use super::settle::{Settled, Unsettled, in_doubt, nothing_noted, ready, sound, w
 use super::tally::commit_debt;
 use super::tx::{Home, Tx};
 use super::undo::{Why, all};
-use crate::run_event::RunEvent;
+use crate::model::run_event::RunEvent;
 
 #[inline]
 pub(super) fn run<'env, T, E, W>(

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::error::{BoxError, Error};
 use crate::lease::LeaseError;
-use crate::token::FencingToken;
+use crate::model::error::{BoxError, Error};
+use crate::model::token::FencingToken;
 
 /// Why a run did not commit.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! [`Guarded`]: data that can be changed only through a run.
+//! [`GuardedCell`]: data that can be changed only through a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use parking_lot::RwLock;
 
 use super::cause::Cause;
 use super::notes::Refusal;
-use crate::error::Error;
-use crate::key::Key;
 use crate::lease::Lease;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// Data that can be changed only through a run: what is not checked against a lease does not compile.
 ///
@@ -31,10 +31,10 @@ use crate::token::FencingToken;
 /// There is no way to the value but through a run:
 ///
 /// ```compile_fail,E0594
-/// let cell = leasehold::Guarded::new(1);
+/// let cell = leasehold::GuardedCell::new(1);
 /// *cell.read() = 2;
 /// ```
-pub struct Guarded<T> {
+pub struct GuardedCell<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
 
@@ -107,7 +107,7 @@ impl Terms {
     }
 }
 
-impl<T> Guarded<T> {
+impl<T> GuardedCell<T> {
     /// A cell with this value, not yet bound to a key.
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -142,7 +142,7 @@ impl<T> Guarded<T> {
     }
 }
 
-impl<T> Clone for Guarded<T> {
+impl<T> Clone for GuardedCell<T> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -150,14 +150,14 @@ impl<T> Clone for Guarded<T> {
     }
 }
 
-impl<T: Default> Default for Guarded<T> {
+impl<T: Default> Default for GuardedCell<T> {
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Guarded<T> {
+impl<T: fmt::Debug> fmt::Debug for GuardedCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guarded").field(&self.read()).finish()
+        f.debug_tuple("GuardedCell").field(&self.read()).finish()
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{BoxError, Error};
 use crate::lease::LeaseError;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::error::{BoxError, Error};
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// How long the compensation of a [fenced](Effect::fenced) effect may take when it is awaited, whatever is left of the lease.
 pub const FENCED_COMPENSATION_LIMIT: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use super::outcome::Committed;
 use super::run_error::RunError;
 use super::tx::Tx;
 use crate::lease::{Lease, LeaseError, Running};
-use crate::outbox::Outbox;
+use crate::model::run_sink::RunSink;
 
 /// Runs work only while its lease is live, and takes it back if it is not.
 ///
@@ -29,7 +29,7 @@ pub struct Executor {
 /// What a run needs of its executor.
 pub(super) struct Shared {
     running: Running,
-    outbox: Arc<dyn Outbox>,
+    outbox: Arc<dyn RunSink>,
     is_watched: bool,
     commit_budget: Duration,
 }
@@ -50,7 +50,7 @@ impl Shared {
         self.is_watched
     }
 
-    pub(super) fn outbox(&self) -> &Arc<dyn Outbox> {
+    pub(super) fn outbox(&self) -> &Arc<dyn RunSink> {
         &self.outbox
     }
 
@@ -86,7 +86,7 @@ impl Shared {
 impl Executor {
     /// An executor under `lease`, which leaves what it cannot finish in `outbox`. A run is not begun and not committed with
     /// less than `commit_budget` left.
-    pub(crate) fn new(lease: Lease, outbox: Arc<dyn Outbox>, commit_budget: Duration) -> Self {
+    pub(crate) fn new(lease: Lease, outbox: Arc<dyn RunSink>, commit_budget: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
                 running: lease.register(),

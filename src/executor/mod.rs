@@ -1,14 +1,14 @@
 //! Guarded runs: work that is committed only under a live lease, and taken back if it is not.
 //!
 //! ```
-//! # use leasehold::{ManualClock, Settings, FencingToken, test_util::BareHold};
+//! # use leasehold::{ManualClock, Settings, FencingToken, test_util::TestHold};
 //! # use std::time::Duration;
-//! use leasehold::Guarded;
+//! use leasehold::GuardedCell;
 //!
-//! # let hold = BareHold::new(ManualClock::new(), &Settings::default(), "accounts/7".parse()?,
+//! # let hold = TestHold::new(ManualClock::new(), &Settings::default(), "accounts/7".parse()?,
 //! #     FencingToken::new(1)?, Duration::from_secs(10));
 //! # let executor = hold.executor();
-//! let balances = Guarded::new(vec![100, 0]);
+//! let balances = GuardedCell::new(vec![100, 0]);
 //! let done = executor.guarded(|tx| {
 //!     let mut staged = tx.write(&balances);
 //!     staged[0] -= 10;
@@ -45,16 +45,16 @@
 //! | panic | any | - | undo, then the panic goes on | as above; debts go to the manager |
 //! | future dropped | any | - | undo by the drop, and by the manager | as above; in doubt after the commit call began |
 //!
-//! # What a [`Proof`] rests on
+//! # What a [`CommitProof`] rests on
 //!
-//! - A run without a commit call and without cells is [`WithinLease`](Proof::WithinLease) with *no* look after the commit: a lease
+//! - A run without a commit call and without cells is [`WithinLease`](CommitProof::WithinLease) with *no* look after the commit: a lease
 //!   that is over never comes back (I2), so a strict look after the last step of the work shows that every effect before it fell
 //!   within the lease.
 //! - Cells are published after that look. A publishing that stalls in between meets the cell's own check of tokens, which is made in
-//!   one step with the swap: [`Local`](Proof::Local). Where the store does not promise that tokens grow, that check proves nothing;
+//!   one step with the swap: [`Local`](CommitProof::Local). Where the store does not promise that tokens grow, that check proves nothing;
 //!   then the lease is looked at again after the swap, and a late publishing is [`CommittedLate`](RunError::CommittedLate).
-//! - A commit call may last. [`WithinLease`](Proof::WithinLease) says that the lease was live when it had answered,
-//!   [`Fenced`](Proof::Fenced) that the resource compared the token itself.
+//! - A commit call may last. [`WithinLease`](CommitProof::WithinLease) says that the lease was live when it had answered,
+//!   [`Fenced`](CommitProof::Fenced) that the resource compared the token itself.
 //!
 //! # Doubt
 //!
@@ -98,17 +98,17 @@ mod undo;
 mod unwinding;
 mod watch;
 
-pub use crate::commit::{Applied, CommitError, Permit};
+pub use crate::model::commit::{Applied, CommitError, CommitPermit};
 pub use abort::Abort;
 pub use async_tx::AsyncTx;
 #[cfg(feature = "test-util")]
-pub use bare::BareHold;
+pub use bare::TestHold;
 pub use cause::Cause;
-pub use cell::Guarded;
+pub use cell::GuardedCell;
 pub use effect::{Compensation, Effect, EffectError, FENCED_COMPENSATION_LIMIT, StepError};
 pub use handle::Executor;
-pub use mode::{Awaiting, Blocking, Mode};
-pub use outcome::{Committed, Proof, Receipt};
+pub use mode::{Awaiting, Blocking, RunMode};
+pub use outcome::{CommitProof, Committed, Receipt};
 pub use report::{HookResult, UndoReport, UndoResult, Undone};
 pub use run_error::RunError;
 pub use snapshot::Snapshot;

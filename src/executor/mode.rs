@@ -1,17 +1,17 @@
-//! [`Mode`]: whether what a run calls blocks or is awaited.
+//! [`RunMode`]: whether what a run calls blocks or is awaited.
 
 use futures_util::future::BoxFuture;
 
 use super::effect::Compensation;
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::BoxError;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::BoxError;
 
 mod sealed {
     pub trait Sealed {}
 }
 
 /// The two kinds of run: [`Blocking`] and [`Awaiting`]. They differ in what a step, a compensation and a commit are.
-pub trait Mode: sealed::Sealed + Send + Sync + 'static {
+pub trait RunMode: sealed::Sealed + Send + Sync + 'static {
     /// What takes an effect outside the process back.
     #[doc(hidden)]
     type Undo<'env>: Send + 'env;
@@ -30,17 +30,17 @@ pub enum Awaiting {}
 
 impl sealed::Sealed for Blocking {}
 
-impl Mode for Blocking {
+impl RunMode for Blocking {
     type Undo<'env> = Box<dyn FnOnce(Compensation) -> Result<(), BoxError> + Send + 'env>;
-    type Commit<'env> = Box<dyn FnOnce(Permit) -> Result<Applied, CommitError> + Send + 'env>;
+    type Commit<'env> = Box<dyn FnOnce(CommitPermit) -> Result<Applied, CommitError> + Send + 'env>;
 }
 
 impl sealed::Sealed for Awaiting {}
 
 // `'static`, because a dropped future hands these on to the outbox.
-impl Mode for Awaiting {
+impl RunMode for Awaiting {
     type Undo<'env> =
         Box<dyn FnOnce(Compensation) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
     type Commit<'env> =
-        Box<dyn FnOnce(Permit) -> BoxFuture<'static, Result<Applied, CommitError>> + Send>;
+        Box<dyn FnOnce(CommitPermit) -> BoxFuture<'static, Result<Applied, CommitError>> + Send>;
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::cause::Cause;
-use super::mode::Mode;
+use super::mode::RunMode;
 use super::outcome::Receipt;
 use super::staged::AnyDraft;
-use crate::error::{BoxError, Error};
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::error::{BoxError, Error};
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// A local undo.
 pub(super) type Hook<'env> = Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'env>;
 pub(super) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
 
-pub(super) struct Notes<'env, M: Mode> {
+pub(super) struct Notes<'env, M: RunMode> {
     /// Oldest first.
     pub(super) to_undo: Vec<ToUndo<'env, M>>,
     pub(super) drafts: Vec<Arc<dyn AnyDraft>>,
@@ -23,7 +23,7 @@ pub(super) struct Notes<'env, M: Mode> {
     refusal: Option<Refusal>,
 }
 
-pub(super) enum ToUndo<'env, M: Mode> {
+pub(super) enum ToUndo<'env, M: RunMode> {
     Local(Hook<'env>),
     Step(Step<M::Undo<'env>>),
 }
@@ -61,7 +61,7 @@ impl<E> From<Refusal> for Cause<E> {
     }
 }
 
-impl<M: Mode> Default for Notes<'_, M> {
+impl<M: RunMode> Default for Notes<'_, M> {
     fn default() -> Self {
         Self {
             to_undo: Vec::new(),
@@ -73,7 +73,7 @@ impl<M: Mode> Default for Notes<'_, M> {
     }
 }
 
-impl<'env, M: Mode> Notes<'env, M> {
+impl<'env, M: RunMode> Notes<'env, M> {
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.refusal.get_or_insert(refusal);
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// The run committed, and every effect of it fell within the lease or was accepted by a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Committed<T> {
     /// What was left of the lease when the commit began.
     pub slack: Duration,
     /// What the claim rests on.
-    pub proof: Proof,
+    pub proof: CommitProof,
 }
 
 impl<T> Committed<T> {
@@ -30,12 +30,12 @@ impl<T> Committed<T> {
 /// What the claim of a [`Committed`] run rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Proof {
+pub enum CommitProof {
     /// The lease was seen live by the strict clocks after the last effect.
     WithinLease,
     /// The resource compared the token and accepted it.
     Fenced,
-    /// The effects are [`Guarded`](super::Guarded) cells of this process, which compare tokens themselves.
+    /// The effects are [`GuardedCell`](super::GuardedCell) cells of this process, which compare tokens themselves.
     Local,
 }
 
@@ -50,5 +50,5 @@ pub struct Receipt {
     /// What was left of the lease when the commit began.
     pub slack: Duration,
     /// What the claim rests on; `None` if the commit came late ([`CommittedLate`](super::RunError::CommittedLate)).
-    pub proof: Option<Proof>,
+    pub proof: Option<CommitProof>,
 }

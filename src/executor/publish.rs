@@ -14,7 +14,7 @@ use parking_lot::RwLockWriteGuard;
 use super::cause::Cause;
 use super::cell::Terms;
 use super::staged::AnyDraft;
-use crate::token::FencingToken;
+use crate::model::token::FencingToken;
 
 /// The cells that one run wrote, in the order in which they are locked.
 pub(super) struct Cells {

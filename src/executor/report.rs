@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::BoxError;
-use crate::outbox::DebtState;
+use crate::model::error::BoxError;
+use crate::model::run_sink::DebtState;
 
 /// What was taken back, newest first: one result for each undo hook and each step that may have had an effect.
 #[derive(Debug, Default)]

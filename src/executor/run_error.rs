@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::report::UndoReport;
-use crate::error::{BoxError, Error};
 use crate::lease::LeaseError;
-use crate::outbox::Debt;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::error::{BoxError, Error};
+use crate::model::run_sink::Debt;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// Every way out of a run that is not [`Committed`](super::Committed). [`was_applied`](Self::was_applied) tells them apart in one question.
 #[must_use = "some of these were applied, and some owe something"]
@@ -74,7 +74,7 @@ pub enum RunError<T, E = BoxError> {
         /// By how much, at most, the commit ended after the deadline; zero if the lease was lost for another reason.
         late_by: Duration,
         /// Whether the cells that the run wrote show it; false if a newer holder had written them meanwhile.
-        is_published: bool,
+        published: bool,
     },
 }
 
@@ -172,13 +172,13 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
             Self::CommittedLate {
                 token,
                 late_by,
-                is_published,
+                published,
                 ..
             } => f
                 .debug_struct("CommittedLate")
                 .field("token", token)
                 .field("late_by", late_by)
-                .field("is_published", is_published)
+                .field("published", published)
                 .finish_non_exhaustive(),
         }
     }

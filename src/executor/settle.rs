@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::handle::Shared;
-use super::mode::Mode;
+use super::mode::RunMode;
 use super::notes::Notes;
-use super::outcome::{Committed, Proof, Receipt};
+use super::outcome::{CommitProof, Committed, Receipt};
 use super::publish::Cells;
 use super::report::UndoReport;
 use super::run_error::RunError;
 use super::tally::Tally;
 use crate::clock::Stamp;
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::BoxError;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::BoxError;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// The commit is applied.
 pub(super) enum Settled {
     Committed {
         slack: Duration,
-        proof: Proof,
+        proof: CommitProof,
     },
     Late {
         slack: Duration,
         late_by: Duration,
-        is_published: bool,
+        published: bool,
     },
 }
 
@@ -54,7 +54,7 @@ pub(super) fn nothing_noted<T, E>(
             value,
             token: shared.lease().token(),
             slack,
-            proof: Proof::WithinLease,
+            proof: CommitProof::WithinLease,
         }),
         Err(why) => Err(RunError::RolledBack {
             cause: Cause::Lease(why),
@@ -78,13 +78,13 @@ pub(super) fn without_call<E>(shared: &Shared, cells: Cells) -> Result<Settled, 
     let lease = shared.lease();
     if cells.is_empty() {
         let slack = shared.may_commit().map_err(Cause::Lease)?;
-        let proof = Proof::WithinLease;
+        let proof = CommitProof::WithinLease;
         return Ok(Settled::Committed { slack, proof });
     }
     if lease.is_fencing() {
         let slack = shared.may_commit().map_err(Cause::Lease)?;
         cells.publish()?;
-        let proof = Proof::Local;
+        let proof = CommitProof::Local;
         return Ok(Settled::Committed { slack, proof });
     }
     // Tokens that may not grow prove nothing: the lease must be seen live after the swap.
@@ -96,7 +96,7 @@ pub(super) fn without_call<E>(shared: &Shared, cells: Cells) -> Result<Settled, 
 
 /// A commit call that may begin.
 pub(super) struct Ready {
-    pub(super) permit: Permit,
+    pub(super) permit: CommitPermit,
     cells: Cells,
 }
 
@@ -106,7 +106,7 @@ pub(super) fn ready<E>(shared: &Shared, cells: Cells, txn_id: TxnId) -> Result<R
     let cells = cells.reserve()?;
     let before = lease.clock().stamp();
     let remaining = shared.may_commit().map_err(Cause::Lease)?;
-    let permit = Permit {
+    let permit = CommitPermit {
         key: lease.key().clone(),
         token: lease.token(),
         txn_id,
@@ -123,7 +123,7 @@ impl Ready {
         shared: &Shared,
         answer: Result<Applied, CommitError>,
     ) -> Result<Settled, Unsettled<E>> {
-        let Permit {
+        let CommitPermit {
             remaining: slack,
             not_after,
             ..
@@ -131,13 +131,13 @@ impl Ready {
         match answer {
             Ok(applied) => {
                 let is_live = shared.lease().look_strict().is_ok();
-                let is_published = self.cells.publish_reserved();
+                let published = self.cells.publish_reserved();
                 let proof = match (applied.is_fenced(), is_live) {
-                    (true, _) => Proof::Fenced,
-                    (false, true) => Proof::WithinLease,
-                    (false, false) => return Ok(late(shared, slack, not_after, is_published)),
+                    (true, _) => CommitProof::Fenced,
+                    (false, true) => CommitProof::WithinLease,
+                    (false, false) => return Ok(late(shared, slack, not_after, published)),
                 };
-                if is_published {
+                if published {
                     Ok(Settled::Committed { slack, proof })
                 } else {
                     Ok(late(shared, slack, not_after, false))
@@ -153,19 +153,19 @@ impl Ready {
     }
 }
 
-fn judge_after(shared: &Shared, slack: Duration, not_after: Stamp, is_published: bool) -> Settled {
+fn judge_after(shared: &Shared, slack: Duration, not_after: Stamp, published: bool) -> Settled {
     if shared.lease().look_strict().is_ok() {
-        let proof = Proof::WithinLease;
+        let proof = CommitProof::WithinLease;
         return Settled::Committed { slack, proof };
     }
-    late(shared, slack, not_after, is_published)
+    late(shared, slack, not_after, published)
 }
 
-fn late(shared: &Shared, slack: Duration, not_after: Stamp, is_published: bool) -> Settled {
+fn late(shared: &Shared, slack: Duration, not_after: Stamp, published: bool) -> Settled {
     Settled::Late {
         slack,
         late_by: shared.lease().clock().stamp().since(&not_after),
-        is_published,
+        published,
     }
 }
 
@@ -184,7 +184,7 @@ impl Settled {
     }
 
     /// The run is over: calls the hooks and makes the outcome.
-    pub(super) fn finish<T, E, M: Mode>(
+    pub(super) fn finish<T, E, M: RunMode>(
         self,
         value: T,
         shared: &Shared,
@@ -207,21 +207,19 @@ impl Settled {
                 proof,
             }),
             Self::Late {
-                late_by,
-                is_published,
-                ..
+                late_by, published, ..
             } => Err(RunError::CommittedLate {
                 value,
                 token,
                 late_by,
-                is_published,
+                published,
             }),
         }
     }
 }
 
 /// What was noted allows a commit; answers the cells that it is to show.
-pub(super) fn sound<M: Mode, E>(
+pub(super) fn sound<M: RunMode, E>(
     notes: &mut Notes<'_, M>,
     token: FencingToken,
 ) -> Result<Cells, Cause<E>> {
@@ -233,7 +231,7 @@ pub(super) fn sound<M: Mode, E>(
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::executor::BareHold;
+    use crate::executor::TestHold;
     use crate::settings::Settings;
 
     /// No work can come between the swap of the cells and the look after it, so that this asks for the judgement itself.
@@ -244,7 +242,7 @@ mod tests {
         let token = FencingToken::new(5).unwrap();
         let ttl = Duration::from_secs(10);
         let settings = Settings::default();
-        let hold = BareHold::without_fencing(clock.clone(), &settings, key, token, ttl);
+        let hold = TestHold::without_fencing(clock.clone(), &settings, key, token, ttl);
         let executor = hold.executor();
         let before = hold.lease().clock().stamp();
         let slack = executor.shared().may_commit().unwrap();
@@ -253,7 +251,7 @@ mod tests {
         assert!(matches!(
             live,
             Settled::Committed {
-                proof: Proof::WithinLease,
+                proof: CommitProof::WithinLease,
                 ..
             }
         ));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::cell::{Guarded, Shared, Terms};
-use crate::error::Error;
+use super::cell::{GuardedCell, Shared, Terms};
+use crate::model::error::Error;
 
 /// A run's own copy of a cell, to be read and changed. The cell shows it once the run has committed.
 ///
@@ -19,7 +19,7 @@ use crate::error::Error;
 /// It cannot outlive the work:
 ///
 /// ```compile_fail
-/// # fn show(executor: &leasehold::Executor, cell: &leasehold::Guarded<u32>) {
+/// # fn show(executor: &leasehold::Executor, cell: &leasehold::GuardedCell<u32>) {
 /// let escaped = executor.guarded(|tx| Ok(tx.write(cell)));
 /// # }
 /// ```
@@ -37,7 +37,7 @@ pub(super) struct Draft<T> {
 }
 
 impl<T> Draft<T> {
-    pub(super) fn new(cell: &Guarded<T>) -> Arc<Self> {
+    pub(super) fn new(cell: &GuardedCell<T>) -> Arc<Self> {
         let base = cell.read();
         Arc::new(Self {
             cell: Arc::clone(&cell.shared),
@@ -59,7 +59,7 @@ impl<T> Draft<T> {
 
 impl<T> Staged<'_, T> {
     /// A copy that no cell will ever show, for a run that will not commit.
-    pub(super) fn in_vain(cell: &Guarded<T>) -> Self {
+    pub(super) fn in_vain(cell: &GuardedCell<T>) -> Self {
         Self {
             value: cell.read(),
             home: None,

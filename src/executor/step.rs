@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use super::effect::{Compensation, Effect, EffectError, StepError};
 use super::handle::Shared;
-use super::mode::{Awaiting, Blocking, Mode};
+use super::mode::{Awaiting, Blocking, RunMode};
 use super::notes::{Step, StepState, ToUndo};
 use super::report::HookResult;
 use super::tx::Tx;
-use crate::error::BoxError;
 use crate::lease::LeaseError;
-use crate::outbox::Intent;
+use crate::model::error::BoxError;
+use crate::model::run_sink::Intent;
 
 /// A step that was sent. Dropped without an answer (a panic, a dropped future), it is in doubt.
-struct Sent<'tx, 'env, M: Mode> {
+struct Sent<'tx, 'env, M: RunMode> {
     tx: &'tx Tx<'env, M>,
     at: usize,
     is_answered: bool,
 }
 
-impl<'env, M: Mode> Tx<'env, M> {
+impl<'env, M: RunMode> Tx<'env, M> {
     /// Looks at the lease, notes the intent, and only then lets the effect be sent.
     fn send(&self, effect: &Effect) -> Result<Sent<'_, 'env, M>, StepError> {
         let shared: &Shared = &self.home;
@@ -52,7 +52,7 @@ impl<'env, M: Mode> Tx<'env, M> {
     }
 }
 
-impl<'env, M: Mode> Sent<'_, 'env, M> {
+impl<'env, M: RunMode> Sent<'_, 'env, M> {
     fn answered<T>(
         mut self,
         answer: Result<T, EffectError>,
@@ -74,7 +74,7 @@ impl<'env, M: Mode> Sent<'_, 'env, M> {
     }
 }
 
-impl<M: Mode> Drop for Sent<'_, '_, M> {
+impl<M: RunMode> Drop for Sent<'_, '_, M> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.tx.home.lease().mark_in_doubt();

@@ -11,10 +11,10 @@ use super::notes::Hook;
 use super::report::{UndoReport, UndoResult, panic_message};
 use super::undo::Item;
 use super::watch::undone;
-use crate::error::BoxError;
 use crate::lease::Lease;
-use crate::outbox::{Debt, DebtState};
-use crate::txn::TxnId;
+use crate::model::error::BoxError;
+use crate::model::run_sink::{Debt, DebtState};
+use crate::model::txn::TxnId;
 
 /// How one compensation ended.
 pub(super) enum Compensated {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::cell::{Guarded, Terms};
+use super::cell::{GuardedCell, Terms};
 
 mod sealed {
     pub trait Sealed {}
@@ -24,9 +24,9 @@ pub trait Together: sealed::Sealed {
 /// Waits for nothing but the swap of pointers by which a commit appears.
 ///
 /// ```
-/// use leasehold::{Guarded, read_together};
+/// use leasehold::{GuardedCell, read_together};
 ///
-/// let (stock, orders) = (Guarded::new(7), Guarded::new(vec!["tea"]));
+/// let (stock, orders) = (GuardedCell::new(7), GuardedCell::new(vec!["tea"]));
 /// let (stock, orders) = read_together((&stock, &orders));
 /// assert_eq!((*stock, orders.len()), (7, 1));
 /// ```
@@ -43,9 +43,9 @@ fn lock<'a>(mut terms: Vec<&'a RwLock<Terms>>) -> Vec<RwLockReadGuard<'a, Terms>
 
 macro_rules! tuples {
     ($(($($name:ident: $at:tt),+))*) => {$(
-        impl<$($name),+> sealed::Sealed for ($(&Guarded<$name>,)+) {}
+        impl<$($name),+> sealed::Sealed for ($(&GuardedCell<$name>,)+) {}
 
-        impl<$($name),+> Together for ($(&Guarded<$name>,)+) {
+        impl<$($name),+> Together for ($(&GuardedCell<$name>,)+) {
             type Values = ($(Arc<$name>,)+);
 
             fn values(self) -> Self::Values {
@@ -62,13 +62,13 @@ tuples! {
     (A: 0, B: 1, C: 2, D: 3)
 }
 
-impl<T> sealed::Sealed for &[Guarded<T>] {}
+impl<T> sealed::Sealed for &[GuardedCell<T>] {}
 
-impl<T> Together for &[Guarded<T>] {
+impl<T> Together for &[GuardedCell<T>] {
     type Values = Vec<Arc<T>>;
 
     fn values(self) -> Self::Values {
         let _locked = lock(self.iter().map(|cell| &cell.shared.terms).collect());
-        self.iter().map(Guarded::current).collect()
+        self.iter().map(GuardedCell::current).collect()
     }
 }

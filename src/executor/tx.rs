@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::cell::Guarded;
+use super::cell::GuardedCell;
 use super::handle::Shared;
-use super::mode::{Awaiting, Blocking, Mode};
+use super::mode::{Awaiting, Blocking, RunMode};
 use super::notes::{Notes, Refusal, ToUndo};
 use super::outcome::Receipt;
 use super::report::HookResult;
 use super::snapshot::Snapshot;
 use super::staged::{Draft, Staged};
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::Error;
-use crate::key::Key;
 use crate::lease::LeaseError;
-use crate::run_event::RunEvent;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::run_event::RunEvent;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// What the work of a run may do: ask for the lease, note what is to be taken back, write cells, name its commit.
 ///
@@ -39,7 +39,7 @@ use crate::txn::TxnId;
 ///
 /// Nothing here panics when it is used against the rules (a write after the commit was named, a cell of another key): the
 /// run is not committed, everything is taken back, and the outcome says which rule it was.
-pub struct Tx<'env, M: Mode = Blocking> {
+pub struct Tx<'env, M: RunMode = Blocking> {
     pub(super) home: Home<'env>,
     /// Made when first needed, so that a run that notes nothing has nothing to make or drop.
     notes: Mutex<Option<Box<Notes<'env, M>>>>,
@@ -65,7 +65,7 @@ impl Deref for Home<'_> {
     }
 }
 
-impl<'env, M: Mode> Tx<'env, M> {
+impl<'env, M: RunMode> Tx<'env, M> {
     #[inline]
     pub(super) fn new(home: Home<'env>) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl<'env, M: Mode> Tx<'env, M> {
         self.note_undo("undo", hook);
     }
 
-    /// Saves the value of `data`, and puts it back if the run does not commit. For data outside a [`Guarded`] cell; until the
+    /// Saves the value of `data`, and puts it back if the run does not commit. For data outside a [`GuardedCell`] cell; until the
     /// run ends, other threads see what the work does to it.
     ///
     /// Takes a reference that outlives the run, or an [`Arc`]. See [`Snapshot`] for what can be saved.
@@ -190,14 +190,14 @@ impl<'env, M: Mode> Tx<'env, M> {
     ///
     /// If the cell may not be written (it belongs to another key, a newer holder has written it, the commit was already named, or
     /// an earlier answer for the same cell is still alive), the copy is one in vain and the run will not commit.
-    pub fn write<'tx, T>(&'tx self, cell: &Guarded<T>) -> Staged<'tx, T>
+    pub fn write<'tx, T>(&'tx self, cell: &GuardedCell<T>) -> Staged<'tx, T>
     where
         T: Clone + Send + Sync + 'static,
     {
         self.stage(cell).unwrap_or_else(|()| Staged::in_vain(cell))
     }
 
-    fn stage<'tx, T>(&'tx self, cell: &Guarded<T>) -> Result<Staged<'tx, T>, ()>
+    fn stage<'tx, T>(&'tx self, cell: &GuardedCell<T>) -> Result<Staged<'tx, T>, ()>
     where
         T: Clone + Send + Sync + 'static,
     {
@@ -243,10 +243,10 @@ impl<'env> Tx<'env, Blocking> {
     /// was found live with at least the commit budget left. It is the last call of the work.
     ///
     /// It answers `()`, or [`Applied::fenced`] if the resource compared the token; and a [`CommitError`] in which a bare `?`
-    /// means that the commit is in doubt (I7). It should give up after [`Permit::remaining`].
+    /// means that the commit is in doubt (I7). It should give up after [`CommitPermit::remaining`].
     pub fn commit_with<D: Into<Applied>>(
         &self,
-        commit: impl FnOnce(Permit) -> Result<D, CommitError> + Send + 'env,
+        commit: impl FnOnce(CommitPermit) -> Result<D, CommitError> + Send + 'env,
     ) {
         self.name_commit(Box::new(move |permit| commit(permit).map(Into::into)));
     }
@@ -257,8 +257,8 @@ impl Tx<'static, Awaiting> {
     /// was found live with at least the commit budget left. It is the last call of the work.
     ///
     /// It answers `()`, or [`Applied::fenced`] if the resource compared the token; and a [`CommitError`] in which a bare `?`
-    /// means that the commit is in doubt (I7). It is given up after [`Permit::remaining`], in doubt.
-    pub fn commit_with<D, F>(&self, commit: impl FnOnce(Permit) -> F + Send + 'static)
+    /// means that the commit is in doubt (I7). It is given up after [`CommitPermit::remaining`], in doubt.
+    pub fn commit_with<D, F>(&self, commit: impl FnOnce(CommitPermit) -> F + Send + 'static)
     where
         D: Into<Applied>,
         F: Future<Output = Result<D, CommitError>> + Send + 'static,
@@ -270,7 +270,7 @@ impl Tx<'static, Awaiting> {
     }
 }
 
-impl<M: Mode> fmt::Debug for Tx<'_, M> {
+impl<M: RunMode> fmt::Debug for Tx<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx")
             .field("lease", self.home.lease())

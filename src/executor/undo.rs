@@ -11,8 +11,8 @@ use super::mode::Blocking;
 use super::notes::{Step, StepState, ToUndo};
 use super::tally::{Compensated, Tally};
 use crate::lease::Lease;
-use crate::outbox::DebtState;
-use crate::txn::TxnId;
+use crate::model::run_sink::DebtState;
+use crate::model::txn::TxnId;
 
 /// Why things are taken back: what may be tried depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::tally::{Compensated, Tally, commit_debt};
 use super::undo::{Item, Verdict, Why, judge};
 use super::watch::undone;
 use crate::lease::Lease;
-use crate::outbox::{Debt, DebtState, Outbox};
-use crate::txn::TxnId;
+use crate::model::run_sink::{Debt, DebtState, RunSink};
+use crate::model::txn::TxnId;
 
 /// What is left to take back of an awaited run.
 ///
@@ -27,9 +27,9 @@ pub(super) struct Unwinding {
     why: Why,
     tally: Tally,
     /// Where to leave what is left; none if it was left there already.
-    outbox: Option<Arc<dyn Outbox>>,
+    outbox: Option<Arc<dyn RunSink>>,
     /// Who watches, as long as there is something to tell.
-    watcher: Option<Arc<dyn Outbox>>,
+    watcher: Option<Arc<dyn RunSink>>,
     /// A commit call is under way: if this is dropped now, the commit is in doubt.
     committing: Option<TxnId>,
 }

@@ -4,7 +4,7 @@ use super::handle::Shared;
 use super::outcome::Committed;
 use super::report::{UndoReport, UndoResult};
 use super::run_error::RunError;
-use crate::run_event::RunEvent;
+use crate::model::run_event::RunEvent;
 
 impl Shared {
     #[inline]

@@ -1,6 +1,6 @@
 //! [`RedisBatch`]: ordinary commands that are applied together under a token.
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// One command: its words (name, key, arguments) and the kind of key that it needs.
 #[derive(Clone, PartialEq, Eq)]

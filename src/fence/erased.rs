@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::Fence;
-use crate::error::Error;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 pub(crate) type AnyFence = Arc<dyn Erased>;
 

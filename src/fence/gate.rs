@@ -7,10 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// Which tokens a gate admits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -173,7 +173,11 @@ impl FenceGate {
     ///
     /// [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied): a refusal is always proof that nothing was
     /// changed.
-    pub fn apply(&self, permit: &Permit, change: impl FnOnce()) -> Result<Applied, CommitError> {
+    pub fn apply(
+        &self,
+        permit: &CommitPermit,
+        change: impl FnOnce(),
+    ) -> Result<Applied, CommitError> {
         match self.admit(&permit.key, permit.token, change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),

@@ -44,9 +44,9 @@ pub use redis::{RedisFence, Written};
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZkBatch, ZkFence};
 
-use crate::error::Error;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// A resource that compares tokens. Tie it to a lock with [`Lock::fence`](crate::Lock::fence).
 pub trait Fence: Debug + Send + Sync + 'static {

@@ -9,12 +9,12 @@ use ::redis::Value;
 
 use super::{Fence, RedisBatch};
 use crate::clock::Clock;
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::key::Key;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
-use crate::token::FencingToken;
-use crate::txn::TxnId;
 
 static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/raise.lua")));
 static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/apply.lua")));
@@ -141,7 +141,7 @@ impl RedisFence {
     /// A dropped commit is in doubt; the same batch can be [sent again](Self::write) under the same name.
     pub fn apply(
         &self,
-        permit: Permit,
+        permit: CommitPermit,
         batch: RedisBatch,
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let fence = self.clone();

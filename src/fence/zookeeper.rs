@@ -8,11 +8,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::commit::{Applied, CommitError, Permit};
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::key::Key;
+use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 use crate::store::zookeeper::{Change, Fault, Refused, ZooKeeperStore};
-use crate::token::FencingToken;
 
 /// How often a fence is looked at again when somebody else wrote it in between.
 const TRIES: usize = 8;
@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Raising the fence writes the token to a node beside the lock, `<chroot>/<key>/~fence`, which stays. A batch is one
 /// request that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none.
 /// So a holder whose time is over is refused, also where the lock's path is used again
-/// ([simple mode](crate::store::zookeeper::Mode::Simple)).
+/// ([simple mode](crate::store::zookeeper::LockMode::Simple)).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager, store: leasehold::store::zookeeper::ZooKeeperStore)
@@ -189,7 +189,7 @@ impl ZkFence {
     /// A dropped commit is in doubt.
     pub fn apply(
         &self,
-        permit: Permit,
+        permit: CommitPermit,
         batch: ZkBatch,
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let fence = self.clone();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
-use super::granted::Answered;
+use super::granted::AcquireResponse;
 use super::hooks::{Erased, Handler};
 use super::next::{Depth, Last, Next};
 use super::request::AcquireRequest;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The handlers, outermost first. Cloning is cheap.
 #[derive(Clone, Default)]
@@ -42,7 +42,7 @@ impl Chain {
         last: &dyn Last,
         limit: Duration,
         closed: impl Future<Output = Error>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         let depth = Depth::default();
         let clock = request.clock().clone();
         let next = Next {

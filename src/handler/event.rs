@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, LostReason};
-use crate::holder::Label;
-use crate::key::Key;
-use crate::outbox::Debt;
-use crate::run_event::RunEvent;
+use crate::model::error::{Error, LostReason};
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::Debt;
+use crate::model::token::FencingToken;
 use crate::store::Released;
-use crate::token::FencingToken;
 
-use super::request::Road;
+use super::request::EndReason;
 
 /// Something that has happened. It borrows: copy out what is to be kept.
 ///
@@ -50,7 +50,7 @@ pub enum Event<'a> {
         /// From the sending to the answer, or to its time limit.
         round_trip: Duration,
         /// How late the manager's thread came to its timer before it sent this.
-        lateness: Duration,
+        timer_lag: Duration,
     },
     /// A guarded run went one step further.
     Run {
@@ -86,7 +86,7 @@ pub enum Event<'a> {
         /// The fencing token of the hold.
         token: FencingToken,
         /// By which road it ended.
-        road: Road,
+        road: EndReason,
         /// How the release went; a hold that was handed on in this process counts as released.
         released: &'a Released,
         /// How long it was held, until its runs in progress had ended.

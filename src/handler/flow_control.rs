@@ -12,13 +12,13 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{NotUntil, Quota, RateLimiter};
 use tokio::sync::Semaphore;
 
-use super::granted::Answered;
+use super::granted::AcquireResponse;
 use super::hooks::Handler;
 use super::next::Next;
 use super::request::AcquireRequest;
-use crate::clock::{Clock, Lane};
-use crate::error::Error;
-use crate::key::Key;
+use crate::clock::{Clock, ClockKind};
+use crate::model::error::Error;
+use crate::model::key::Key;
 
 /// So many in so much time (feature `flow-control`).
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl governor::clock::Clock for Ticks {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.stamp().on(Lane::Boot))
+        Duration::from_nanos(self.0.stamp().on(ClockKind::Boot))
     }
 }
 
@@ -220,7 +220,7 @@ impl Handler for FlowControl {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AcquireResponse, Error> {
         let limits = self.limits(request.clock());
         if let Some(per_key) = &limits.per_key {
             let check = || per_key.check(request.key());

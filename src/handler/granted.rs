@@ -1,17 +1,17 @@
-//! [`Answered`]: what comes back through the chain.
+//! [`AcquireResponse`]: what comes back through the chain.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use super::attachments::{Attached, Attachments};
-use crate::key::Key;
 use crate::lease::Lease;
-use crate::token::FencingToken;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// The answer to an acquire, on its way back through the chain.
 #[derive(Debug)]
 #[must_use = "a grant that a handler drops is released"]
-pub enum Answered {
+pub enum AcquireResponse {
     /// The lock is held. A handler that answers something else in its place refuses the acquire: the lock is released.
     Granted(Granted),
     /// Somebody else holds it, and the wait budget is spent.
@@ -48,7 +48,7 @@ impl Granted {
         self.lease.token()
     }
 
-    /// Keeps `permit` until the hold ends, by whatever road: release, drop, loss, panic, shutdown, hand-on. It is dropped on any
+    /// Keeps `permit` until the hold ends, by whatever road: release, drop, loss, panic, shutdown, handoff. It is dropped on any
     /// thread, after the lock has been released, newest first; at once if the hold has ended already.
     pub fn attach(&self, permit: impl Any + Send) {
         let mut attached = Attached::default();

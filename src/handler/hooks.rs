@@ -2,10 +2,10 @@
 
 use futures_util::future::BoxFuture;
 
-use super::granted::Answered;
+use super::granted::AcquireResponse;
 use super::next::{Next, NextRelease};
 use super::request::{AcquireRequest, ReleaseRequest};
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Stands around acquire and release. Renewals never pass through it.
 ///
@@ -31,27 +31,27 @@ pub trait Handler: Send + Sync + 'static {
     /// *When*: after the handlers in front have passed the call on, before the local queue and the store are asked. Once
     /// for each call.
     /// *Sees*: key, label, TTL, what is left of the wait budget; behind [`Next::run`] the answer.
-    /// *May*: refuse (answer an error or [`Answered::Busy`] without running `next`: nobody behind it is asked), delay,
+    /// *May*: refuse (answer an error or [`AcquireResponse::Busy`] without running `next`: nobody behind it is asked), delay,
     /// [`shorten`](AcquireRequest::shorten) the wait, [attach](AcquireRequest::attach) what is to live as long as the
     /// hold, refuse what was granted (it is released in the background). It cannot ask twice, since `next` is
     /// consumed:
     ///
     /// ```compile_fail,E0382
-    /// # use leasehold::{Error, handler::{AcquireRequest, Answered, Next}};
-    /// async fn acquire(request: &mut AcquireRequest, next: Next<'_>) -> Result<Answered, Error> {
-    ///     if let Answered::Busy = next.run(request).await? {
+    /// # use leasehold::{Error, handler::{AcquireRequest, AcquireResponse, Next}};
+    /// async fn acquire(request: &mut AcquireRequest, next: Next<'_>) -> Result<AcquireResponse, Error> {
+    ///     if let AcquireResponse::Busy = next.run(request).await? {
     ///         return next.run(request).await;
     ///     }
-    ///     Ok(Answered::Busy)
+    ///     Ok(AcquireResponse::Busy)
     /// }
     /// ```
     ///
     /// and it cannot make a grant of its own:
     ///
     /// ```compile_fail,E0451
-    /// # use leasehold::{Lease, handler::{Answered, Granted}};
-    /// fn forged(lease: Lease) -> Answered {
-    ///     Answered::Granted(Granted { lease, attachments: Default::default() })
+    /// # use leasehold::{Lease, handler::{AcquireResponse, Granted}};
+    /// fn forged(lease: Lease) -> AcquireResponse {
+    ///     AcquireResponse::Granted(Granted { lease, attachments: Default::default() })
     /// }
     /// ```
     ///
@@ -62,7 +62,7 @@ pub trait Handler: Send + Sync + 'static {
         &self,
         request: &mut AcquireRequest,
         next: Next<'_>,
-    ) -> impl Future<Output = Result<Answered, Error>> + Send {
+    ) -> impl Future<Output = Result<AcquireResponse, Error>> + Send {
         next.run(request)
     }
 
@@ -133,7 +133,7 @@ pub(super) trait Erased: Send + Sync {
         &'a self,
         request: &'a mut AcquireRequest,
         next: Next<'a>,
-    ) -> BoxFuture<'a, Result<Answered, Error>>;
+    ) -> BoxFuture<'a, Result<AcquireResponse, Error>>;
     fn acquire_failed(&self, request: &AcquireRequest, error: &Error);
     fn release<'a>(
         &'a self,
@@ -152,7 +152,7 @@ impl<H: Handler> Erased for H {
         &'a self,
         request: &'a mut AcquireRequest,
         next: Next<'a>,
-    ) -> BoxFuture<'a, Result<Answered, Error>> {
+    ) -> BoxFuture<'a, Result<AcquireResponse, Error>> {
         Box::pin(Handler::acquire(self, request, next))
     }
 

@@ -9,17 +9,17 @@
 //! [`Observer`] *sees* everything and decides nothing. Whoever only wants to know is an observer: it costs less and can do no
 //! harm.
 //!
-//! - The handler that was [added first](crate::Builder::handler) stands outermost: first on the way in, last on the way out.
+//! - The handler that was [added first](crate::LockManagerBuilder::handler) stands outermost: first on the way in, last on the way out.
 //!   Each sees only the next one's answer, so that adding or removing one changes nothing for the others.
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
-//! - No handler can make a grant: [`Answered::Granted`] comes from the store alone, through [`Next`].
+//! - No handler can make a grant: [`AcquireResponse::Granted`] comes from the store alone, through [`Next`].
 //! - What a handler takes for the time of the hold it ties to the request or the grant ([`AcquireRequest::attach`],
 //!   [`Granted::attach`]): it is dropped when the hold ends, by whatever road, or when the call ends without one.
 //! - A handler that panics or does not answer fails its call and nothing else: what the store granted is released, the
 //!   manager lives on, no renewal waits.
 //!
 //! ```
-//! use leasehold::handler::{AcquireRequest, Answered, Handler, Next};
+//! use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
 //! use leasehold::store::MemoryStore;
 //! use leasehold::{Error, ErrorKind, LockManager};
 //!
@@ -27,7 +27,7 @@
 //! struct ArchiveIsClosed;
 //!
 //! impl Handler for ArchiveIsClosed {
-//!     async fn acquire(&self, request: &mut AcquireRequest, next: Next<'_>) -> Result<Answered, Error> {
+//!     async fn acquire(&self, request: &mut AcquireRequest, next: Next<'_>) -> Result<AcquireResponse, Error> {
 //!         if request.key().as_str().starts_with("archive/") {
 //!             return Err(Error::new(ErrorKind::Denied, "the archive is closed; ask again tomorrow"));
 //!         }
@@ -66,7 +66,7 @@ pub(crate) use chain::Chain;
 pub use event::{AcquireOutcome, Event};
 #[cfg(feature = "flow-control")]
 pub use flow_control::{FlowControl, Rate};
-pub use granted::{Answered, Granted};
+pub use granted::{AcquireResponse, Granted};
 pub use hooks::Handler;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
@@ -75,4 +75,4 @@ pub use next::{Next, NextRelease};
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use release::Around;
-pub use request::{AcquireRequest, ReleaseRequest, Road};
+pub use request::{AcquireRequest, EndReason, ReleaseRequest};

@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 
-use super::granted::Answered;
+use super::granted::AcquireResponse;
 use super::hooks::Erased;
 use super::release::Step;
 use super::request::{AcquireRequest, ReleaseRequest};
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::Released;
 
 /// What stands behind the last handler: the local queue and the store.
 pub(crate) trait Last: Sync {
-    fn ask<'a>(&'a self, request: &'a mut AcquireRequest)
-    -> BoxFuture<'a, Result<Answered, Error>>;
+    fn ask<'a>(
+        &'a self,
+        request: &'a mut AcquireRequest,
+    ) -> BoxFuture<'a, Result<AcquireResponse, Error>>;
 }
 
 /// Where a call is: the number of handlers around the place. For messages.
@@ -56,7 +58,7 @@ impl Next<'_> {
     /// # Cancel safety
     ///
     /// Cancel safe: what was asked is given up, and what was granted is released in the background.
-    pub async fn run(self, request: &mut AcquireRequest) -> Result<Answered, Error> {
+    pub async fn run(self, request: &mut AcquireRequest) -> Result<AcquireResponse, Error> {
         let Self {
             handlers,
             reached,

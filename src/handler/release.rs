@@ -16,7 +16,7 @@ use super::chain::{Chain, did_not_answer, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::Released;
 
 /// The chain's end of the release: asks for it, and learns how it went.

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::attachments::Attached;
 use crate::clock::{Clock, Stamp};
-use crate::error::LostReason;
-use crate::holder::Label;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::LostReason;
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// One call that wants to hold a lock.
 pub struct AcquireRequest {
@@ -129,7 +129,7 @@ pub struct ReleaseRequest {
     /// The fencing token of the hold.
     pub token: FencingToken,
     /// By which road the hold ends.
-    pub road: Road,
+    pub road: EndReason,
     /// How long it was held, until its runs in progress had ended.
     pub held_for: Duration,
 }
@@ -137,7 +137,7 @@ pub struct ReleaseRequest {
 /// The road by which a hold ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Road {
+pub enum EndReason {
     /// An explicit release, or a one-shot run that is over.
     Released,
     /// Its guard was dropped.
@@ -148,7 +148,7 @@ pub enum Road {
     Closed,
 }
 
-impl fmt::Display for Road {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Released => f.write_str("released"),

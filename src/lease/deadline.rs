@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{Lane, Stamp};
+use crate::clock::{ClockKind, Stamp};
 
 /// Our own clocks run at most this much slow, in parts per million (RFC 5905 takes the same bound for its clocks).
 pub const LOCAL_DRIFT_PPM: u32 = 500;
@@ -37,7 +37,7 @@ impl Terms {
     /// than what it stands for.
     pub(super) fn deadlines(&self, sent_at: &Stamp, ttl: Duration) -> [u64; 3] {
         let ends = sent_at.plus(self.usable(ttl));
-        Lane::ALL.map(|lane| ends.on(lane))
+        ClockKind::ALL.map(|lane| ends.on(lane))
     }
 }
 
@@ -56,13 +56,13 @@ impl Renewal {
     /// `now` was read when the answer was here, `sent_at` before the proven request left (I1); `ttl` is what the store granted.
     pub(crate) fn new(terms: Terms, now: &Stamp, sent_at: &Stamp, ttl: Duration) -> Self {
         Self {
-            now: Lane::ALL.map(|lane| now.on(lane)),
+            now: ClockKind::ALL.map(|lane| now.on(lane)),
             deadlines: terms.deadlines(sent_at, ttl),
         }
     }
 
     /// The proven deadline on the boot lane.
     pub(crate) fn deadline(&self) -> u64 {
-        self.deadlines[Lane::Boot as usize]
+        self.deadlines[ClockKind::Boot as usize]
     }
 }

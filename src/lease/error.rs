@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Error, ErrorKind, LostReason};
 
 /// Why a lease does not allow what was about to happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use super::signal::Signals;
 use super::words::Words;
 use super::{Cell, Hot, Lease, LeaseError};
 use crate::clock::{Reading, fork};
-use crate::error::LostReason;
+use crate::model::error::LostReason;
 
 impl Lease {
     /// Key and token of this lease; live while all `members` are.

@@ -24,9 +24,9 @@ pub use error::LeaseError;
 pub(crate) use signal::Running;
 
 use crate::clock::{Clock, Reading, Stamp, fork};
-use crate::error::LostReason;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::LostReason;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 use runs::Gate;
 use signal::Signals;
 use words::{Ended, Words};
@@ -246,7 +246,7 @@ impl Lease {
 
     /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. It is at
     /// risk as this one was: whoever tells of renewals tells news only. `None` if it had ended before.
-    pub(crate) fn hand_on(&self) -> Option<Self> {
+    pub(crate) fn handoff(&self) -> Option<Self> {
         let hot = &self.cell.hot;
         let is_at_risk = self.is_at_risk();
         let (ended, deadlines) = hot.words.take();

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::Lease;
 use super::error::LeaseError;
 use super::runs::Slot;
-use crate::error::LostReason;
+use crate::model::error::LostReason;
 
 const STEADY: u8 = 0;
 const AT_RISK: u8 = 1;

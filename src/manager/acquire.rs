@@ -10,12 +10,12 @@ use super::shared::{Shared, closed};
 use super::task::Msg;
 use super::waits::Waits;
 use crate::clock::Stamp;
-use crate::error::{Error, ErrorKind};
-use crate::holder::{Label, OwnerToken};
-use crate::key::Key;
 use crate::lease::{Granted, Lease};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::{Label, OwnerToken};
+use crate::model::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, FAIR_STORES, Fencing, Grant, Hint, Mode, READ_WRITE_STORES,
+    Acquired, Capability, Claim, FAIR_STORES, Fencing, Grant, Hint, LockMode, READ_WRITE_STORES,
 };
 
 /// What is asked for.
@@ -23,7 +23,7 @@ use crate::store::{
 pub(crate) struct Want {
     pub(crate) key: Key,
     pub(crate) spans: Spans,
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
     /// First come, first served over all processes.
     pub(crate) is_fair: bool,
     /// In place of the manager's.
@@ -53,13 +53,13 @@ impl Spans {
 impl Want {
     /// Whether each caller asks the store for itself: because the store keeps the order, or because several may hold.
     pub(super) fn goes_beside(&self) -> bool {
-        self.is_fair || self.mode != Mode::Exclusive
+        self.is_fair || self.mode != LockMode::Exclusive
     }
 
     /// What this manager asks of a store that may not be able to.
     fn ensure_possible(&self, store: &str, capability: &Capability) -> Result<(), Error> {
         let key = &self.key;
-        if self.mode != Mode::Exclusive && !capability.read_write {
+        if self.mode != LockMode::Exclusive && !capability.read_write {
             return Err(Error::unsupported(format!(
                 "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write: {READ_WRITE_STORES}"
             )));
@@ -206,7 +206,7 @@ impl Asking<'_> {
         let spin = self.shared.spin();
         let more = spin * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS));
         // A place in the store's queue is kept for as long as two polls.
-        more.min(self.shared.settings.poll_cap).max(spin)
+        more.min(self.shared.settings.max_poll_interval).max(spin)
     }
 
     /// Lets the processes ask first that the release has woken, if ours had the key for as long as it may: a look at the
@@ -282,8 +282,10 @@ impl Asking<'_> {
     /// Until the hint resolves, or the holder's time may be over, or the poll is due.
     async fn wait(&self, hint: Option<Hint>, busy_for: Option<Duration>) {
         let settings = &self.shared.settings;
-        let poll = busy_for.unwrap_or(settings.poll_cap).min(settings.poll_cap);
-        let pause = poll.max(settings.min_spin) + self.shared.spin() - settings.min_spin;
+        let poll = busy_for
+            .unwrap_or(settings.max_poll_interval)
+            .min(settings.max_poll_interval);
+        let pause = poll.max(settings.retry_delay) + self.shared.spin() - settings.retry_delay;
         let pause = pause.min(self.budget.left());
         match hint {
             Some(hint) => self.shared.pause(pause, hint).await,
@@ -323,7 +325,7 @@ impl Asking<'_> {
         let from = Origin {
             grant,
             granted_at: sent_at,
-            handed_on: 0,
+            handoffs: 0,
             spans: self.want.spans,
             was_in_doubt: attempt.was_in_doubt,
         };

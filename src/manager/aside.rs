@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::outbox::Debt;
+use crate::model::run_sink::Debt;
 
 /// Made when there is any: most holds have none.
 #[derive(Debug, Default)]

@@ -10,10 +10,10 @@ use super::acquire::{self, Patience, Want};
 use super::guard::LockGuard;
 use super::shared::{Shared, closed};
 use crate::clock::Stamp;
-use crate::error::Error;
-use crate::handler::{AcquireOutcome, AcquireRequest, Answered, Event, Granted, Last};
-use crate::holder::Label;
-use crate::key::Key;
+use crate::handler::{AcquireOutcome, AcquireRequest, AcquireResponse, Event, Granted, Last};
+use crate::model::error::Error;
+use crate::model::holder::Label;
+use crate::model::key::Key;
 
 /// Holds the lock, or says that it is busy.
 ///
@@ -74,11 +74,11 @@ async fn through_chain(
     // A guard that the answer does not speak of is dropped here, and so released.
     let guard = behind.guard.into_inner();
     match (answered?, guard) {
-        (Answered::Granted(_), Some(guard)) => Ok(Some(guard)),
-        (Answered::Granted(_), None) => Err(Error::invalid(
+        (AcquireResponse::Granted(_), Some(guard)) => Ok(Some(guard)),
+        (AcquireResponse::Granted(_), None) => Err(Error::invalid(
             "a handler answered with the grant of another call; nothing is held by this call; mend the handler",
         )),
-        (Answered::Busy, _) => Ok(None),
+        (AcquireResponse::Busy, _) => Ok(None),
     }
 }
 
@@ -93,7 +93,7 @@ impl Last for BehindChain<'_> {
     fn ask<'a>(
         &'a self,
         request: &'a mut AcquireRequest,
-    ) -> BoxFuture<'a, Result<Answered, Error>> {
+    ) -> BoxFuture<'a, Result<AcquireResponse, Error>> {
         Box::pin(async move {
             let patience = if request.waits() {
                 Patience::Within(request.remaining())
@@ -102,13 +102,13 @@ impl Last for BehindChain<'_> {
             };
             let held = acquire::acquire(self.shared, self.want.clone(), patience).await?;
             let Some(guard) = held else {
-                return Ok(Answered::Busy);
+                return Ok(AcquireResponse::Busy);
             };
             let attachments = guard.attachments();
             attachments.put(request.take_attached());
             let granted = Granted::new(guard.lease().clone(), attachments);
             *self.guard.lock() = Some(guard);
-            Ok(Answered::Granted(granted))
+            Ok(AcquireResponse::Granted(granted))
         })
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::engine::{Answer, HoldId, Proven};
 use super::hold::Hold;
 use super::shared::Shared;
-use crate::clock::{Lane, Stamp};
-use crate::error::LostReason;
+use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
 use crate::lease::{LeaseError, Renewal, Terms};
+use crate::model::error::LostReason;
 use crate::store::Renewed;
 
 /// Holds to renew in one call, each with the place that it had when they were taken together.
@@ -21,14 +21,14 @@ pub(super) struct Batch {
     holds: Due,
     sent_at: Stamp,
     round_trip: Duration,
-    lateness: Duration,
+    timer_lag: Duration,
     /// Empty if no answer came within the limit.
     answers: Vec<Renewed>,
 }
 
 impl Batch {
     pub(super) async fn ask(shared: Arc<Shared>, holds: Due, limit: Duration) -> Self {
-        let lateness = Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed));
+        let timer_lag = Duration::from_nanos(shared.timer_lag.last.load(Ordering::Relaxed));
         let grants: Vec<_> = holds
             .iter()
             .map(|(_, hold)| hold.from.grant.clone())
@@ -41,7 +41,7 @@ impl Batch {
             holds,
             sent_at,
             round_trip: shared.clock.stamp().since(&sent_at),
-            lateness,
+            timer_lag,
             answers: answers.unwrap_or_default(),
         }
     }
@@ -61,7 +61,7 @@ impl Batch {
             gone,
             unknown: holds - extended - gone,
             round_trip: self.round_trip,
-            lateness: self.lateness,
+            timer_lag: self.timer_lag,
         }
     }
 
@@ -87,7 +87,7 @@ impl Batch {
                     let renewal = proofs.renewal(since, ttl);
                     match hold.lease.renew(&renewal) {
                         Ok(()) => Ok(Answer::Proven(Proven {
-                            sent_at: self.sent_at.on(Lane::Boot),
+                            sent_at: self.sent_at.on(ClockKind::Boot),
                             ttl,
                             deadline: renewal.deadline(),
                         })),

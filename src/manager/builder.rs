@@ -1,4 +1,4 @@
-//! [`Builder`]: how a manager is set up.
+//! [`LockManagerBuilder`]: how a manager is set up.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::LockManager;
 use super::shared::{Handle, Parts, Shared};
 use super::task::Task;
 use crate::clock::Clock;
-use crate::error::{Error, LostReason};
 use crate::handler::{Chain, Handler, Observer, Observers};
-use crate::holder::{Label, OwnerToken};
+use crate::model::error::{Error, LostReason};
+use crate::model::holder::{Label, OwnerToken};
 use crate::settings::Settings;
 use crate::store::{AnyStore, Store, erase};
 
 /// Sets a [`LockManager`] up. Settings are data, the store and the clock are objects.
 #[derive(Debug)]
 #[must_use = "nothing runs until the manager is built"]
-pub struct Builder {
+pub struct LockManagerBuilder {
     store: AnyStore,
     settings: Settings,
     clock: Option<Clock>,
@@ -30,7 +30,7 @@ pub struct Builder {
     observers: Observers,
 }
 
-impl Builder {
+impl LockManagerBuilder {
     pub(super) fn new(store: impl Store) -> Self {
         Self {
             store: erase(store),

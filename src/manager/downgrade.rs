@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::guard::LockGuard;
 use super::hold::{Hold, Origin};
 use super::in_runtime;
-use crate::error::{Error, ErrorKind, LostReason};
 use crate::lease::Lease;
+use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::store::{Grant, Released};
 
 impl LockGuard {
@@ -55,12 +55,12 @@ impl Hold {
 
     /// The same hold under a new lease cell; `None` if the lease is over.
     fn goes_on(&self, grant: Grant) -> Option<Arc<Self>> {
-        let lease: Lease = self.lease.hand_on()?;
+        let lease: Lease = self.lease.handoff()?;
         let turn = self.turn.lock().take()?;
         let shared = Arc::clone(&self.shared);
         let from = Origin {
             grant,
-            handed_on: 0,
+            handoffs: 0,
             ..self.from.clone()
         };
         let mut next = Self::new(shared, lease, from, turn);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::wheel::{Link, Links, Wheel};
-use crate::error::LostReason;
+use crate::model::error::LostReason;
 
 /// A hold's place in the engine. A place is used again, with another generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -8,14 +8,14 @@ use super::hold::{End, Hold};
 use super::in_runtime;
 use super::shared::Handle;
 use super::task::Msg;
-use crate::error::LostReason;
 use crate::executor::Executor;
 use crate::handler::Attachments;
-use crate::key::Key;
 use crate::lease::Lease;
-use crate::outbox::Outbox;
+use crate::model::error::LostReason;
+use crate::model::key::Key;
+use crate::model::run_sink::RunSink;
+use crate::model::token::FencingToken;
 use crate::store::Released;
-use crate::token::FencingToken;
 
 /// A held lock. Its manager renews it until it is released, dropped or lost.
 ///
@@ -45,7 +45,7 @@ impl LockGuard {
     /// What runs mutations under this lock. Hand clones of it to every worker.
     #[must_use]
     pub fn executor(&self) -> Executor {
-        let outbox = Arc::clone(&self.hold) as Arc<dyn Outbox>;
+        let outbox = Arc::clone(&self.hold) as Arc<dyn RunSink>;
         Executor::new(
             self.hold.lease.clone(),
             outbox,

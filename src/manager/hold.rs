@@ -15,11 +15,11 @@ use super::queue::{Next, Turn};
 use super::shared::Shared;
 use super::task::Msg;
 use crate::clock::Stamp;
-use crate::error::LostReason;
-use crate::handler::{Around, Attachments, Event, ReleaseRequest, Road};
+use crate::handler::{Around, Attachments, EndReason, Event, ReleaseRequest};
 use crate::lease::Lease;
-use crate::outbox::{Debt, Intent, Outbox};
-use crate::run_event::RunEvent;
+use crate::model::error::LostReason;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::store::{Grant, Released};
 
 /// One grant, from the moment it is ours to its one end.
@@ -38,7 +38,7 @@ pub(crate) struct Hold {
     /// The handlers have been put around its end, or are just now: an end that goes on after its caller went away asks them no more.
     is_passed: AtomicBool,
     is_lost_told: AtomicBool,
-    /// What letting go came to, once it has. An end that goes on does not let go again: after a hand-on the grant is the next
+    /// What letting go came to, once it has. An end that goes on does not let go again: after a handoff the grant is the next
     /// holder's.
     let_go: OnceLock<Released>,
     /// How it ended, once it has. Whoever ends it holds the mutex; one that is dropped half way leaves the rest to the
@@ -52,7 +52,7 @@ pub(super) struct Origin {
     pub(super) grant: Grant,
     /// When the store was asked, at the first of a row of holds that were handed on.
     pub(super) granted_at: Stamp,
-    pub(super) handed_on: u32,
+    pub(super) handoffs: u32,
     pub(super) spans: Spans,
     /// An asking of this claim before the one that was granted had no answer.
     pub(super) was_in_doubt: bool,
@@ -129,7 +129,7 @@ impl Hold {
             return self.let_go(how, is_drained).await;
         }
         let request = self.release_request(how);
-        if let Road::Lost(reason) = request.road {
+        if let EndReason::Lost(reason) = request.road {
             self.tell_lost(reason);
         }
         let released = if shared.chain.is_empty() || self.is_passed.swap(true, Ordering::SeqCst) {
@@ -161,11 +161,11 @@ impl Hold {
             label: claim.label.clone(),
             token: self.lease.token(),
             road: match (self.lease.lost_reason(), how) {
-                (Some(LostReason::Released) | None, End::Clean) => Road::Released,
-                (Some(LostReason::Released) | None, End::Dropped) => Road::Dropped,
-                (Some(LostReason::Closed), _) | (_, End::Closed) => Road::Closed,
-                (Some(reason), _) => Road::Lost(reason),
-                (None, End::Lost) => Road::Lost(LostReason::Lapsed),
+                (Some(LostReason::Released) | None, End::Clean) => EndReason::Released,
+                (Some(LostReason::Released) | None, End::Dropped) => EndReason::Dropped,
+                (Some(LostReason::Closed), _) | (_, End::Closed) => EndReason::Closed,
+                (Some(reason), _) => EndReason::Lost(reason),
+                (None, End::Lost) => EndReason::Lost(LostReason::Lapsed),
             },
             held_for: self.shared.clock.stamp().since(&self.began),
         }
@@ -202,7 +202,7 @@ impl Hold {
             self.lease.revoke(reason(how));
             return Released::Withheld;
         }
-        if how == End::Clean && self.hand_on() {
+        if how == End::Clean && self.handoff() {
             return Released::Released;
         }
         // One that is over by its deadline is found so here, and keeps that reason.
@@ -277,19 +277,19 @@ impl Hold {
     fn is_used_up(&self) -> bool {
         let settings = &self.shared.settings;
         let held_for = self.shared.clock.stamp().since(&self.from.granted_at);
-        self.from.handed_on >= settings.hand_on_count || held_for >= settings.hand_on_time
+        self.from.handoffs >= settings.handoff_count || held_for >= settings.handoff_time
     }
 
     /// Gives the same grant to the next local caller, under a new lease cell and with the same token: the drain has ordered
     /// the holders of one process. False if it is to be released.
-    fn hand_on(self: &Arc<Self>) -> bool {
+    fn handoff(self: &Arc<Self>) -> bool {
         if !self.turn.lock().as_ref().is_some_and(Turn::is_queued) {
             return false;
         }
         let settings = &self.shared.settings;
         if self.is_used_up() {
             if let Some(turn) = &mut *self.turn.lock()
-                && settings.hand_on_count > 0
+                && settings.handoff_count > 0
             {
                 turn.give_way();
             }
@@ -304,14 +304,14 @@ impl Hold {
         };
         // The turn is taken last, so that a caller who is put back finds the queue, and its place at the head of it.
         let fits = waiter.takes_over && waiter.spans == self.from.spans;
-        let lease = fits.then(|| self.lease.hand_on()).flatten();
+        let lease = fits.then(|| self.lease.handoff()).flatten();
         let turn = lease.and_then(|lease| Some((lease, self.turn.lock().take()?)));
         let Some((lease, turn)) = turn else {
             self.shared.queues.put_back(key, waiter);
             return false;
         };
         let from = Origin {
-            handed_on: self.from.handed_on + 1,
+            handoffs: self.from.handoffs + 1,
             ..self.from.clone()
         };
         let next = Self::new(Arc::clone(&self.shared), lease, from, turn);
@@ -334,7 +334,7 @@ fn reason(how: End) -> LostReason {
     }
 }
 
-impl Outbox for Hold {
+impl RunSink for Hold {
     fn intent(&self, intent: &Intent) {
         let Intent {
             key,

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use super::guard::LockGuard;
 use super::hold::Hold;
 use crate::executor::Executor;
-use crate::outbox::{Debt, Intent, Outbox};
-use crate::run_event::RunEvent;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::{Debt, Intent, RunSink};
 
 /// An executor for the key of `guard`, whose runs need all of `guards` live.
 pub(crate) fn joint_executor(guard: &LockGuard, guards: &[LockGuard]) -> Executor {
@@ -33,7 +33,7 @@ struct Joint {
     others: Vec<Arc<Hold>>,
 }
 
-impl Outbox for Joint {
+impl RunSink for Joint {
     fn intent(&self, intent: &Intent) {
         self.first.intent(intent);
     }

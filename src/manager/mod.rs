@@ -41,7 +41,7 @@ use tokio_util::context::TokioContext;
 
 pub(crate) use acquire::{Patience, Spans, Want};
 pub(crate) use ask::acquire;
-pub use builder::Builder;
+pub use builder::LockManagerBuilder;
 pub use guard::LockGuard;
 pub(crate) use joint::joint_executor;
 #[cfg(feature = "test-util")]
@@ -49,11 +49,11 @@ pub use probe::Renewals;
 pub(crate) use shared::Handle;
 use task::Msg;
 
-use crate::error::{Error, ErrorKind};
-use crate::key::Key;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 use crate::settings::Settings;
-use crate::store::{Capability, REVOKING_STORES, Record, Revoke, Revoked, Store};
-use crate::token::FencingToken;
+use crate::store::{Capability, LockInfo, REVOKING_STORES, Revoke, Revoked, Store};
 
 /// Holds and renews the locks of one store. Cloning is cheap; all clones are the same manager.
 ///
@@ -99,9 +99,9 @@ pub struct Health {
     /// How many locks it holds.
     pub held: usize,
     /// How late its thread came to its last timer: the sign of a starved machine.
-    pub lateness: Duration,
+    pub timer_lag: Duration,
     /// The worst of that since it was built.
-    pub worst_lateness: Duration,
+    pub worst_timer_lag: Duration,
 }
 
 impl LockManager {
@@ -109,14 +109,14 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`Builder::build`].
+    /// As [`LockManagerBuilder::build`].
     pub fn new(store: impl Store) -> Result<Self, Error> {
         Self::builder(store).build()
     }
 
     /// A manager over `store`, to be set up.
-    pub fn builder(store: impl Store) -> Builder {
-        Builder::new(store)
+    pub fn builder(store: impl Store) -> LockManagerBuilder {
+        LockManagerBuilder::new(store)
     }
 
     /// The settings that the manager was built with.
@@ -157,8 +157,8 @@ impl LockManager {
         let shared = &self.handle.shared;
         Health {
             held: shared.book.lock().engine.len(),
-            lateness: Duration::from_nanos(shared.lateness.last.load(Ordering::Relaxed)),
-            worst_lateness: Duration::from_nanos(shared.lateness.worst.load(Ordering::Relaxed)),
+            timer_lag: Duration::from_nanos(shared.timer_lag.last.load(Ordering::Relaxed)),
+            worst_timer_lag: Duration::from_nanos(shared.timer_lag.worst.load(Ordering::Relaxed)),
         }
     }
 
@@ -171,7 +171,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Cancel safe: it only looks.
-    pub async fn inspect<K>(&self, key: K) -> Result<Option<Record>, Error>
+    pub async fn inspect<K>(&self, key: K) -> Result<Option<LockInfo>, Error>
     where
         K: TryInto<Key>,
         K::Error: Into<Error>,
@@ -189,7 +189,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Cancel safe: it only looks.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.ask(self.handle.shared.store.list(prefix)).await
     }
 
@@ -207,7 +207,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropped, the request may or may not have taken effect. Asking again is harmless.
-    pub async fn force_release<K>(&self, key: K, how: Revoke) -> Result<Revoked, Error>
+    pub async fn revoke<K>(&self, key: K, how: Revoke) -> Result<Revoked, Error>
     where
         K: TryInto<Key>,
         K::Error: Into<Error>,

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::acquire::{Spans, Want};
 use super::guard::LockGuard;
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 
 /// What the next caller gets.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::Mode;
+    use crate::store::LockMode;
 
     fn want() -> Want {
         Want {
@@ -277,7 +277,7 @@ mod tests {
                 lock_delay: Duration::ZERO,
                 max_hold: None,
             },
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
             takes_over: true,

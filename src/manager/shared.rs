@@ -17,12 +17,12 @@ use super::hold::Hold;
 use super::queue::Queues;
 use super::task::Msg;
 use super::waits::Waiting;
-use crate::clock::{Clock, Lane, Stamp, fork};
-use crate::error::{Error, ErrorKind, LostReason};
+use crate::clock::{Clock, ClockKind, Stamp, fork};
 use crate::handler::{Chain, Observers};
-use crate::holder::Label;
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::holder::Label;
 use crate::settings::Settings;
-use crate::store::{AnyStore, Capability, Grant, Proof, Released};
+use crate::store::{AnyStore, Capability, Grant, GrantProof, Released};
 
 pub(crate) struct Shared {
     pub(super) store: AnyStore,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Cancelled when a shutdown begins: nobody begins to wait or to ask any more.
     pub(super) closing: CancellationToken,
     inbox: mpsc::UnboundedSender<Msg>,
-    pub(super) lateness: Lateness,
+    pub(super) timer_lag: TimerLag,
     pub(super) chain: Chain,
     pub(super) observers: Observers,
     pub(super) waiting: Waiting,
@@ -112,7 +112,7 @@ impl Book {
 
 /// How late the task came to its own timers: the sign of a starved machine.
 #[derive(Debug, Default)]
-pub(super) struct Lateness {
+pub(super) struct TimerLag {
     pub(super) last: AtomicU64,
     pub(super) worst: AtomicU64,
 }
@@ -149,7 +149,7 @@ impl Shared {
             heartbeat: capability.heartbeat,
             request_timeout: settings.request_timeout,
         };
-        let engine = Engine::new(pace, clock.stamp().on(Lane::Boot), seed);
+        let engine = Engine::new(pace, clock.stamp().on(ClockKind::Boot), seed);
         Arc::new(Self {
             capability,
             generation: fork::generation(),
@@ -157,7 +157,7 @@ impl Shared {
             book: Mutex::new(Book::new(engine)),
             wake: Notify::new(),
             closing: CancellationToken::new(),
-            lateness: Lateness::default(),
+            timer_lag: TimerLag::default(),
             chain,
             observers,
             waiting: Waiting::default(),
@@ -237,9 +237,11 @@ impl Shared {
         if book.is_closed {
             return Err(closed());
         }
-        let id = book
-            .engine
-            .adopt(proven, granted_at.on(Lane::Boot), hold.from.spans.max_hold);
+        let id = book.engine.adopt(
+            proven,
+            granted_at.on(ClockKind::Boot),
+            hold.from.spans.max_hold,
+        );
         // A hold is adopted once.
         let _ = hold.id.set(id);
         book.put(id, Arc::clone(hold));
@@ -256,7 +258,7 @@ impl Shared {
     ///
     /// `Closed` if the manager was shut down; `Lost` if the time of the hold was over.
     pub(super) fn go_on(&self, before: &Hold, next: &Arc<Hold>) -> Result<(), Error> {
-        let now = self.clock.stamp().on(Lane::Boot);
+        let now = self.clock.stamp().on(ClockKind::Boot);
         let mut book = self.book.lock();
         if book.is_closed {
             return Err(closed());
@@ -294,14 +296,14 @@ impl Shared {
 
     /// A grant's proof as the engine counts it. `asked_at` paces the first renewal; the deadline counts from the proof's own
     /// instant where it has one.
-    fn proven(&self, asked_at: &Stamp, proof: Proof, spans: &Spans) -> Proven {
+    fn proven(&self, asked_at: &Stamp, proof: GrantProof, spans: &Spans) -> Proven {
         let since = proof.sent_at.as_ref().unwrap_or(asked_at);
         let ttl = spans.leased(proof.ttl);
         let usable = self.settings.terms().usable(ttl);
         Proven {
-            sent_at: asked_at.on(Lane::Boot),
+            sent_at: asked_at.on(ClockKind::Boot),
             ttl,
-            deadline: since.on(Lane::Boot).saturating_add(nanos(usable)),
+            deadline: since.on(ClockKind::Boot).saturating_add(nanos(usable)),
         }
     }
 
@@ -309,7 +311,7 @@ impl Shared {
     /// requests.
     pub(super) fn place_ttl(&self) -> Duration {
         let settings = &self.settings;
-        2 * (settings.poll_cap + settings.random_spin + 2 * settings.request_timeout)
+        2 * (settings.max_poll_interval + settings.retry_jitter + 2 * settings.request_timeout)
     }
 
     /// One try to release, within the request's time-out.
@@ -333,8 +335,8 @@ impl Shared {
 
     /// The least pause between two looks, and a random part.
     pub(crate) fn spin(&self) -> Duration {
-        let random = nanos(self.settings.random_spin);
-        self.settings.min_spin + Duration::from_nanos(self.random() % (random + 1))
+        let random = nanos(self.settings.retry_jitter);
+        self.settings.retry_delay + Duration::from_nanos(self.random() % (random + 1))
     }
 
     /// splitmix64: spread, not secrecy.

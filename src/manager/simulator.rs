@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::engine::{Answer, Engine, HoldId, Orders, Pace, Proven, nanos};
-use crate::error::LostReason;
+use crate::model::error::LostReason;
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_millis(500);

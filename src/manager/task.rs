@@ -13,8 +13,8 @@ use super::batch::{Batch, Due};
 use super::engine::{Heard, Orders};
 use super::hold::{End, Hold};
 use super::shared::Shared;
-use crate::clock::{Audit, Lane, Stamp};
-use crate::error::LostReason;
+use crate::clock::{Audit, ClockKind, Stamp};
+use crate::model::error::LostReason;
 use crate::settings::Settings;
 use crate::store::{Claim, Grant, Released};
 
@@ -123,8 +123,8 @@ impl Task {
         let (due, pressed, failing): (Due, Due, Due);
         {
             let mut book = self.shared.book.lock();
-            note_lateness(&self.shared, book.next_look, now.on(Lane::Boot));
-            book.engine.tick(now.on(Lane::Boot), orders);
+            note_timer_lag(&self.shared, book.next_look, now.on(ClockKind::Boot));
+            book.engine.tick(now.on(ClockKind::Boot), orders);
             for (id, reason) in orders.lost.drain(..) {
                 lost.extend(book.remove(id).map(|hold| (hold, reason)));
             }
@@ -153,7 +153,7 @@ impl Task {
         let mut book = self.shared.book.lock();
         let next = book.engine.next_tick();
         book.next_look = next.unwrap_or(u64::MAX);
-        let now = self.shared.clock.stamp().on(Lane::Boot);
+        let now = self.shared.clock.stamp().on(ClockKind::Boot);
         let renewals = next.map(|next| Duration::from_nanos(next.saturating_sub(now)));
         renewals.into_iter().chain(self.left_of_shutdown()).min()
     }
@@ -215,7 +215,7 @@ impl Task {
             for ((id, hold), renewed) in holds.iter().zip(renewed) {
                 match renewed {
                     Ok(answer) => {
-                        let heard = book.engine.answered(*id, answer, now.on(Lane::Boot));
+                        let heard = book.engine.answered(*id, answer, now.on(ClockKind::Boot));
                         turned.extend(heard.and_then(Heard::turned).map(|is| (hold, is)));
                     }
                     // A hold that has left meanwhile was ended by us: what the store says of it now is of no account.
@@ -332,13 +332,13 @@ async fn quiet() {
 }
 
 /// A task that comes late to its own timer would renew late too: worth a word before a lease is lost by it.
-fn note_lateness(shared: &Shared, planned: u64, now: u64) {
+fn note_timer_lag(shared: &Shared, planned: u64, now: u64) {
     if planned == u64::MAX {
         return;
     }
     let late = now.saturating_sub(planned);
-    shared.lateness.last.store(late, Ordering::Relaxed);
-    let worst = shared.lateness.worst.fetch_max(late, Ordering::Relaxed);
+    shared.timer_lag.last.store(late, Ordering::Relaxed);
+    let worst = shared.timer_lag.worst.fetch_max(late, Ordering::Relaxed);
     if late > worst && Duration::from_nanos(late) > shared.settings.request_timeout {
         let late = Duration::from_nanos(late);
         tracing::warn!(

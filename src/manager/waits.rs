@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::shared::Shared;
 use crate::handler::Event;
-use crate::key::Key;
+use crate::model::key::Key;
 
 /// One caller who waits, from the first time that it has to until its call is over.
 #[derive(Debug)]

@@ -54,16 +54,16 @@ pub struct Settings {
     /// How long `acquire` waits for a busy lock. Default 30 s; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
-    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`poll_cap`](Self::poll_cap). At a store that
-    /// fails the pause grows to eight times that, with its random part, and at most to `poll_cap`.
+    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`max_poll_interval`](Self::max_poll_interval). At a store that
+    /// fails the pause grows to eight times that, with its random part, and at most to `max_poll_interval`.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
-    pub min_spin: Duration,
-    /// The random part that is added to each pause. Default 10 ms; up to [`poll_cap`](Self::poll_cap).
+    pub retry_delay: Duration,
+    /// The random part that is added to each pause. Default 10 ms; up to [`max_poll_interval`](Self::max_poll_interval).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
-    pub random_spin: Duration,
+    pub retry_jitter: Duration,
     /// The longest pause between two looks at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
-    pub poll_cap: Duration,
+    pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of what its lease has left. Default 500 ms; 1 ms to
     /// [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
@@ -86,19 +86,19 @@ pub struct Settings {
     /// How many callers may wait for locks in this manager at once, over all keys. Default 10,000; 1 to 10,000,000.
     pub max_waiters: usize,
     /// How many times in a row a hold may be handed on to the next caller in this process before it is released to the
-    /// others. Default 64; 0 switches hand-on off.
+    /// others. Default 64; 0 switches handoff off.
     ///
-    /// So one process has at most `hand_on_count + 1` critical sections in a row under one grant, and begins none later than
-    /// [`hand_on_time`](Self::hand_on_time) after it. Then the lock is released for real, which wakes the other processes, and
+    /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and begins none later than
+    /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released for real, which wakes the other processes, and
     /// this one lets them ask first: on a store that queues every claim (ZooKeeper) it stands behind all that wait, so that of
     /// `p` processes each waits for at most `p - 1` grants; on others (Redis, quorum, memory) it asks one look at the store
     /// later than those who were woken. As a rule they come first then; on a busy machine it may have a few grants in a row. For
     /// a promise there, take [`fair`](crate::Lock::fair) locks, which are never handed on.
-    pub hand_on_count: u32,
+    pub handoff_count: u32,
     /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute. See
-    /// [`hand_on_count`](Self::hand_on_count).
+    /// [`handoff_count`](Self::handoff_count).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
-    pub hand_on_time: Duration,
+    pub handoff_time: Duration,
 }
 
 impl Default for Settings {
@@ -110,17 +110,17 @@ impl Default for Settings {
             server_drift_ppm: 83_334,
             renewals_per_ttl: 3,
             wait: Duration::from_secs(30),
-            min_spin: Duration::from_millis(10),
-            random_spin: Duration::from_millis(10),
-            poll_cap: Duration::from_secs(1),
+            retry_delay: Duration::from_millis(10),
+            retry_jitter: Duration::from_millis(10),
+            max_poll_interval: Duration::from_secs(1),
             request_timeout: Duration::from_millis(500),
             max_hold: None,
             lock_delay: Duration::ZERO,
             commit_budget: Duration::from_millis(10),
             min_usable: Duration::from_millis(50),
             max_waiters: 10_000,
-            hand_on_count: 64,
-            hand_on_time: Duration::from_millis(200),
+            handoff_count: 64,
+            handoff_time: Duration::from_millis(200),
         }
     }
 }

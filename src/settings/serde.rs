@@ -47,10 +47,10 @@ mod tests {
     #[test]
     fn durations_are_written_as_people_write_them() {
         let settings: Settings =
-            serde_json::from_str(r#"{"ttl": "5s", "min_spin": "200ms", "max_hold": "1m"}"#)
+            serde_json::from_str(r#"{"ttl": "5s", "retry_delay": "200ms", "max_hold": "1m"}"#)
                 .unwrap();
         assert_eq!(settings.ttl, Duration::from_secs(5));
-        assert_eq!(settings.min_spin, Duration::from_millis(200));
+        assert_eq!(settings.retry_delay, Duration::from_millis(200));
         assert_eq!(settings.max_hold, Some(Duration::from_secs(60)));
         let text = serde_json::to_string(&settings).unwrap();
         assert!(text.contains(r#""ttl":"5s""#), "{text}");

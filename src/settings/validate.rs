@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Settings;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Below this a heartbeat cannot be told from the scheduler's noise.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -64,13 +64,23 @@ impl Settings {
         below("min_usable", self.min_usable, usable)?;
 
         within("wait", self.wait, Duration::ZERO, DAY)?;
-        within("poll_cap", self.poll_cap, MILLISECOND, MINUTE)?;
-        within("min_spin", self.min_spin, MILLISECOND, self.poll_cap)?;
         within(
-            "random_spin",
-            self.random_spin,
+            "max_poll_interval",
+            self.max_poll_interval,
+            MILLISECOND,
+            MINUTE,
+        )?;
+        within(
+            "retry_delay",
+            self.retry_delay,
+            MILLISECOND,
+            self.max_poll_interval,
+        )?;
+        within(
+            "retry_jitter",
+            self.retry_jitter,
             Duration::ZERO,
-            self.poll_cap,
+            self.max_poll_interval,
         )?;
         within(
             "request_timeout",
@@ -82,7 +92,7 @@ impl Settings {
             at_least("max_hold", max_hold, "ttl", self.ttl)?;
         }
         within("max_waiters", self.max_waiters, 1, 10_000_000)?;
-        within("hand_on_time", self.hand_on_time, Duration::ZERO, MINUTE)
+        within("handoff_time", self.handoff_time, Duration::ZERO, MINUTE)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Capability {
     pub queues: bool,
     /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, where not every claim does.
     pub fair: bool,
-    /// Whether claims may read or write ([`Mode`](super::Mode)), and a writer may become a reader.
+    /// Whether claims may read or write ([`LockMode`](super::LockMode)), and a writer may become a reader.
     pub read_write: bool,
     /// Whether an operator may take a lock away ([`revoke`](super::Store::revoke)).
     pub revokes: bool,

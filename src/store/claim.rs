@@ -1,12 +1,12 @@
-//! [`Claim`]: one request to hold, in a [`Mode`]. [`Grant`]: the store's yes.
+//! [`Claim`]: one request to hold, in a [`LockMode`]. [`Grant`]: the store's yes.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::holder::{Label, OwnerToken};
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::holder::{Label, OwnerToken};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// What a claim wants of a key: to be alone, or to share it with its like.
 ///
@@ -17,7 +17,7 @@ use crate::token::FencingToken;
 /// | **write** | no | no | no |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum LockMode {
     /// Alone. Who waits has no place in the store, unless the claim [is fair](Claim::is_fair).
     #[default]
     Exclusive,
@@ -27,7 +27,7 @@ pub enum Mode {
     Write,
 }
 
-impl Mode {
+impl LockMode {
     /// Whether two claims in these modes may hold one key at a time.
     #[must_use]
     pub const fn goes_with(self, other: Self) -> bool {
@@ -35,7 +35,7 @@ impl Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for LockMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Exclusive => "exclusive",
@@ -60,7 +60,7 @@ pub struct Claim {
     /// What the store is asked to keep the lock for without a renewal.
     pub ttl: Duration,
     /// Alone or with others.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// Whether an exclusive claim queues too: first come, first served over all processes.
     pub is_fair: bool,
     /// How long the store keeps the claim's place in the queue when it does not ask again. A place is a short lease of its
@@ -78,7 +78,7 @@ impl Claim {
             owner,
             label,
             ttl,
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             is_fair: false,
             place_ttl: ttl,
         }
@@ -87,7 +87,7 @@ impl Claim {
     /// Whether the claim, told to wait, is to have a place in the store's queue.
     #[must_use]
     pub fn queues(&self) -> bool {
-        self.is_fair || self.mode != Mode::Exclusive
+        self.is_fair || self.mode != LockMode::Exclusive
     }
 }
 
@@ -101,12 +101,12 @@ pub struct Grant {
     /// Larger than that of every earlier grant of this key, if the store's capability says so.
     pub token: FencingToken,
     /// For how long, and counted from when.
-    pub proof: Proof,
+    pub proof: GrantProof,
 }
 
 impl Grant {
     /// A grant of a claim.
-    pub fn new(claim: Claim, token: FencingToken, proof: Proof) -> Self {
+    pub fn new(claim: Claim, token: FencingToken, proof: GrantProof) -> Self {
         Self {
             claim,
             token,
@@ -118,7 +118,7 @@ impl Grant {
 /// What a store's linearizable answer proves: the lock is ours for `ttl`, counted from `sent_at` (I3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Proof {
+pub struct GrantProof {
     /// What the store granted, which may be less than it was asked for.
     pub ttl: Duration,
     /// When the count starts, where that is earlier than the sending of this request (ZooKeeper). `None`: the caller
@@ -126,7 +126,7 @@ pub struct Proof {
     pub sent_at: Option<Stamp>,
 }
 
-impl Proof {
+impl GrantProof {
     /// Proof for `ttl` from the sending of this request.
     #[must_use]
     pub const fn of(ttl: Duration) -> Self {

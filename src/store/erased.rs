@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{
-    Acquired, Capability, Claim, Grant, Hint, Record, Released, Renewed, Revoke, Revoked, Store,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Store,
 };
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 
 pub(crate) type AnyStore = Arc<dyn Erased>;
 
@@ -28,8 +28,8 @@ pub(crate) trait Erased: Debug + Send + Sync {
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>>;
     fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>>;
     fn revoke<'a>(&'a self, key: &'a Key, how: Revoke) -> BoxFuture<'a, Result<Revoked, Error>>;
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>>;
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Record>, Error>>;
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<LockInfo>, Error>>;
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<LockInfo>, Error>>;
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
@@ -70,11 +70,11 @@ impl<S: Store> Erased for S {
         Box::pin(Store::revoke(self, key, how))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, Error>> {
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<LockInfo>, Error>> {
         Box::pin(Store::inspect(self, key))
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<LockInfo>, Error>> {
         Box::pin(Store::list(self, prefix))
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Acquired, Claim, Store};
-use crate::error::Error;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::token::FencingToken;
 
 /// How far the clocks of two members may be apart, for both to count. NTP keeps servers within a hundredth of it.
 pub const MAX_SKEW: Duration = Duration::from_secs(1);

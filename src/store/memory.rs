@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 
 use self::line::{Held, Line};
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, MAX_SKEW, Member, Mode, Proof, Raised,
-    Record, Released, Renewed, Revoke, Revoked, Store, Vote,
+    Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockInfo, LockMode, MAX_SKEW,
+    Member, Raised, Released, Renewed, Revoke, Revoked, Store, Vote,
 };
 use crate::clock::{Clock, Stamp};
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::holder::OwnerToken;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// Fewer entries than this are not worth a sweep.
 const SWEEP_FLOOR: usize = 2_000;
@@ -95,7 +95,7 @@ impl MemoryStore {
             )));
         }
         if let Some(held) = state.held_by(claim, &now) {
-            let proof = Proof::of(remaining(held, &now));
+            let proof = GrantProof::of(remaining(held, &now));
             return Ok(Acquired::Granted(Grant::new(
                 claim.clone(),
                 held.token,
@@ -119,7 +119,7 @@ impl MemoryStore {
         Ok(Acquired::Granted(Grant::new(
             claim.clone(),
             token,
-            Proof::of(claim.ttl),
+            GrantProof::of(claim.ttl),
         )))
     }
 }
@@ -228,7 +228,7 @@ impl Store for MemoryStore {
         let renew_one = |grant: &Grant| match state.held_by(&grant.claim, &now) {
             Some(held) => {
                 held.ends = now.plus(grant.claim.ttl);
-                Renewed::Extended(Proof::of(grant.claim.ttl))
+                Renewed::Extended(GrantProof::of(grant.claim.ttl))
             }
             None => Renewed::Gone,
         };
@@ -268,14 +268,14 @@ impl Store for MemoryStore {
         let now = self.clock.stamp();
         let claim = &grant.claim;
         let held = state.held_by(claim, &now).ok_or_else(|| gone(&claim.key))?;
-        if held.claim.mode == Mode::Exclusive {
+        if held.claim.mode == LockMode::Exclusive {
             return Err(Error::invalid(format!(
                 "an exclusive hold cannot become a read hold: key={}; take a write lock",
                 claim.key
             )));
         }
-        held.claim.mode = Mode::Read;
-        let proof = Proof::of(remaining(held, &now));
+        held.claim.mode = LockMode::Read;
+        let proof = GrantProof::of(remaining(held, &now));
         let downgraded = Grant::new(held.claim.clone(), held.token, proof);
         state.wake(&claim.key);
         Ok(downgraded)
@@ -299,14 +299,14 @@ impl Store for MemoryStore {
         Ok(Revoked::Revoked { free_in })
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let state = self.state.lock();
         let now = self.clock.stamp();
         let line = state.lines.get(key);
         Ok(line.and_then(|line| record(key, line, &now)))
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let state = self.state.lock();
         let now = self.clock.stamp();
         let mut records: Vec<_> = (state.lines.iter())
@@ -372,21 +372,21 @@ fn gone(key: &Key) -> Error {
 }
 
 /// What is told of a line; nothing if its key is free.
-fn record(key: &Key, line: &Line, now: &Stamp) -> Option<Record> {
+fn record(key: &Key, line: &Line, now: &Stamp) -> Option<LockInfo> {
     let holders = line.holders(now).count();
     let barred_for = line.barred_for(now);
     if holders == 0 && barred_for.is_zero() {
         return None;
     }
     let last = line.holders(now).last();
-    Some(Record {
+    Some(LockInfo {
         label: last.map(|held| held.claim.label.clone()),
         token: last.map(|held| held.token),
         remaining: Some(last.map_or(barred_for, |held| remaining(held, now))),
         mode: last.map(|held| held.claim.mode),
         holders,
         queue: Some(line.waiting(now)),
-        ..Record::of(key.clone())
+        ..LockInfo::of(key.clone())
     })
 }
 

@@ -24,20 +24,20 @@ use std::fmt::Debug;
 
 pub use capability::{Capability, Fencing};
 pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, REVOKING_STORES};
-pub use claim::{Claim, Grant, Mode, Proof};
+pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
 pub use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
-pub use outcome::{Acquired, Hint, Record, Released, Renewed, Revoke, Revoked};
+pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked};
 pub use prefix::Prefix;
 pub use quorum::Quorum;
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 
 /// Something that grants locks.
 ///
@@ -57,7 +57,7 @@ use crate::key::Key;
 /// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store can: a claim that was told to
 ///    wait has a place from its first asking until it is granted or withdrawn, or until it did not ask for its
 ///    [`place_ttl`](Claim::place_ttl). Nobody is granted past a place that came before and does not
-///    [go with](Mode::goes_with) it; a claim without a place comes after all places. Many dead waiters cost the time of one.
+///    [go with](LockMode::goes_with) it; a claim without a place comes after all places. Many dead waiters cost the time of one.
 /// 7. **Modes**, if the capability says so: holders whose modes go with each other hold a key together, and each of them
 ///    lapses, is renewed and is released by itself.
 ///
@@ -165,14 +165,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// If the store cannot say.
-    fn inspect(&self, key: &Key) -> impl Future<Output = Result<Option<Record>, Error>> + Send;
+    fn inspect(&self, key: &Key) -> impl Future<Output = Result<Option<LockInfo>, Error>> + Send;
 
     /// The locks that are held and whose key starts with `prefix`, in the order of their keys.
     ///
     /// # Errors
     ///
     /// If the store cannot say.
-    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Record>, Error>> + Send;
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<LockInfo>, Error>> + Send;
 
     /// Ends the store's connections. The manager calls it once, last.
     ///

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::claim::{Grant, Mode, Proof};
-use crate::error::Error;
-use crate::holder::Label;
-use crate::key::Key;
-use crate::token::FencingToken;
+use super::claim::{Grant, GrantProof, LockMode};
+use crate::model::error::Error;
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// The answer to one attempt to acquire.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub enum Acquired {
 #[must_use = "a renewal that was not proven is no renewal"]
 pub enum Renewed {
     /// The store compared and extended.
-    Extended(Proof),
+    Extended(GrantProof),
     /// The lock is not ours any more.
     Gone,
     /// No answer, or one that proves nothing: asking again may pay.
@@ -118,7 +118,7 @@ impl fmt::Debug for Hint {
 /// What a store tells of a lock that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Record {
+pub struct LockInfo {
     /// The lock.
     pub key: Key,
     /// The holder's name for people, if the store keeps it.
@@ -128,7 +128,7 @@ pub struct Record {
     /// What is left of the hold as the store counts it, if it says.
     pub remaining: Option<Duration>,
     /// How it is held, if the store says.
-    pub mode: Option<Mode>,
+    pub mode: Option<LockMode>,
     /// How many hold it: more than one reader may; nobody does while a revoked hold's time runs out. The other fields are
     /// those of the holder that came last.
     pub holders: usize,
@@ -136,7 +136,7 @@ pub struct Record {
     pub queue: Option<usize>,
 }
 
-impl Record {
+impl LockInfo {
     /// A record of a lock that one claim holds, of which nothing else is known.
     #[must_use]
     pub fn of(key: Key) -> Self {

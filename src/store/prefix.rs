@@ -1,12 +1,12 @@
 //! [`Prefix`]: several applications in one store, each with its own keys.
 
 use super::{
-    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Revoke,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, Member, Raised, Released, Renewed, Revoke,
     Revoked, Store, Vote,
 };
-use crate::error::Error;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 /// A store whose keys all begin with a prefix in the store beneath.
 ///
@@ -52,10 +52,10 @@ impl<S: Store> Prefix<S> {
     }
 
     /// The record as our callers know it; `None` for a key that only looks like ours, such as `app//x` without its `app/`.
-    fn record(&self, record: Record) -> Option<Record> {
+    fn record(&self, record: LockInfo) -> Option<LockInfo> {
         let key = record.key.as_str().strip_prefix(&self.prefix)?;
         let key = Key::parse(key).ok()?;
-        Some(Record { key, ..record })
+        Some(LockInfo { key, ..record })
     }
 }
 
@@ -127,12 +127,12 @@ impl<S: Store> Store for Prefix<S> {
         self.store.revoke(&self.key(key)?, how).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let record = self.store.inspect(&self.key(key)?).await?;
         Ok(record.and_then(|record| self.record(record)))
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let records = self.store.list(&format!("{}{prefix}", self.prefix)).await?;
         let ours = records.into_iter().filter_map(|record| self.record(record));
         Ok(ours.collect())
@@ -176,7 +176,7 @@ fn unanswered() -> Renewed {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::holder::{Label, OwnerToken};
+    use crate::model::holder::{Label, OwnerToken};
     use crate::store::MemoryStore;
     use futures_util::FutureExt;
     use std::time::Duration;

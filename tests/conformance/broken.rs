@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, Member, MemoryStore, Mode, Proof, Raised, Record,
-    Released, Renewed, Revoke, Revoked, Store, Vote,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, LockMode, Member, MemoryStore,
+    Raised, Released, Renewed, Revoke, Revoked, Store, Vote,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken};
 
@@ -89,10 +89,10 @@ impl Store for Broken {
             Fault::ServesInAnyOrder => claim.is_fair = false,
             Fault::PlacesOutliveTheirWaiters => claim.place_ttl = Duration::from_secs(1_000_000),
             Fault::LosesPlaces => claim.place_ttl = ttl / 8,
-            Fault::ReadsAlone if claim.mode == Mode::Read => claim.mode = Mode::Write,
-            Fault::WritesTogether if claim.mode == Mode::Write => claim.mode = Mode::Read,
+            Fault::ReadsAlone if claim.mode == LockMode::Read => claim.mode = LockMode::Write,
+            Fault::WritesTogether if claim.mode == LockMode::Write => claim.mode = LockMode::Read,
             // A place that is over at once blocks nobody.
-            Fault::ReadersPassWriters if claim.mode == Mode::Write => {
+            Fault::ReadersPassWriters if claim.mode == LockMode::Write => {
                 claim.place_ttl = Duration::ZERO;
             }
             _ => {}
@@ -103,7 +103,7 @@ impl Store for Broken {
                 if self.fault == Fault::TokenRepeats && asked.is_multiple_of(2) {
                     grant.token = FencingToken::new(1)?;
                 }
-                grant.proof = Proof::of(ttl.min(grant.proof.ttl.max(ttl)));
+                grant.proof = GrantProof::of(ttl.min(grant.proof.ttl.max(ttl)));
                 Ok(Acquired::Granted(grant))
             }
             Acquired::Busy { .. } if self.fault == Fault::GrantsTwice => {
@@ -111,7 +111,7 @@ impl Store for Broken {
                 Ok(Acquired::Granted(Grant::new(
                     claim.clone(),
                     token,
-                    Proof::of(ttl),
+                    GrantProof::of(ttl),
                 )))
             }
             busy => Ok(busy),
@@ -157,7 +157,11 @@ impl Store for Broken {
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         match self.fault {
             Fault::WithdrawLeavesNoTombstone => {
-                let grant = Grant::new(claim.clone(), FencingToken::new(1)?, Proof::of(claim.ttl));
+                let grant = Grant::new(
+                    claim.clone(),
+                    FencingToken::new(1)?,
+                    GrantProof::of(claim.ttl),
+                );
                 let _ = self.store.release(&grant).await;
                 Ok(())
             }
@@ -192,14 +196,14 @@ impl Store for Broken {
         }
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         match self.fault {
             Fault::TellsNothing => Ok(None),
             _ => self.store.inspect(key).await,
         }
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         match self.fault {
             Fault::ListsEverything => self.store.list("").await,
             _ => self.store.list(prefix).await,

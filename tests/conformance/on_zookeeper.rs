@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::conformance::{self, Harness, Report};
-use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperStore};
+use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Prefix, Store};
 use leasehold::{Clock, Error};
 
@@ -14,7 +14,7 @@ use crate::zookeeper::{Server, options};
 /// Clients of one server, each behind a proxy of its own, by which it is cut off without a farewell.
 struct OnServer<F> {
     server: Arc<Server>,
-    mode: Mode,
+    mode: ZooKeeperMode,
     driver: DriverKind,
     wrap: F,
     /// In the order in which the clients were made.
@@ -56,7 +56,7 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
 }
 
 async fn suite<S: Store>(
-    mode: Mode,
+    mode: ZooKeeperMode,
     driver: DriverKind,
     wrap: impl Fn(ZooKeeperStore) -> S + Sync,
 ) -> Report {
@@ -71,27 +71,27 @@ async fn suite<S: Store>(
 }
 
 pub(crate) async fn queue() -> Report {
-    suite(Mode::Queue, DriverKind::Client, |store| store).await
+    suite(ZooKeeperMode::Queue, DriverKind::Client, |store| store).await
 }
 
 pub(crate) async fn simple() -> Report {
-    suite(Mode::Simple, DriverKind::Client, |store| store).await
+    suite(ZooKeeperMode::Simple, DriverKind::Client, |store| store).await
 }
 
 pub(crate) async fn behind_a_prefix() -> Report {
     let wrap = |store| Prefix::new(store, "app/").unwrap();
-    suite(Mode::Queue, DriverKind::Client, wrap).await
+    suite(ZooKeeperMode::Queue, DriverKind::Client, wrap).await
 }
 
 pub(crate) async fn queue_by_the_second_driver() -> Report {
-    suite(Mode::Queue, DriverKind::Async, |store| store).await
+    suite(ZooKeeperMode::Queue, DriverKind::Async, |store| store).await
 }
 
 pub(crate) async fn simple_by_the_second_driver() -> Report {
-    suite(Mode::Simple, DriverKind::Async, |store| store).await
+    suite(ZooKeeperMode::Simple, DriverKind::Async, |store| store).await
 }
 
 pub(crate) async fn behind_a_prefix_by_the_second_driver() -> Report {
     let wrap = |store| Prefix::new(store, "app/").unwrap();
-    suite(Mode::Queue, DriverKind::Async, wrap).await
+    suite(ZooKeeperMode::Queue, DriverKind::Async, wrap).await
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold::test_util::BareHold;
+use leasehold::test_util::TestHold;
 use leasehold::{Executor, FencingToken, ManualClock, Settings};
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ pub fn token(number: u64) -> FencingToken {
 
 pub struct Stage {
     pub clock: ManualClock,
-    pub hold: BareHold,
+    pub hold: TestHold,
     pub executor: Executor,
 }
 
@@ -40,7 +40,7 @@ impl Stage {
     pub fn with(clock: ManualClock, key: &str, number: u64) -> Self {
         let key = key.parse().unwrap();
         let settings = Settings::default();
-        let hold = BareHold::new(clock.clone(), &settings, key, token(number), TTL);
+        let hold = TestHold::new(clock.clone(), &settings, key, token(number), TTL);
         Self::of(clock, hold)
     }
 
@@ -48,11 +48,11 @@ impl Stage {
         let clock = ManualClock::new();
         let key = "accounts/7".parse().unwrap();
         let settings = Settings::default();
-        let hold = BareHold::without_fencing(clock.clone(), &settings, key, token(5), TTL);
+        let hold = TestHold::without_fencing(clock.clone(), &settings, key, token(5), TTL);
         Self::of(clock, hold)
     }
 
-    fn of(clock: ManualClock, hold: BareHold) -> Self {
+    fn of(clock: ManualClock, hold: TestHold) -> Self {
         let executor = hold.executor();
         Self {
             clock,

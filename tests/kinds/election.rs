@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::StreamExt;
-use leasehold::{Guarded, LostReason, RunError};
+use leasehold::{GuardedCell, LostReason, RunError};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -44,7 +44,7 @@ async fn candidates_of_one_process_have_terms_of_their_own() {
 #[tokio::test]
 async fn a_leader_that_lapsed_does_nothing_more_and_hears_that_it_lost() {
     let world = World::new();
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let old = world.ours.election("e").campaign("host-a").await.unwrap();
     let _ = old
         .guarded(|tx| {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
 use leasehold::{
-    EffectError, ErrorKind, Event, Guarded, LeaseError, LockManager, LostReason, ManualClock,
+    EffectError, ErrorKind, Event, GuardedCell, LeaseError, LockManager, LostReason, ManualClock,
     RunError, Settings,
 };
 
@@ -25,7 +25,7 @@ async fn all_keys_are_held_once_each_in_their_order_with_their_own_tokens() {
     let world = World::new();
     let guard = world
         .ours
-        .all(["c", "a", "b", "a"])
+        .lock_all(["c", "a", "b", "a"])
         .acquire()
         .await
         .unwrap();
@@ -52,7 +52,7 @@ async fn all_keys_are_held_once_each_in_their_order_with_their_own_tokens() {
 async fn a_busy_key_leaves_none_of_the_others_held() {
     let world = World::new();
     let _c = world.theirs.lock("c").acquire().await.unwrap();
-    let all = world.ours.all(["a", "b", "c"]);
+    let all = world.ours.lock_all(["a", "b", "c"]);
     assert!(all.try_acquire().await.unwrap().is_none());
     assert!(free(&world, &["a", "b"]).await);
     let waited = while_time_passes(&world, secs(4), all.acquire_within(secs(2))).await;
@@ -65,7 +65,7 @@ async fn one_budget_is_for_all_keys() {
     let world = World::new();
     let a = world.theirs.lock("a").acquire().await.unwrap();
     let _b = world.theirs.lock("b").acquire().await.unwrap();
-    let all = world.ours.all(["a", "b"]);
+    let all = world.ours.lock_all(["a", "b"]);
     let mut waiting = Box::pin(all.acquire_within(secs(4)));
     assert!(poll_once(&mut waiting).await.is_pending());
     world.pass(secs(2)).await;
@@ -78,7 +78,10 @@ async fn one_budget_is_for_all_keys() {
 async fn bad_input_is_an_error_of_every_call() {
     let world = World::new();
     let none: [&str; 0] = [];
-    for all in [world.ours.all(none), world.ours.all(["a", "b//c"])] {
+    for all in [
+        world.ours.lock_all(none),
+        world.ours.lock_all(["a", "b//c"]),
+    ] {
         assert_eq!(all.acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(
             all.try_acquire().await.unwrap_err().kind(),
@@ -92,7 +95,7 @@ async fn bad_input_is_an_error_of_every_call() {
 async fn an_acquire_that_is_dropped_at_any_await_leaves_no_partial_hold() {
     let (_clock, locks) = yielding();
     for times in 0.. {
-        let completed = poll_and_drop(times, locks.all(["a", "b", "c"]).acquire());
+        let completed = poll_and_drop(times, locks.lock_all(["a", "b", "c"]).acquire());
         locks.settled().await;
         assert!(
             locks.list("").await.unwrap().is_empty(),
@@ -110,7 +113,7 @@ async fn an_acquire_that_is_dropped_at_any_await_leaves_no_partial_hold() {
 async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
     let (_clock, locks) = yielding();
     for times in 0.. {
-        let guard = locks.all(["a", "b", "c"]).acquire().await.unwrap();
+        let guard = locks.lock_all(["a", "b", "c"]).acquire().await.unwrap();
         let completed = poll_and_drop(times, guard.release());
         locks.settled().await;
         assert!(
@@ -127,8 +130,8 @@ async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
 #[tokio::test]
 async fn a_run_is_under_every_lease() {
     let world = World::new();
-    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
-    let cell = Guarded::new(0);
+    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
+    let cell = GuardedCell::new(0);
     let executor = guard.executor("a").unwrap();
     assert_eq!(executor.lease().remaining(), guard.remaining());
     let done = executor
@@ -145,7 +148,7 @@ async fn a_run_is_under_every_lease() {
         .guarded_async(async |tx| {
             *tx.write(&cell) += 1;
             tx.check()?;
-            let revoked = world.theirs.force_release("b", Revoke::Now).await?;
+            let revoked = world.theirs.revoke("b", Revoke::Now).await?;
             assert!(matches!(revoked, Revoked::Revoked { .. }));
             // The next heartbeat tells of it.
             world.pass(secs(4)).await;
@@ -179,7 +182,7 @@ async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
             locks.settled().await;
         }
     };
-    let guard = locks.all(["a", "b"]).acquire().await.unwrap();
+    let guard = locks.lock_all(["a", "b"]).acquire().await.unwrap();
     let lease = guard.executor("a").unwrap().lease().clone();
     let mut at_risk = Box::pin(lease.at_risk());
     pass(8_000).await;
@@ -197,7 +200,7 @@ async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
 #[tokio::test]
 async fn the_end_of_any_hold_waits_for_a_run_under_all() {
     let world = World::new();
-    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
     let executor = guard.executor("a").unwrap();
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
@@ -227,7 +230,7 @@ async fn the_end_of_any_hold_waits_for_a_run_under_all() {
 #[tokio::test]
 async fn no_hold_is_released_before_a_dropped_run_is_compensated() {
     let world = World::new();
-    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
     let executor = guard.executor("b").unwrap();
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let mut run = Box::pin(executor.guarded_async(async |tx| {
@@ -254,7 +257,10 @@ async fn two_callers_who_name_the_keys_in_other_orders_do_not_block_each_other()
     let mut settings = Settings::default();
     settings.wait = secs(5);
     let world = World::with(settings);
-    let (ours, theirs) = (world.ours.all(["a", "b"]), world.theirs.all(["b", "a"]));
+    let (ours, theirs) = (
+        world.ours.lock_all(["a", "b"]),
+        world.theirs.lock_all(["b", "a"]),
+    );
     let both = async {
         tokio::join!(
             async {
@@ -283,7 +289,7 @@ async fn observers_see_the_runs_under_all() {
             }
         })
     });
-    let guard = world.ours.all(["a", "b"]).acquire().await.unwrap();
+    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
     let executor = guard.executor("b").unwrap();
     let _done = executor.guarded(|_| Ok(())).unwrap();
     let seen = seen.lock().unwrap();

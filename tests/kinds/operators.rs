@@ -1,6 +1,6 @@
 //! What operators do: take a lock away, look, and set a lock delay.
 
-use leasehold::store::{Faulty, MemoryStore, Mode, Operation, Released, Revoke, Revoked};
+use leasehold::store::{Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked};
 use leasehold::{ErrorKind, LockManager, LostReason, ManualClock, Settings};
 
 use crate::plain::Plain;
@@ -11,7 +11,7 @@ async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
     let world = World::new();
     let before = leasehold::Clock::from(world.clock.clone()).stamp();
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    let revoked = world.theirs.force_release("a", Revoke::AfterTtl).await;
+    let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await;
     let Revoked::Revoked { free_in } = revoked.unwrap() else {
         panic!("somebody held it");
     };
@@ -30,7 +30,7 @@ async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
 async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbeat() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    let revoked = world.theirs.force_release("a", Revoke::AfterTtl).await;
+    let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await;
     assert!(matches!(revoked, Ok(Revoked::Revoked { .. })));
     world.pass(secs(4)).await;
     assert_eq!(guard.lost().await, LostReason::Gone);
@@ -41,7 +41,7 @@ async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbea
 async fn a_lock_taken_now_is_free_while_the_old_lease_is_still_live() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    let revoked = world.theirs.force_release("a", Revoke::Now).await.unwrap();
+    let revoked = world.theirs.revoke("a", Revoke::Now).await.unwrap();
     let free_in = ms(0);
     assert_eq!(revoked, Revoked::Revoked { free_in });
     let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
@@ -53,7 +53,7 @@ async fn a_lock_taken_now_is_free_while_the_old_lease_is_still_live() {
 #[tokio::test]
 async fn a_lock_that_nobody_holds_is_not_taken() {
     let world = World::new();
-    let revoked = world.ours.force_release("a", Revoke::AfterTtl).await;
+    let revoked = world.ours.revoke("a", Revoke::AfterTtl).await;
     assert_eq!(revoked.unwrap(), Revoked::NotHeld);
     assert!(world.ours.lock("a").try_acquire().await.unwrap().is_some());
 }
@@ -63,7 +63,7 @@ async fn a_store_that_takes_nothing_away_refuses_and_says_which_does() {
     let clock = ManualClock::new();
     let store = Plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
-    let refused = locks.force_release("a", Revoke::Now).await.unwrap_err();
+    let refused = locks.revoke("a", Revoke::Now).await.unwrap_err();
     let downgrade = locks.read_write("a").read().await.unwrap_err();
     for error in [refused, downgrade] {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -78,13 +78,13 @@ async fn the_record_tells_mode_holders_and_queue() {
     let _other = world.theirs.read_write("a").read().await.unwrap();
     let record = world.ours.inspect("a").await.unwrap().unwrap();
     let told = (record.mode, record.holders, record.queue);
-    assert_eq!(told, (Some(Mode::Read), 2, Some(0)));
+    assert_eq!(told, (Some(LockMode::Read), 2, Some(0)));
 }
 
 fn with_delay(delay: std::time::Duration) -> World {
     let mut settings = Settings::default();
     settings.lock_delay = delay;
-    settings.hand_on_count = 0;
+    settings.handoff_count = 0;
     World::with(settings)
 }
 
@@ -128,7 +128,7 @@ async fn a_lock_may_have_a_lock_delay_and_a_longest_hold_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_hold_is_not_handed_on_to_who_asked_for_another_lock_delay() {
+async fn a_hold_is_not_handed_off_to_who_asked_for_another_lock_delay() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let careful = world.ours.lock("a").lock_delay(secs(5));

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Claim, Grant, MemoryStore, Mode, Store};
-use leasehold::{ErrorKind, Guarded, Key, Label, LostReason, ManualClock, OwnerToken, RunError};
+use leasehold::store::{Acquired, Claim, Grant, LockMode, MemoryStore, Store};
+use leasehold::{
+    ErrorKind, GuardedCell, Key, Label, LostReason, ManualClock, OwnerToken, RunError,
+};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
@@ -75,7 +77,7 @@ async fn a_downgrade_keeps_the_token_and_leaves_no_gap() {
     assert!(reader.lease().is_live());
     assert!(poll_once(&mut next).await.is_pending());
     // What was handed out for writing writes no more.
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let late = executor.guarded(|tx| {
         *tx.write(&cell) = 1;
         Ok(())
@@ -93,7 +95,7 @@ async fn a_downgrade_waits_for_runs_and_lets_none_of_them_commit() {
     let world = World::new();
     let writer = world.ours.read_write("a").write().await.unwrap();
     let executor = writer.executor();
-    let cell = Guarded::new(0);
+    let cell = GuardedCell::new(0);
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let written = cell.clone();
@@ -275,7 +277,7 @@ proptest! {
                     });
                 }
             }
-            let writers = held.values().filter(|(g, _)| g.claim.mode == Mode::Write).count();
+            let writers = held.values().filter(|(g, _)| g.claim.mode == LockMode::Write).count();
             prop_assert!(writers == 0 || held.len() == 1, "{writers} of {} write", held.len());
         }
     }
@@ -285,6 +287,6 @@ fn claim(n: usize) -> Claim {
     let label = Label::parse("client").unwrap();
     let owner = OwnerToken::generate().unwrap();
     let mut claim = Claim::new(Key::parse("a").unwrap(), owner, label, secs(10));
-    claim.mode = [Mode::Read, Mode::Write][n % 2];
+    claim.mode = [LockMode::Read, LockMode::Write][n % 2];
     claim
 }

@@ -112,7 +112,7 @@ async fn a_semaphore() {
 async fn several_keys_at_once() {
     let world = World::new();
     let _theirs = world.theirs.lock("b").acquire().await.unwrap();
-    let ours = world.ours.all(["a", "b"]);
+    let ours = world.ours.lock_all(["a", "b"]);
     is_bounded(
         &world,
         ours.try_acquire(),

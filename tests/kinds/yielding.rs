@@ -1,7 +1,7 @@
 //! A store that is pending before and after each answer, so that a caller can be dropped at each await.
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Record, Released, Renewed, Revoke,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Revoke,
     Revoked, Store,
 };
 use leasehold::{Error, Key, LockManager, ManualClock};
@@ -60,11 +60,11 @@ impl Store for Yielding {
         self.0.revoke(key, how).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.0.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.0.list(prefix).await
     }
 

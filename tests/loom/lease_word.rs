@@ -236,7 +236,7 @@ fn a_lease_that_somebody_saw_end_is_not_handed_on() {
 }
 
 #[test]
-fn a_lease_is_handed_on_once_and_whole_and_never_renewed_again() {
+fn a_lease_is_handed_off_once_and_whole_and_never_renewed_again() {
     every_order(|| {
         let words = lease();
         let renewer = {

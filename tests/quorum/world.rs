@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, MAX_SKEW, Member, MemoryStore, Operation,
-    Quorum, Raised, Record, Released, Renewed, Store, Vote,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MAX_SKEW, Member, MemoryStore,
+    Operation, Quorum, Raised, Released, Renewed, Store, Vote,
 };
 use leasehold::{Error, FencingToken, Key, Label, ManualClock, OwnerToken};
 
@@ -171,11 +171,11 @@ impl Store for Voter {
         self.data.subscribe(claim).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.data.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.data.list(prefix).await
     }
 

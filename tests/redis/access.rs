@@ -7,7 +7,7 @@ use crate::other_holder::wait_for;
 use crate::restart::Told;
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
-use leasehold::store::{Fencing, Mode, RedisStore, Renewed, Store};
+use leasehold::store::{Fencing, LockMode, RedisStore, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
 /// Makes the user `me`.
@@ -266,8 +266,8 @@ async fn a_grant_that_is_repeated_waits_for_replicas_too() {
     let query = "restart_quarantine=off&replicas=1&replica_wait=50ms";
     for ours in [
         claim("a"),
-        queued("b", Mode::Write),
-        queued("c", Mode::Read),
+        queued("b", LockMode::Write),
+        queued("c", LockMode::Read),
     ] {
         let held = grant(&first, &ours).await;
         // A server of version 7.2 waits only for what the connection that asks has written.

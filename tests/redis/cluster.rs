@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold::fence::{RedisBatch, RedisFence, Written};
-use leasehold::store::{Acquired, Fencing, Grant, Mode, RedisStore, Renewed, Store};
-use leasehold::{Clock, ErrorKind, LockManager, Proof, Settings};
+use leasehold::store::{Acquired, Fencing, Grant, LockMode, RedisStore, Renewed, Store};
+use leasehold::{Clock, CommitProof, ErrorKind, LockManager, Settings};
 
 use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
 use crate::server::canary::CANARY;
@@ -20,7 +20,7 @@ async fn store(cluster: &RedisCluster) -> RedisStore {
 async fn manager(cluster: &RedisCluster, ttl: Duration) -> LockManager {
     let mut settings = Settings::default();
     settings.ttl = ttl;
-    let builder = LockManager::builder_at(&cluster.url(FRESH), settings).await;
+    let builder = LockManager::builder_for_url(&cluster.url(FRESH), settings).await;
     builder.unwrap().build().unwrap()
 }
 
@@ -113,7 +113,7 @@ async fn three_hundred_grants_are_renewed_by_one_request_to_each_node() {
         held.push(grant(&store, &claim(&format!("held/{number}"))).await);
     }
     for number in 0..10 {
-        held.push(grant(&store, &queued(&format!("read/{number}"), Mode::Read)).await);
+        held.push(grant(&store, &queued(&format!("read/{number}"), LockMode::Read)).await);
     }
     // The connections for heartbeats are made, and the script is loaded.
     assert!(store.renew(&held).await.iter().all(is_extended));
@@ -411,7 +411,7 @@ async fn a_fence_is_beside_its_lock_at_every_node() {
             Ok((tx.token(), tx.txn_id()?))
         });
         let done = done.await.unwrap();
-        assert_eq!(done.proof, Proof::Fenced);
+        assert_eq!(done.proof, CommitProof::Fenced);
         assert_eq!(node.cli(&["GET", &balance]), "1");
 
         // A zombie: the next holder has raised the fence.

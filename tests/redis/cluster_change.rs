@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Grant, Mode, RedisStore, Released, Renewed, Store};
+use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Released, Renewed, Store};
 use leasehold::{Clock, ErrorKind, LockManager};
 
 use crate::claims::{claim, claim_for, grant, is_busy, queued, release};
@@ -64,7 +64,7 @@ async fn a_slot_that_moved_takes_its_holds_along() {
     let name = cluster.name_at(0);
     let slot = cluster.slot(&lock(&name));
     let held = grant(&ours, &claim(&name)).await;
-    let reading = grant(&ours, &queued(&cluster.names_at(0, 2)[1], Mode::Read)).await;
+    let reading = grant(&ours, &queued(&cluster.names_at(0, 2)[1], LockMode::Read)).await;
     let reading_slot = cluster.slot(&lock(reading.claim.key.as_str()));
     for slot in [slot, reading_slot] {
         cluster.begin_move(slot, 0, 1);
@@ -199,7 +199,7 @@ async fn a_reader_whose_keys_are_in_two_places_is_not_lost() {
         if is_lock_first {
             keys.reverse();
         }
-        let held = grant(&ours, &queued(&name, Mode::Read)).await;
+        let held = grant(&ours, &queued(&name, LockMode::Read)).await;
         cluster.begin_move(slot, from, to);
         cluster.carry(&[&keys[0]], from, to);
         let told = renewed(&ours, &held).await;

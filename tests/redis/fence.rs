@@ -8,10 +8,10 @@ use crate::claims::{claim_for, grant, is_busy, key};
 use crate::proxy::{Fate, Proxy};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
-use leasehold::executor::{Executor, Proof, RunError};
+use leasehold::executor::{CommitProof, Executor, RunError};
 use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
 use leasehold::store::RedisStore;
-use leasehold::test_util::BareHold;
+use leasehold::test_util::TestHold;
 use leasehold::{Clock, ErrorKind, FencingToken, LostReason, Settings, TxnId};
 
 const QUERY: &str = "prefix=app&timeout_millis=150";
@@ -25,9 +25,9 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-fn hold(number: u64) -> BareHold {
+fn hold(number: u64) -> TestHold {
     let clock = Clock::system().unwrap();
-    BareHold::new(clock, &Settings::default(), key("a"), token(number), HOLD)
+    TestHold::new(clock, &Settings::default(), key("a"), token(number), HOLD)
 }
 
 fn name() -> TxnId {
@@ -400,7 +400,7 @@ async fn commit(
     executor: &Executor,
     fence: &RedisFence,
     value: &str,
-) -> Result<Proof, RunError<()>> {
+) -> Result<CommitProof, RunError<()>> {
     let fence = fence.clone();
     let batch = RedisBatch::new().set("balance", value);
     let done = executor.guarded_async(async |tx| {
@@ -417,11 +417,11 @@ async fn a_commit_that_the_fence_accepted_is_committed_and_fenced() {
     let (older, newer) = (hold(1), hold(2));
     assert_eq!(
         commit(&older.executor(), &fence, "older").await.unwrap(),
-        Proof::Fenced
+        CommitProof::Fenced
     );
     assert_eq!(
         commit(&newer.executor(), &fence, "newer").await.unwrap(),
-        Proof::Fenced
+        CommitProof::Fenced
     );
     let refused = commit(&older.executor(), &fence, "too late")
         .await
@@ -453,7 +453,7 @@ fn zombie() {
         let ttl = Duration::from_secs(4);
         let clock = Clock::system().unwrap();
         let held = grant(&store, &claim_for("a", ttl)).await;
-        let hold = BareHold::new(clock, &Settings::default(), key("a"), held.token, ttl);
+        let hold = TestHold::new(clock, &Settings::default(), key("a"), held.token, ttl);
         let batch = RedisBatch::new().set("balance", "zombie");
         let executor = hold.executor();
         let done = executor.guarded_async(async |tx| {

@@ -8,7 +8,7 @@ use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe};
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
-use leasehold::{Clock, LockManager, LostReason, Proof, Settings};
+use leasehold::{Clock, CommitProof, LockManager, LostReason, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
 
@@ -56,7 +56,7 @@ async fn sixteen_tasks_ask_the_server_for_less_than_a_tenth_of_their_sections() 
     const SECTIONS: usize = 50;
     let server = RedisServer::start();
     // However slow the machine is: the bound in number is looked at.
-    let patient = |settings: &mut Settings| settings.hand_on_time = Duration::from_secs(60);
+    let patient = |settings: &mut Settings| settings.handoff_time = Duration::from_secs(60);
     let locks = manager(&server.url(FRESH), patient).await;
     let tasks: Vec<_> = (0..16)
         .map(|_| {
@@ -173,7 +173,7 @@ async fn a_waiter_gets_the_lock_although_wake_ups_never_come() {
     let proxy = Proxy::before(server.port());
     let ours = manager(&server.url(FRESH), |_| {}).await;
     let theirs = manager(&proxy.url(FRESH), |settings| {
-        settings.poll_cap = Duration::from_millis(100)
+        settings.max_poll_interval = Duration::from_millis(100)
     })
     .await;
     let guard = ours.lock("a").acquire().await.unwrap();
@@ -212,7 +212,7 @@ async fn a_run_under_a_fenced_lock_commits_through_the_fence() {
         });
         Ok(())
     });
-    assert_eq!(done.await.unwrap().proof, Proof::Fenced);
+    assert_eq!(done.await.unwrap().proof, CommitProof::Fenced);
     assert_eq!(server.cli(&["GET", "balance"]), "1");
 }
 
@@ -275,6 +275,8 @@ async fn a_url_is_all_that_a_manager_needs() {
     assert_eq!(short.settings().ttl, Duration::from_secs(2));
     let mut settings = Settings::default();
     settings.ttl = Duration::from_secs(3);
-    let error = LockManager::builder_at(&url, settings).await.unwrap_err();
+    let error = LockManager::builder_for_url(&url, settings)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("ttl=3s"), "{error}");
 }

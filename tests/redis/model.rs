@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::claims::{claim, key, queued};
 use crate::server::RedisServer;
 use leasehold::store::{
-    Acquired, Claim, Grant, MemoryStore, Mode, RedisStore, Released, Renewed, Revoke, Store,
+    Acquired, Claim, Grant, LockMode, MemoryStore, RedisStore, Released, Renewed, Revoke, Store,
 };
 use leasehold::{ErrorKind, ManualClock};
 use proptest::prelude::*;
@@ -94,9 +94,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn claim_of(kind: Kind, place_ttl: Duration) -> Claim {
     let mut new = match kind {
         Kind::Plain => claim("a"),
-        Kind::Fair | Kind::Once => queued("a", Mode::Exclusive),
-        Kind::Read => queued("a", Mode::Read),
-        Kind::Write => queued("a", Mode::Write),
+        Kind::Fair | Kind::Once => queued("a", LockMode::Exclusive),
+        Kind::Read => queued("a", LockMode::Read),
+        Kind::Write => queued("a", LockMode::Write),
     };
     new.ttl = TTL;
     new.place_ttl = match kind {
@@ -129,7 +129,7 @@ fn grant_of(store: &[Grant], claim: &Claim) -> Grant {
     let known = store.iter().find(|grant| grant.claim.owner == claim.owner);
     known.cloned().unwrap_or_else(|| {
         let token = leasehold::FencingToken::new(1).unwrap();
-        let proof = leasehold::store::Proof::of(claim.ttl);
+        let proof = leasehold::store::GrantProof::of(claim.ttl);
         Grant::new(claim.clone(), token, proof)
     })
 }

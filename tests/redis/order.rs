@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::claims::{claim, grant, is_busy, queued, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{Acquired, Claim, Mode, RedisStore, Store};
+use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -39,7 +39,7 @@ async fn busy_for(store: &RedisStore, claim: &Claim) -> std::time::Duration {
 async fn a_fair_hold_is_the_plain_key_with_its_owner_and_its_time() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let held = grant(&store, &queued("a", Mode::Exclusive)).await;
+    let held = grant(&store, &queued("a", LockMode::Exclusive)).await;
     assert_eq!(server.cli(&["GET", "app:a"]), held.claim.owner.expose());
     assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "");
     let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
@@ -53,8 +53,8 @@ async fn who_waits_for_another_client_keeps_its_place_before_who_came_later() {
     let server = RedisServer::start();
     let store = store(&server).await;
     server.cli(&["SET", "app:a", "theirs", "NX", "PX", "60000"]);
-    let first = queued("a", Mode::Exclusive);
-    let later = queued("a", Mode::Exclusive);
+    let first = queued("a", LockMode::Exclusive);
+    let later = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
     assert_eq!(server.cli(&["GET", "app:a"]), "theirs");
     server.cli(&["DEL", "app:a"]);
@@ -67,11 +67,11 @@ async fn dead_heads_are_skipped_together_when_their_places_end() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
-    let dead: Vec<_> = (0..5).map(|_| queued("a", Mode::Exclusive)).collect();
+    let dead: Vec<_> = (0..5).map(|_| queued("a", LockMode::Exclusive)).collect();
     for claim in &dead {
         assert!(is_busy(&store, claim).await);
     }
-    let live = queued("a", Mode::Exclusive);
+    let live = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &live).await);
     release(&store, &held).await;
     // Until then they are waited for, no longer than a place lasts.
@@ -89,9 +89,9 @@ async fn a_place_lasts_as_long_as_its_claim_says() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
-    let mut short = queued("a", Mode::Exclusive);
+    let mut short = queued("a", LockMode::Exclusive);
     short.place_ttl = std::time::Duration::from_millis(300);
-    let live = queued("a", Mode::Exclusive);
+    let live = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &short).await && is_busy(&store, &live).await);
     release(&store, &held).await;
     // The server counts by its own clock.
@@ -109,8 +109,8 @@ async fn a_waiter_whose_place_ended_rejoins_at_the_end() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
-    let late = queued("a", Mode::Exclusive);
-    let next = queued("a", Mode::Exclusive);
+    let late = queued("a", LockMode::Exclusive);
+    let next = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &late).await && is_busy(&store, &next).await);
     end_place(&server, &late);
     assert!(is_busy(&store, &late).await);
@@ -127,7 +127,7 @@ async fn a_waiter_keeps_its_place_in_quarantine() {
     let url = server.url("prefix=app&max_ttl=500ms");
     let store = RedisStore::connect(&url).await.unwrap();
     let [first, later] = [(); 2].map(|()| {
-        let mut claim = queued("a", Mode::Exclusive);
+        let mut claim = queued("a", LockMode::Exclusive);
         claim.ttl = std::time::Duration::from_millis(500);
         claim
     });
@@ -148,8 +148,8 @@ async fn a_waiter_keeps_its_place_in_quarantine() {
 async fn who_gave_up_leaves_nothing_in_the_server() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let held = grant(&store, &queued("a", Mode::Write)).await;
-    let waiting: Vec<_> = [Mode::Exclusive, Mode::Read, Mode::Write]
+    let held = grant(&store, &queued("a", LockMode::Write)).await;
+    let waiting: Vec<_> = [LockMode::Exclusive, LockMode::Read, LockMode::Write]
         .map(|mode| queued("a", mode))
         .into();
     for claim in &waiting {
@@ -177,7 +177,7 @@ async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
     for what in BESIDE {
         server.cli(&["FLUSHALL"]);
         server.cli(&["RPUSH", &beside(what), "1"]);
-        for mode in [Mode::Exclusive, Mode::Read, Mode::Write] {
+        for mode in [LockMode::Exclusive, LockMode::Read, LockMode::Write] {
             let claim = queued("a", mode);
             let error = store.acquire(&claim).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
@@ -197,9 +197,9 @@ async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
 async fn a_withdrawal_of_a_place_wakes_who_waits_behind_it() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let _held = grant(&store, &queued("a", Mode::Read)).await;
-    let writer = queued("a", Mode::Write);
-    let reader = queued("a", Mode::Read);
+    let _held = grant(&store, &queued("a", LockMode::Read)).await;
+    let writer = queued("a", LockMode::Write);
+    let reader = queued("a", LockMode::Read);
     assert!(is_busy(&store, &writer).await && is_busy(&store, &reader).await);
     let hint = store.subscribe(&reader).await.unwrap();
     store.withdraw(&writer).await.unwrap();

@@ -169,7 +169,7 @@ async fn what_a_quorum_cannot_is_refused_with_the_names_of_stores_that_can() {
     let locks = leasehold::LockManager::new(store).unwrap();
     for refused in [
         revoked.map(drop),
-        locks.force_release("a", how).await.map(drop),
+        locks.revoke("a", how).await.map(drop),
         locks.lock("a").fair().acquire().await.map(drop),
         locks.read_write("a").read().await.map(drop),
         locks.read_write("a").write().await.map(drop),

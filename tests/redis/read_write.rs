@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::bare_thread::block_on;
 use crate::claims::{claim, grant, is_busy, key, queued, release};
 use crate::server::RedisServer;
-use leasehold::store::{Acquired, Grant, Mode, RedisStore, Released, Renewed, Store};
+use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Released, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -16,13 +16,13 @@ async fn store(server: &RedisServer) -> RedisStore {
     RedisStore::connect(&server.url(FRESH)).await.unwrap()
 }
 
-async fn hold_for(store: &RedisStore, mode: Mode, ttl: Duration) -> Grant {
+async fn hold_for(store: &RedisStore, mode: LockMode, ttl: Duration) -> Grant {
     let mut claim = queued("a", mode);
     claim.ttl = ttl;
     grant(store, &claim).await
 }
 
-async fn hold(store: &RedisStore, mode: Mode) -> Grant {
+async fn hold(store: &RedisStore, mode: LockMode) -> Grant {
     grant(store, &queued("a", mode)).await
 }
 
@@ -48,8 +48,8 @@ fn end_reader(server: &RedisServer, reader: &Grant) {
 async fn a_plain_client_is_kept_out_until_the_last_reader_left() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let first = hold(&store, Mode::Read).await;
-    let second = hold(&store, Mode::Read).await;
+    let first = hold(&store, LockMode::Read).await;
+    let second = hold(&store, LockMode::Read).await;
     assert!(is_kept_out(&server));
     release(&store, &first).await;
     assert!(is_kept_out(&server));
@@ -61,7 +61,7 @@ async fn a_plain_client_is_kept_out_until_the_last_reader_left() {
 async fn a_plain_client_is_kept_out_by_a_writer() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let writer = hold(&store, Mode::Write).await;
+    let writer = hold(&store, LockMode::Write).await;
     assert_eq!(server.cli(&["GET", "app:a"]), writer.claim.owner.expose());
     assert!(is_kept_out(&server));
     release(&store, &writer).await;
@@ -72,9 +72,9 @@ async fn a_plain_client_is_kept_out_by_a_writer() {
 async fn the_key_lasts_as_long_as_the_reader_that_lasts_longest() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let short = hold_for(&store, Mode::Read, Duration::from_secs(5)).await;
-    let long = hold_for(&store, Mode::Read, Duration::from_secs(20)).await;
-    let middle = hold_for(&store, Mode::Read, Duration::from_secs(10)).await;
+    let short = hold_for(&store, LockMode::Read, Duration::from_secs(5)).await;
+    let long = hold_for(&store, LockMode::Read, Duration::from_secs(20)).await;
+    let middle = hold_for(&store, LockMode::Read, Duration::from_secs(10)).await;
     assert!((15_000..=20_000).contains(&left(&server)));
     let renewed = store.renew(std::slice::from_ref(&short)).await;
     assert!(matches!(renewed[..], [Renewed::Extended(_)]));
@@ -98,7 +98,7 @@ async fn readers_and_writers_wait_for_another_client_and_leave_its_value_alone()
     let server = RedisServer::start();
     let store = store(&server).await;
     assert!(!is_kept_out(&server));
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [LockMode::Read, LockMode::Write] {
         let claim = queued("a", mode);
         assert!(is_busy(&store, &claim).await);
         store.withdraw(&claim).await.unwrap();
@@ -106,7 +106,7 @@ async fn readers_and_writers_wait_for_another_client_and_leave_its_value_alone()
     assert_eq!(server.cli(&["GET", "app:a"]), "theirs");
     assert!(left(&server) > 50_000);
     server.cli(&["DEL", "app:a"]);
-    let _reader = hold(&store, Mode::Read).await;
+    let _reader = hold(&store, LockMode::Read).await;
 }
 
 #[tokio::test]
@@ -114,10 +114,10 @@ async fn a_reader_that_died_frees_only_itself() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let [dead, live] = [
-        hold(&store, Mode::Read).await,
-        hold(&store, Mode::Read).await,
+        hold(&store, LockMode::Read).await,
+        hold(&store, LockMode::Read).await,
     ];
-    let writer = queued("a", Mode::Write);
+    let writer = queued("a", LockMode::Write);
     assert!(is_busy(&store, &writer).await);
     end_reader(&server, &dead);
     let renewed = store.renew(&[dead.clone(), live.clone()]).await;
@@ -137,8 +137,8 @@ async fn the_last_reader_that_leaves_frees_the_key_from_those_that_died() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let [dead, live] = [
-        hold(&store, Mode::Read).await,
-        hold(&store, Mode::Read).await,
+        hold(&store, LockMode::Read).await,
+        hold(&store, LockMode::Read).await,
     ];
     end_reader(&server, &dead);
     release(&store, &live).await;
@@ -150,7 +150,11 @@ async fn holds_of_every_mode_are_renewed_by_one_call() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let mut holds = vec![grant(&store, &claim("b")).await];
-    for (name, mode) in [("c", Mode::Write), ("a", Mode::Read), ("a", Mode::Read)] {
+    for (name, mode) in [
+        ("c", LockMode::Write),
+        ("a", LockMode::Read),
+        ("a", LockMode::Read),
+    ] {
         holds.push(grant(&store, &queued(name, mode)).await);
     }
     for name in ["app:a", "app:b", "app:c"] {
@@ -178,11 +182,11 @@ async fn holds_of_every_mode_are_renewed_by_one_call() {
 async fn readers_whose_key_was_lost_do_not_come_back_with_the_next() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let lost = hold(&store, Mode::Read).await;
+    let lost = hold(&store, LockMode::Read).await;
     server.cli(&["DEL", "app:a"]);
     let gone = store.renew(std::slice::from_ref(&lost)).await;
     assert!(matches!(gone[..], [Renewed::Gone]), "{gone:?}");
-    let next = hold(&store, Mode::Read).await;
+    let next = hold(&store, LockMode::Read).await;
     let renewed = store.renew(&[lost.clone(), next]).await;
     assert!(
         matches!(renewed[..], [Renewed::Gone, Renewed::Extended(_)]),
@@ -197,14 +201,14 @@ async fn readers_whose_key_was_lost_do_not_come_back_with_the_next() {
 async fn a_reader_that_holds_is_granted_again_with_its_own_token() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let first = hold(&store, Mode::Read).await;
-    let second = hold(&store, Mode::Read).await;
+    let first = hold(&store, LockMode::Read).await;
+    let second = hold(&store, LockMode::Read).await;
     assert!(second.token > first.token);
     let again = grant(&store, &first.claim).await;
     assert_eq!(again.token, first.token);
     assert!(again.proof.ttl <= first.proof.ttl);
     // A writer in the queue does not change that: it holds already.
-    assert!(is_busy(&store, &queued("a", Mode::Write)).await);
+    assert!(is_busy(&store, &queued("a", LockMode::Write)).await);
     assert_eq!(grant(&store, &second.claim).await.token, second.token);
     let record = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(record.holders, 2);
@@ -214,9 +218,9 @@ async fn a_reader_that_holds_is_granted_again_with_its_own_token() {
 async fn a_reader_does_not_pass_a_writer_that_waits() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let first = hold(&store, Mode::Read).await;
-    let writer = queued("a", Mode::Write);
-    let later = queued("a", Mode::Read);
+    let first = hold(&store, LockMode::Read).await;
+    let writer = queued("a", LockMode::Write);
+    let later = queued("a", LockMode::Read);
     assert!(is_busy(&store, &writer).await && is_busy(&store, &later).await);
     release(&store, &first).await;
     assert!(is_busy(&store, &later).await);
@@ -230,8 +234,8 @@ async fn a_withdrawn_reader_is_never_granted_and_harms_no_other() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let [one, other] = [
-        hold(&store, Mode::Read).await,
-        hold(&store, Mode::Read).await,
+        hold(&store, LockMode::Read).await,
+        hold(&store, LockMode::Read).await,
     ];
     store.withdraw(&one.claim).await.unwrap();
     let error = store.acquire(&one.claim).await.unwrap_err();
@@ -247,15 +251,15 @@ async fn a_withdrawn_reader_is_never_granted_and_harms_no_other() {
 async fn a_downgrade_lets_neither_a_waiting_writer_nor_a_plain_client_in_between() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let writer = hold(&store, Mode::Write).await;
-    let next = queued("a", Mode::Write);
-    let reader = queued("a", Mode::Read);
+    let writer = hold(&store, LockMode::Write).await;
+    let next = queued("a", LockMode::Write);
+    let reader = queued("a", LockMode::Read);
     assert!(is_busy(&store, &next).await && is_busy(&store, &reader).await);
     server.cli(&["PEXPIRE", "app:a", "7000"]);
     let hint = store.subscribe(&next).await.unwrap();
     let downgraded = store.downgrade(&writer).await.unwrap();
     hint.await;
-    assert_eq!(downgraded.claim.mode, Mode::Read);
+    assert_eq!(downgraded.claim.mode, LockMode::Read);
     assert_eq!(downgraded.claim.owner, writer.claim.owner);
     assert_eq!(downgraded.token, writer.token);
     assert!(downgraded.proof.ttl <= Duration::from_secs(7));
@@ -301,7 +305,7 @@ async fn what_is_no_writers_hold_is_not_downgraded() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     release(&store, &exclusive).await;
 
-    let writer = hold(&store, Mode::Write).await;
+    let writer = hold(&store, LockMode::Write).await;
     server.cli(&["RPUSH", "app:{app:a}:grants", "1"]);
     let error = store.downgrade(&writer).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -323,24 +327,24 @@ async fn the_record_tells_mode_holders_and_queue() {
         assert_eq!(listed, std::slice::from_ref(&record), "{what}");
         (record.mode, record.holders, record.queue, record.token)
     };
-    let writer = hold(&store, Mode::Write).await;
-    let waiting = queued("a", Mode::Write);
+    let writer = hold(&store, LockMode::Write).await;
+    let waiting = queued("a", LockMode::Write);
     assert!(is_busy(&store, &waiting).await);
-    let expected = (Some(Mode::Write), 1, Some(1), Some(writer.token));
+    let expected = (Some(LockMode::Write), 1, Some(1), Some(writer.token));
     assert_eq!(told("a writer").await, expected);
     let record = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(record.label, Some(writer.claim.label.clone()));
     store.withdraw(&waiting).await.unwrap();
     let first = store.downgrade(&writer).await.unwrap();
-    let expected = (Some(Mode::Read), 1, Some(0), Some(first.token));
+    let expected = (Some(LockMode::Read), 1, Some(0), Some(first.token));
     assert_eq!(told("a reader").await, expected);
-    let second = hold(&store, Mode::Read).await;
-    let expected = (Some(Mode::Read), 2, Some(0), Some(second.token));
+    let second = hold(&store, LockMode::Read).await;
+    let expected = (Some(LockMode::Read), 2, Some(0), Some(second.token));
     assert_eq!(told("two readers").await, expected);
     release(&store, &second).await;
     release(&store, &first).await;
     let exclusive = grant(&store, &claim("a")).await;
-    let expected = (Some(Mode::Exclusive), 1, Some(0), Some(exclusive.token));
+    let expected = (Some(LockMode::Exclusive), 1, Some(0), Some(exclusive.token));
     assert_eq!(told("one alone").await, expected);
     release(&store, &exclusive).await;
     server.cli(&["SET", "app:a", "theirs", "PX", "60000"]);
@@ -353,19 +357,19 @@ async fn every_script_is_loaded_again_after_a_flush() {
     let store = store(&server).await;
     let flush = || server.cli(&["SCRIPT", "FLUSH"]);
     flush();
-    let writer = hold(&store, Mode::Write).await;
+    let writer = hold(&store, LockMode::Write).await;
     flush();
     let reader = store.downgrade(&writer).await.unwrap();
     flush();
     let renewed = store.renew(std::slice::from_ref(&reader)).await;
     assert!(matches!(renewed[..], [Renewed::Extended(_)]));
     flush();
-    store.withdraw(&queued("a", Mode::Write)).await.unwrap();
+    store.withdraw(&queued("a", LockMode::Write)).await.unwrap();
     flush();
     let revoked = store.revoke(&key("a"), leasehold::store::Revoke::Now).await;
     assert!(revoked.is_ok(), "{revoked:?}");
     // A plain claim is sent from one script to the other.
-    let head = queued("b", Mode::Exclusive);
+    let head = queued("b", LockMode::Exclusive);
     let held = grant(&store, &claim("b")).await;
     assert!(is_busy(&store, &head).await);
     release(&store, &held).await;
@@ -379,7 +383,7 @@ async fn a_claim_that_queues_and_that_no_replica_confirmed_is_in_doubt_until_it_
     let options = "prefix=app&restart_quarantine=off&replicas=1&replica_wait=100ms";
     let store = RedisStore::connect(&master.url(options)).await.unwrap();
     // There is no replica: whatever is granted is not confirmed, however often it is asked for.
-    for mode in [Mode::Read, Mode::Write, Mode::Exclusive] {
+    for mode in [LockMode::Read, LockMode::Write, LockMode::Exclusive] {
         let ours = queued("a", mode);
         for _ in 0..2 {
             let error = store.acquire(&ours).await.unwrap_err();
@@ -442,7 +446,7 @@ async fn readers_and_writers_of_two_managers_never_meet() {
 async fn a_lock_that_is_read_is_no_lock_to_a_claim_that_does_not_queue() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let reader = hold(&store, Mode::Read).await;
+    let reader = hold(&store, LockMode::Read).await;
     match store.acquire(&claim("a")).await.unwrap() {
         Acquired::Busy { remaining } => assert!(remaining.unwrap() <= reader.proof.ttl),
         granted => panic!("{granted:?}"),

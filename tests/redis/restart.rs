@@ -201,14 +201,14 @@ async fn who_waits_in_vain_is_told_that_perhaps_nobody_holds_the_lock() {
     let server = RedisServer::start();
     let mut settings = Settings::default();
     settings.wait = SHORT;
-    let builder = LockManager::builder_at(&server.url("prefix=app"), settings).await;
+    let builder = LockManager::builder_for_url(&server.url("prefix=app"), settings).await;
     let locks = builder.unwrap().build().unwrap();
     assert!(locks.inspect("a").await.unwrap().is_none(), "nobody");
     assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
     let told = [
         locks.lock("a").acquire().await.err(),
         locks.semaphore("a", 2).acquire().await.err(),
-        locks.all(["a", "b"]).acquire().await.err(),
+        locks.lock_all(["a", "b"]).acquire().await.err(),
     ];
     for error in told.map(Option::unwrap) {
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");

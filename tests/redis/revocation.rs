@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, key, queued, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{Mode, RedisStore, Released, Renewed, Revoke, Revoked, Store};
+use leasehold::store::{LockMode, RedisStore, Released, Renewed, Revoke, Revoked, Store};
 use leasehold::{ErrorKind, LockManager, LostReason, Settings};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -42,7 +42,7 @@ async fn a_revoked_lock_is_barred_to_everybody_until_the_old_time_is_over() {
     let again = store.acquire(&held.claim).await.unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Invalid, "{again}");
     store.withdraw(&held.claim).await.unwrap();
-    for mode in [Mode::Exclusive, Mode::Read, Mode::Write] {
+    for mode in [LockMode::Exclusive, LockMode::Read, LockMode::Write] {
         assert!(is_busy(&store, &queued("a", mode)).await);
     }
     assert!(is_busy(&store, &claim("a")).await);
@@ -56,7 +56,7 @@ async fn after_the_bar_who_stood_first_is_served_first() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let _held = grant(&store, &claim("a")).await;
-    let [first, later] = [(); 2].map(|()| queued("a", Mode::Exclusive));
+    let [first, later] = [(); 2].map(|()| queued("a", LockMode::Exclusive));
     assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
     let hint = store.subscribe(&first).await.unwrap();
     let _ = free_in(&store, Revoke::AfterTtl).await;
@@ -96,7 +96,7 @@ async fn readers_are_revoked_together_and_barred_for_the_longest_of_them() {
     let store = store(&server).await;
     let mut readers = Vec::new();
     for ttl in [20, 5] {
-        let mut claim = queued("a", Mode::Read);
+        let mut claim = queued("a", LockMode::Read);
         claim.ttl = Duration::from_secs(ttl);
         readers.push(grant(&store, &claim).await);
     }
@@ -111,7 +111,7 @@ async fn readers_are_revoked_together_and_barred_for_the_longest_of_them() {
         assert!(store.acquire(&reader.claim).await.is_err());
         assert!(matches!(store.release(reader).await, Released::AlreadyGone));
     }
-    assert!(is_busy(&store, &queued("a", Mode::Read)).await);
+    assert!(is_busy(&store, &queued("a", LockMode::Read)).await);
 }
 
 #[tokio::test]
@@ -192,12 +192,12 @@ async fn a_manager_takes_a_lock_from_a_holder_that_hears_of_it_at_its_next_heart
         builder.build().unwrap()
     });
     let guard = ours.lock("a").acquire().await.unwrap();
-    let revoked = theirs.force_release("a", Revoke::AfterTtl).await.unwrap();
+    let revoked = theirs.revoke("a", Revoke::AfterTtl).await.unwrap();
     assert!(matches!(revoked, Revoked::Revoked { free_in } if free_in <= settings.ttl));
     assert_eq!(guard.lost().await, LostReason::Gone);
     let next = theirs.lock("a").acquire().await.unwrap();
     assert!(next.token() > guard.token());
-    let revoked = ours.force_release("a", Revoke::Now).await.unwrap();
+    let revoked = ours.revoke("a", Revoke::Now).await.unwrap();
     let free_in = Duration::ZERO;
     assert_eq!(revoked, Revoked::Revoked { free_in });
     assert!(ours.lock("a").try_acquire().await.unwrap().is_some());

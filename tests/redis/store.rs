@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, queued, release};
 use crate::server::RedisServer;
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, Mode, RedisStore, Released, Renewed, Store};
+use leasehold::store::{Acquired, LockMode, RedisStore, Released, Renewed, Store};
 
 /// A throw-away server: nothing was granted on it before.
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -422,7 +422,7 @@ async fn a_full_server_frees_what_is_withdrawn_and_says_where_it_leaves_no_tombs
     let server = RedisServer::start();
     let store = store(&server).await;
     let plain = claim("a");
-    let reads = queued("b", Mode::Read);
+    let reads = queued("b", LockMode::Read);
     let waits = claim("c");
     for ours in [&plain, &reads] {
         let _held = grant(&store, ours).await;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Grant, Mode, Released, Store};
+use leasehold::store::{Acquired, Claim, Grant, LockMode, Released, Store};
 use leasehold::{Key, Label, OwnerToken};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ pub(crate) fn claim_for(text: &str, ttl: Duration) -> Claim {
 }
 
 /// A claim that queues.
-pub(crate) fn queued(text: &str, mode: Mode) -> Claim {
+pub(crate) fn queued(text: &str, mode: LockMode) -> Claim {
     let mut claim = claim(text);
     claim.mode = mode;
     claim.is_fair = true;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::store::MemoryStore;
-use leasehold::{Builder, Clock, LockManager, ManualClock, Settings, Stamp};
+use leasehold::{Clock, LockManager, LockManagerBuilder, ManualClock, Settings, Stamp};
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -39,7 +39,10 @@ impl World {
     }
 
     /// A world whose first manager is set up further.
-    pub(crate) fn built(settings: Settings, set_up: impl FnOnce(Builder) -> Builder) -> Self {
+    pub(crate) fn built(
+        settings: Settings,
+        set_up: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Self {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(clock.clone());
         let builder = || {
@@ -98,10 +101,10 @@ pub(crate) async fn until_ended(world: &World, key: &str) {
     panic!("{key} was never released");
 }
 
-/// Settings without hand-on: a release is a release.
-pub(crate) fn no_hand_on() -> Settings {
+/// Settings without handoff: a release is a release.
+pub(crate) fn no_handoff() -> Settings {
     let mut settings = Settings::default();
-    settings.hand_on_count = 0;
+    settings.handoff_count = 0;
     settings
 }
 

@@ -1,7 +1,7 @@
 //! [`Plain`]: the memory store with everything that it need not have left out.
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
 };
 use leasehold::{Error, Key};
 
@@ -40,11 +40,11 @@ impl Store for Plain {
         self.0.subscribe(claim).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.0.inspect(key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.0.list(prefix).await
     }
 

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::store::zookeeper::{DriverKind, Mode, ZooKeeperOptions, ZooKeeperStore};
+use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Acquired, Claim, Grant, Renewed, Store};
 use leasehold::{Clock, Key, Label, OwnerToken};
 
@@ -329,7 +329,7 @@ pub(crate) async fn store(server: &Server, chroot: &str) -> ZooKeeperStore {
 
 pub(crate) async fn simple_store(server: &Server, chroot: &str) -> ZooKeeperStore {
     let mut options = options(&server.address(), chroot);
-    options.mode = Mode::Simple;
+    options.mode = ZooKeeperMode::Simple;
     open(options).await
 }
 
@@ -360,7 +360,7 @@ pub(crate) fn claim(key: &str) -> Claim {
     )
 }
 
-pub(crate) fn claim_in(mode: leasehold::store::Mode, key: &str) -> Claim {
+pub(crate) fn claim_in(mode: leasehold::store::LockMode, key: &str) -> Claim {
     let mut claim = claim(key);
     claim.mode = mode;
     claim

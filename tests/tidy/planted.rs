@@ -9,18 +9,25 @@ fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
             "lib.rs",
             "pub use store::MemoryStore; pub use manager::LockManager; pub mod store;",
         ),
-        ("error.rs", "pub struct Error;"),
-        ("key.rs", "use crate::error::Error;"),
+        ("model/mod.rs", "pub(crate) mod error; pub(crate) mod key;"),
+        ("model/error.rs", "pub struct Error;"),
+        ("model/key.rs", "use crate::model::error::Error;"),
         (
             "lease/mod.rs",
-            "mod words; pub use words::Words; use crate::key::Key;",
+            "mod words; pub use words::Words; use crate::model::key::Key;",
         ),
-        ("lease/words.rs", "use super::Key; use crate::error::Error;"),
+        (
+            "lease/words.rs",
+            "use super::Key; use crate::model::error::Error;",
+        ),
         (
             "store/mod.rs",
             "mod memory; mod claim; pub use memory::MemoryStore; pub use claim::Claim;",
         ),
-        ("store/claim.rs", "use crate::key::Key; use super::Store;"),
+        (
+            "store/claim.rs",
+            "use crate::model::key::Key; use super::Store;",
+        ),
         (
             "store/memory.rs",
             "use super::{Claim, Store}; pub struct MemoryStore;",
@@ -30,7 +37,7 @@ fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
             "use crate::store::Store; use crate::executor::Executor;",
         ),
         ("executor/mod.rs", "use crate::lease::Lease;"),
-        ("lock.rs", "use crate::manager::LockManager;"),
+        ("recipes/lock.rs", "use crate::manager::LockManager;"),
     ];
     let kept = sound
         .iter()
@@ -54,19 +61,22 @@ fn a_sound_tree_is_sound() {
 fn an_arrow_that_goes_up_is_found_in_every_form() {
     for text in [
         "use crate::manager::LockManager;",
-        "use crate::{error::Error, manager::{self, LockManager}};",
+        "use crate::{model::error::Error, manager::{self, LockManager}};",
         "pub(crate) use crate::manager as engine;",
-        "use super::manager::LockManager;",
+        "use super::super::manager::LockManager;",
         "fn f() -> crate::manager::LockManager {}",
-        "mod inner { pub(super) fn f(m: super::super::manager::M) {} }",
+        "mod inner { pub(super) fn f(m: super::super::super::manager::M) {} }",
         "macro_rules! m { () => { $crate::manager::LockManager } }",
         "use crate::LockManager;",
         "use crate::*;",
     ] {
-        let said = said_of(&[("key.rs", &format!("\n{text}"))]);
+        let said = said_of(&[("model/key.rs", &format!("\n{text}"))]);
         assert!(!said.is_empty(), "{text}");
         for violation in said {
-            assert!(violation.starts_with("key.rs:2: "), "{text}: {violation}");
+            assert!(
+                violation.starts_with("model/key.rs:2: "),
+                "{text}: {violation}"
+            );
             assert!(violation.contains("goes up"), "{text}: {violation}");
         }
     }
@@ -122,8 +132,8 @@ fn a_store_names_another_through_the_seam_only() {
 
 #[test]
 fn a_circle_in_one_layer_is_found() {
-    let said = said_of(&[("error.rs", "use crate::lease::Words;")]);
-    assert_one(&said, "error, key, lease", "in a circle");
+    let said = said_of(&[("model/error.rs", "use crate::lease::Words;")]);
+    assert_one(&said, "lease, model", "in a circle");
 }
 
 #[test]
@@ -140,10 +150,10 @@ fn a_file_in_no_layer_is_found() {
 fn tests_beside_the_code_may_see_everything() {
     let planted = [
         (
-            "key.rs",
+            "model/key.rs",
             "#[cfg(test)] mod tests; #[cfg(test)] mod more { use crate::manager::M; }",
         ),
-        ("key/tests.rs", "use crate::manager::LockManager;"),
+        ("model/key/tests.rs", "use crate::manager::LockManager;"),
     ];
     assert_eq!(said_of(&planted), [""; 0]);
 }
@@ -151,10 +161,10 @@ fn tests_beside_the_code_may_see_everything() {
 #[test]
 fn a_file_called_tests_that_is_always_compiled_is_no_test() {
     let planted = [
-        ("key.rs", "mod tests;"),
-        ("key/tests.rs", "use crate::manager::LockManager;"),
+        ("model/key.rs", "mod tests;"),
+        ("model/key/tests.rs", "use crate::manager::LockManager;"),
     ];
-    assert_one(&said_of(&planted), "key/tests.rs:1", "goes up");
+    assert_one(&said_of(&planted), "model/key/tests.rs:1", "goes up");
 }
 
 #[test]

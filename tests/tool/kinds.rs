@@ -1,4 +1,4 @@
-//! `leader`, `release --force`, `--shared` and `--mode`: the kinds of lock, on stores that have them and on stores that do not.
+//! `leader`, `revoke`, `--shared` and `--mode`: the kinds of lock, on stores that have them and on stores that do not.
 
 use std::process::Stdio;
 
@@ -102,12 +102,8 @@ fn a_candidate_that_waits_ends_with_a_signal() {
 }
 
 #[test]
-fn a_lock_is_not_taken_away_by_mistake() {
-    let (_server, url) = server();
-    let output = leasehold(&["release", "--store", &url, "k"]);
-    assert_eq!(code(&output), 64);
-    assert!(told(&output).contains("say --force"), "{}", told(&output));
-    let output = leasehold(&["release", "--force", "--store", "memory:", "k"]);
+fn revoking_on_a_store_of_one_process_is_a_usage_error() {
+    let output = leasehold(&["revoke", "--store", "memory:", "k"]);
     assert_eq!(code(&output), 64);
     assert!(
         told(&output).contains("lives in one process"),
@@ -164,7 +160,7 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     let options = ["--lock", "k", "--ttl", "4s"];
     let holder = Running::run(&url, &options, &until_there(&begun, &never));
     let first: u64 = begun.line().parse().unwrap();
-    let forced = leasehold(&["release", "--force", "--store", &url, "--json", "k"]);
+    let forced = leasehold(&["revoke", "--store", &url, "--json", "k"]);
     assert_eq!(code(&forced), 0, "{}", told(&forced));
     let answer = &lines(&forced.stdout)[0];
     assert_eq!(answer["was_held"], true);
@@ -188,7 +184,7 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     assert_eq!(code(&next), 0, "{}", told(&next));
     let second = String::from_utf8(next.stdout).unwrap();
     assert!(second.trim().parse::<u64>().unwrap() > first);
-    let free = leasehold(&["release", "--force", "--store", &url, "k"]);
+    let free = leasehold(&["revoke", "--store", &url, "k"]);
     assert_eq!(code(&free), 1, "{}", told(&free));
     assert_eq!(told(&free), "k is free\n", "nothing was taken from anybody");
 }
@@ -204,7 +200,7 @@ fn a_lock_taken_now_is_free_at_once_and_the_log_says_that_two_may_act() {
         &until_there(&begun, &never),
     );
     begun.line();
-    let forced = leasehold(&["release", "--force", "--now", "--store", &url, "k"]);
+    let forced = leasehold(&["revoke", "--now", "--store", &url, "k"]);
     assert_eq!(code(&forced), 0, "{}", told(&forced));
     assert!(told(&forced).contains("two may act"), "{}", told(&forced));
     let next = [

@@ -4,7 +4,7 @@ use crate::command::{Mark, Running, code, leasehold, lines, server, told};
 use crate::redis::free_port;
 
 const SUBCOMMANDS: [&str; 8] = [
-    "run", "leader", "release", "inspect", "list", "conform", "counter", "generate",
+    "run", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
 ];
 
 #[test]

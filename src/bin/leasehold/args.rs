@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(RunArgs),
     Leader(LeaderArgs),
-    Release(ReleaseArgs),
+    Revoke(RevokeArgs),
     Inspect(InspectArgs),
     List(ListArgs),
     Conform(ConformArgs),
@@ -145,17 +145,13 @@ pub(crate) struct LeaderArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
-  leasehold release --force --store redis://127.0.0.1:6379 nightly")]
-pub(crate) struct ReleaseArgs {
+  leasehold revoke --store redis://127.0.0.1:6379 nightly")]
+pub(crate) struct RevokeArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
     /// The lock
     pub(crate) key: Key,
-
-    /// We know that it is not ours
-    #[arg(long)]
-    pub(crate) force: bool,
 
     /// Free it at once: two may act until the old holder notices
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! `leasehold inspect` and `leasehold list`: what the store tells of its locks.
 
-use leasehold::store::Record;
+use leasehold::store::LockInfo;
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, ListArgs};
@@ -44,7 +44,7 @@ pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure>
     Ok(code::DONE)
 }
 
-fn table(records: &[Record]) -> String {
+fn table(records: &[LockInfo]) -> String {
     let heading = ["KEY", "HOLDER", "TOKEN", "REMAINING"].map(str::to_owned);
     let rows: Vec<[String; 4]> = std::iter::once(heading)
         .chain(records.iter().map(|record| {
@@ -62,7 +62,7 @@ fn table(records: &[Record]) -> String {
 }
 
 /// What the store does not tell is a dash.
-fn columns(record: &Record) -> [String; 3] {
+fn columns(record: &LockInfo) -> [String; 3] {
     let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         told(record.label.as_ref().map(ToString::to_string)),
@@ -71,7 +71,7 @@ fn columns(record: &Record) -> [String; 3] {
     ]
 }
 
-fn scripts(record: &Record) -> Value {
+fn scripts(record: &LockInfo) -> Value {
     json!({
         "key": record.key.as_str(),
         "is_held": true,

@@ -18,7 +18,7 @@ mod log;
 mod look;
 mod output;
 mod parent;
-mod release;
+mod revoke;
 mod run;
 mod signals;
 mod store;
@@ -82,7 +82,7 @@ fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
         match command {
             Command::Run(args) => run::run(args, output).await,
             Command::Leader(args) => run::leader(args, output).await,
-            Command::Release(args) => release::release(args, output).await,
+            Command::Revoke(args) => revoke::revoke(args, output).await,
             Command::Inspect(args) => look::inspect(args, output).await,
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,

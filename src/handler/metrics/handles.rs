@@ -59,7 +59,7 @@ pub(super) struct Handles {
     pub(super) held: Gauge,
     pub(super) waiting: Gauge,
     pub(super) round_trip: Histogram,
-    pub(super) lateness: Histogram,
+    pub(super) timer_lag: Histogram,
     pub(super) renewals: Renewals,
     pub(super) runs: Runs,
     pub(super) commit_slack: Histogram,
@@ -79,7 +79,7 @@ impl Handles {
             held: ::metrics::gauge!("leasehold_held", own()),
             waiting: ::metrics::gauge!("leasehold_waiting", own()),
             round_trip: ::metrics::histogram!("leasehold_renewal_round_trip_seconds", own()),
-            lateness: ::metrics::histogram!("leasehold_renewal_lateness_seconds", own()),
+            timer_lag: ::metrics::histogram!("leasehold_renewal_timer_lag_seconds", own()),
             renewals: Renewals::register("leasehold_renewals_total", labels),
             runs: Runs::register("leasehold_runs_total", labels),
             commit_slack: ::metrics::histogram!("leasehold_commit_slack_seconds", own()),
@@ -103,7 +103,7 @@ fn describe() {
             "one call of the store to renew what is due",
         ),
         (
-            "leasehold_renewal_lateness_seconds",
+            "leasehold_renewal_timer_lag_seconds",
             "how late the manager came to its timer before a renewal",
         ),
         (

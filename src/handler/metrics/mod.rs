@@ -7,7 +7,7 @@
 //! | `leasehold_held` | gauge | locks | | how many locks are held now |
 //! | `leasehold_waiting` | gauge | callers | | how many callers wait now, in the local queue or for the store |
 //! | `leasehold_renewal_round_trip_seconds` | histogram | seconds | | one call of the store to renew what is due |
-//! | `leasehold_renewal_lateness_seconds` | histogram | seconds | | how late the manager came to its timer before that call: a starved machine |
+//! | `leasehold_renewal_timer_lag_seconds` | histogram | seconds | | how late the manager came to its timer before that call: a starved machine |
 //! | `leasehold_renewals_total` | counter | holds | `answer`: `extended`, `gone`, `unknown` | what the store answered, for each hold |
 //! | `leasehold_runs_total` | counter | runs | `end`: `committed`, `late`, `rolled_back`, `incomplete`, `fenced`, `in_doubt`, `not_started`, `panicked`, `dropped` | how guarded runs ended |
 //! | `leasehold_commit_slack_seconds` | histogram | seconds | | what was left of the lease when a commit began |
@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use super::event::{AcquireOutcome, Event};
 use super::observer::Observer;
-use super::request::Road;
-use crate::error::LostReason;
-use crate::outbox::DebtState;
-use crate::run_event::RunEvent;
+use super::request::EndReason;
+use crate::model::error::LostReason;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::DebtState;
 use handles::Handles;
 
 /// An observer that feeds the `metrics` facade (feature `metrics`). The table of names and units stands at the [module](self).
@@ -120,11 +120,11 @@ impl Observer for Metrics {
                 gone,
                 unknown,
                 round_trip,
-                lateness,
+                timer_lag,
                 ..
             } => {
                 to.round_trip.record(round_trip);
-                to.lateness.record(lateness);
+                to.timer_lag.record(timer_lag);
                 to.renewals.extended.increment(extended as u64);
                 to.renewals.gone.increment(gone as u64);
                 to.renewals.unknown.increment(unknown as u64);
@@ -147,10 +147,10 @@ impl Observer for Metrics {
             Event::Release { road, held_for, .. } => {
                 to.held.decrement(1.0);
                 match road {
-                    Road::Released => to.hold.released.record(held_for),
-                    Road::Dropped => to.hold.dropped.record(held_for),
-                    Road::Lost(_) => to.hold.lost.record(held_for),
-                    Road::Closed => to.hold.closed.record(held_for),
+                    EndReason::Released => to.hold.released.record(held_for),
+                    EndReason::Dropped => to.hold.dropped.record(held_for),
+                    EndReason::Lost(_) => to.hold.lost.record(held_for),
+                    EndReason::Closed => to.hold.closed.record(held_for),
                 }
             }
         }

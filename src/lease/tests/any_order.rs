@@ -9,8 +9,8 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Advance(u64),
-    Jump(Lane, u64),
-    StepBack(Lane, u64),
+    Jump(ClockKind, u64),
+    StepBack(ClockKind, u64),
     Renew { sent_ago: u64, ttl: u64 },
     LookFast,
     LookStrict,
@@ -20,8 +20,8 @@ enum Event {
 
 const MILLIS: std::ops::Range<u64> = 0..12_000;
 
-fn any_lane() -> impl Strategy<Value = Lane> {
-    prop::sample::select(Lane::ALL.to_vec())
+fn any_lane() -> impl Strategy<Value = ClockKind> {
+    prop::sample::select(ClockKind::ALL.to_vec())
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -41,7 +41,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 fn stamp_ago(clock: &Clock, ago: Duration) -> Stamp {
     let now = clock.stamp();
     let back = ago.as_nanos() as u64;
-    Stamp::from_nanos(Lane::ALL.map(|lane| now.on(lane) - back))
+    Stamp::from_nanos(ClockKind::ALL.map(|lane| now.on(lane) - back))
 }
 
 proptest! {
@@ -58,7 +58,7 @@ proptest! {
     ) {
         let (lease, hand) = lease();
         let start = lease.clock().stamp();
-        let mut latest = Lane::ALL.map(|lane| start.on(lane) + usable().as_nanos() as u64);
+        let mut latest = ClockKind::ALL.map(|lane| start.on(lane) + usable().as_nanos() as u64);
         let mut has_ended = false;
         for event in events {
             let look = match event {
@@ -73,7 +73,7 @@ proptest! {
                     let renewed = renew_from(&lease, &sent_at, ttl);
                     if renewed.is_ok() {
                         let usable = terms().usable(ttl).as_nanos() as u64;
-                        for lane in Lane::ALL {
+                        for lane in ClockKind::ALL {
                             let word = &mut latest[lane as usize];
                             *word = (*word).max(sent_at.on(lane) + usable);
                         }

@@ -60,12 +60,12 @@ fn a_lease_at_risk_is_live_and_may_recover() {
 }
 
 #[test]
-fn a_lease_that_is_handed_on_stays_at_risk() {
+fn a_lease_that_is_handed_off_stays_at_risk() {
     let (steady, _hand) = lease();
-    assert!(!steady.hand_on().unwrap().is_at_risk());
+    assert!(!steady.handoff().unwrap().is_at_risk());
     let (lease, _hand) = lease();
     lease.set_at_risk(true);
-    let next = lease.hand_on().unwrap();
+    let next = lease.handoff().unwrap();
     assert!(next.is_at_risk() && !lease.is_at_risk());
     assert_eq!(next.at_risk().now_or_never(), Some(()));
     next.set_at_risk(false);

@@ -11,7 +11,7 @@ mod time;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::{Lane, ManualClock};
+use crate::clock::{ClockKind, ManualClock};
 use futures_util::FutureExt;
 
 const TTL: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// A request to a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -27,13 +27,13 @@ use tokio::sync::watch;
 
 use self::steering::{Bar, Fate, Steering};
 use super::{
-    Acquired, Capability, Claim, Grant, Hint, Member, Raised, Record, Released, Renewed, Revoke,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, Member, Raised, Released, Renewed, Revoke,
     Revoked, Store, Vote,
 };
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 pub use faults::{Counts, Faults, Operation};
 
@@ -358,12 +358,12 @@ impl<S: Store> Store for Faulty<S> {
             .await?
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.request(Operation::Inspect, || self.store.inspect(key))
             .await?
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.request(Operation::List, || self.store.list(prefix))
             .await?
     }

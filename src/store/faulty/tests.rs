@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::error::ErrorKind;
-use crate::holder::{Label, OwnerToken};
+use crate::model::error::ErrorKind;
+use crate::model::holder::{Label, OwnerToken};
 use crate::store::MemoryStore;
 
 const SEED: u64 = 7;

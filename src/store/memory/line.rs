@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::holder::OwnerToken;
-use crate::store::{Claim, Mode};
-use crate::token::FencingToken;
+use crate::model::holder::OwnerToken;
+use crate::model::token::FencingToken;
+use crate::store::{Claim, LockMode};
 
 /// One key: its holders, its queue, and until when nobody may enter.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct Place {
     owner: OwnerToken,
-    mode: Mode,
+    mode: LockMode,
     ends: Stamp,
 }
 

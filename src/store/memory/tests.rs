@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::holder::Label;
+use crate::model::holder::Label;
 
 const TTL: Duration = Duration::from_secs(10);
 

@@ -8,11 +8,11 @@ use super::election::{Ballot, Election, Offset, Standing};
 use super::release::take_back;
 use super::round::{Round, home};
 use super::{Shared, as_attempt};
-use crate::clock::{Lane, Stamp};
-use crate::error::Error;
-use crate::holder::OwnerToken;
-use crate::store::{Acquired, Claim, Grant, Member, Proof, Raised, Renewed, Vote};
-use crate::token::FencingToken;
+use crate::clock::{ClockKind, Stamp};
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::token::FencingToken;
+use crate::store::{Acquired, Claim, Grant, GrantProof, Member, Raised, Renewed, Vote};
 
 enum Answer {
     Voted(Result<Vote, Error>, Stamp),
@@ -38,7 +38,7 @@ async fn prove_again<M: Member>(
     let Some((_, token)) = shared.book.lock().holding(claim, &now) else {
         return Ok(None);
     };
-    let grant = Grant::new(claim.clone(), token, Proof::of(claim.ttl));
+    let grant = Grant::new(claim.clone(), token, GrantProof::of(claim.ttl));
     let answers = super::renew::renew(shared, std::slice::from_ref(&grant)).await;
     match answers.into_iter().next() {
         Some(Renewed::Extended(proof)) => Ok(Some(Grant { proof, ..grant })),
@@ -132,7 +132,7 @@ async fn campaign<M: Member>(shared: &Arc<Shared<M>>, claim: &Claim) -> Result<A
     Ok(Acquired::Granted(Grant::new(
         claim.clone(),
         token,
-        Proof::of(ttl),
+        GrantProof::of(ttl),
     )))
 }
 
@@ -206,7 +206,7 @@ fn offset(micros_there: u64, sent_at: &Stamp, answered_at: &Stamp) -> Offset {
 }
 
 fn micros(stamp: &Stamp) -> u64 {
-    stamp.on(Lane::Boot) / 1_000
+    stamp.on(ClockKind::Boot) / 1_000
 }
 
 /// What an attempt may have left with the members. Unless it is kept, all of it is taken back: when the attempt is lost, and

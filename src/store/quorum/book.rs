@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::error::Error;
-use crate::holder::OwnerToken;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::token::FencingToken;
 use crate::store::Claim;
-use crate::token::FencingToken;
 
 /// Fewer entries than this are not worth a sweep.
 const SWEEP_FLOOR: usize = 2_000;

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::token::FencingToken;
 use crate::store::{Acquired, MAX_SKEW};
-use crate::token::FencingToken;
 
 #[derive(Debug)]
 pub(super) struct Election {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::token::FencingToken;
+use crate::model::token::FencingToken;
 
 /// How much later a vote may arrive than the one that the estimate is from.
 const LEAD: Duration = Duration::from_millis(2);

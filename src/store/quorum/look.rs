@@ -11,9 +11,9 @@ use futures_util::stream::FuturesUnordered;
 use super::Shared;
 use super::election::lasting;
 use super::round::{Round, home};
-use crate::error::{Error, ErrorKind};
-use crate::key::Key;
-use crate::store::{Claim, Hint, Member, Record};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::key::Key;
+use crate::store::{Claim, Hint, LockInfo, Member};
 
 /// How long a look waits for the slower members is a part of this: no TTL is at hand.
 const LOOK: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ fn woken_by(hint: Hint) -> BoxFuture<'static, Sign> {
 pub(super) async fn inspect<M: Member>(
     shared: &Arc<Shared<M>>,
     key: &Key,
-) -> Result<Option<Record>, Error> {
+) -> Result<Option<LockInfo>, Error> {
     let records = look(shared, |member| {
         let key = key.clone();
         async move { Ok(member.inspect(&key).await?.into_iter().collect()) }
@@ -81,7 +81,7 @@ pub(super) async fn inspect<M: Member>(
 pub(super) async fn list<M: Member>(
     shared: &Arc<Shared<M>>,
     prefix: &str,
-) -> Result<Vec<Record>, Error> {
+) -> Result<Vec<LockInfo>, Error> {
     look(shared, |member| {
         let prefix = prefix.to_owned();
         async move { member.list(&prefix).await }
@@ -93,10 +93,10 @@ pub(super) async fn list<M: Member>(
 async fn look<M, F>(
     shared: &Arc<Shared<M>>,
     ask: impl Fn(Arc<M>) -> F,
-) -> Result<Vec<Record>, Error>
+) -> Result<Vec<LockInfo>, Error>
 where
     M: Member,
-    F: Future<Output = Result<Vec<Record>, Error>> + Send + 'static,
+    F: Future<Output = Result<Vec<LockInfo>, Error>> + Send + 'static,
 {
     let mut round = Round::new(home()?, shared.clock.clone(), LOOK);
     for (number, member) in shared.members.iter().enumerate() {
@@ -137,8 +137,8 @@ where
 }
 
 /// Whether the members that are still asked could change what is told.
-fn is_open(told: &BTreeMap<Key, Vec<Record>>, need: usize, pending: usize) -> bool {
-    let could_change = |records: &Vec<Record>| match held(records.clone(), need) {
+fn is_open(told: &BTreeMap<Key, Vec<LockInfo>>, need: usize, pending: usize) -> bool {
+    let could_change = |records: &Vec<LockInfo>| match held(records.clone(), need) {
         Some(record) => record.token.is_none() && records.iter().any(|r| r.token.is_some()),
         None => is_doubtful(records, need, pending),
     };
@@ -146,13 +146,13 @@ fn is_open(told: &BTreeMap<Key, Vec<Record>>, need: usize, pending: usize) -> bo
 }
 
 /// Whether `silent` members could make a majority of these.
-fn is_doubtful(records: &[Record], need: usize, silent: usize) -> bool {
+fn is_doubtful(records: &[LockInfo], need: usize, silent: usize) -> bool {
     let most = most_told(records);
     most < need && most + silent >= need
 }
 
-fn most_told(records: &[Record]) -> usize {
-    let like = |one: &Record| {
+fn most_told(records: &[LockInfo]) -> usize {
+    let like = |one: &LockInfo| {
         records
             .iter()
             .filter(|other| other.label == one.label)
@@ -162,8 +162,8 @@ fn most_told(records: &[Record]) -> usize {
 }
 
 /// The record of a hold that a majority tells of. Its token, if a majority tells the same: else it is being won just now.
-fn held(records: Vec<Record>, need: usize) -> Option<Record> {
-    let like = |one: &Record, other: &Record| one.label == other.label;
+fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
+    let like = |one: &LockInfo, other: &LockInfo| one.label == other.label;
     let first = records
         .iter()
         .find(|one| records.iter().filter(|other| like(one, other)).count() >= need)?
@@ -174,7 +174,7 @@ fn held(records: Vec<Record>, need: usize) -> Option<Record> {
         .clone()
         .find(|&token| tokens.clone().filter(|&other| other == token).count() >= need);
     let mut remaining: Vec<_> = same.iter().filter_map(|record| record.remaining).collect();
-    Some(Record {
+    Some(LockInfo {
         token,
         remaining: lasting(&mut remaining, need),
         ..first

@@ -62,12 +62,12 @@ use self::book::Book;
 use self::election::majority;
 use self::floor::Estimate;
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Member, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Member, Released, Renewed, Store,
 };
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::holder::OwnerToken;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
 
 /// More members make a lock slower, not safer.
 const MAX_MEMBERS: usize = 15;
@@ -198,11 +198,11 @@ impl<M: Member> Store for Quorum<M> {
         look::subscribe(&self.shared, claim).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         look::inspect(&self.shared, key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         look::list(&self.shared, prefix).await
     }
 

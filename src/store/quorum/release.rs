@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::round::{Round, home};
 use super::{Shared, as_attempt};
-use crate::error::Error;
-use crate::holder::OwnerToken;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
 use crate::store::{Claim, Grant, Member, Released};
 
 /// How often a member is asked to withdraw what may still bar others there; then its TTL does it.

@@ -10,9 +10,9 @@ use super::election::{lasting, majority};
 use super::release::take_back;
 use super::round::{Round, home};
 use super::{Shared, as_attempt};
-use crate::error::Error;
-use crate::holder::OwnerToken;
-use crate::store::{Claim, Grant, Member, Proof, Renewed};
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::store::{Claim, Grant, GrantProof, Member, Renewed};
 
 /// A batch as the members know it, beside the claims that its callers know.
 struct Batch {
@@ -183,7 +183,7 @@ impl Tally {
     fn decide(mut self) -> Renewed {
         let need = majority(self.members);
         if let Some(ttl) = lasting(&mut self.extended, need) {
-            return Renewed::Extended(Proof::of(ttl));
+            return Renewed::Extended(GrantProof::of(ttl));
         }
         if self.gone > self.members - need {
             return Renewed::Gone;

@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
 use crate::clock::{Clock, Stamp};
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// How long a member may take to answer what nobody waits for any more. Its own limits should end it long before.
 const LEFTOVER_BOUND: Duration = Duration::from_secs(60);

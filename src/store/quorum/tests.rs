@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::book::Book;
 use super::election::{Ballot, Election, Offset, Standing};
 use crate::clock::Stamp;
-use crate::error::{Error, ErrorKind};
-use crate::holder::{Label, OwnerToken};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::{Label, OwnerToken};
+use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, MAX_SKEW};
-use crate::token::FencingToken;
 
 const TTL: Duration = Duration::from_secs(10);
 

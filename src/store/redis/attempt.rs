@@ -15,9 +15,9 @@ use super::script::{ACQUIRE, Call, ENTER, Script};
 use super::servers::Way;
 use super::session::Session;
 use super::store::Shared;
-use crate::error::{Error, ErrorKind};
-use crate::store::{Acquired, Claim, Mode};
-use crate::token::FencingToken;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::token::FencingToken;
+use crate::store::{Acquired, Claim, LockMode};
 
 /// No place is kept for longer: a number that a server can count by.
 const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
@@ -108,7 +108,7 @@ impl Shared {
         let call = call.arg(claim.owner.expose()).number(claim.ttl.as_millis());
         // The record of the newest grant tells whether a writer has it. No label has a tab.
         let call = match claim.mode {
-            Mode::Write => call.arg(format!("{}\twrite", claim.label)),
+            LockMode::Write => call.arg(format!("{}\twrite", claim.label)),
             _ => call.arg(claim.label.as_str()),
         };
         let mut call = call.number(want.floor.map_or(0, FencingToken::number).into());

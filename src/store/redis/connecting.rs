@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::links::handle;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// What came of an attempt; `None`: it is under way.
 type Outcome = Option<Result<(), Error>>;

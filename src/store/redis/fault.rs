@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// The kind for a server's refusal. `None`: a refusal that does not tell whether something was done before it.
 fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {

@@ -2,7 +2,7 @@
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The parts of such a URL.
 #[derive(Clone, Copy)]

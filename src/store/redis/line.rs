@@ -9,9 +9,9 @@ use super::fault::strange;
 use super::reply;
 use super::script::{Call, DOWNGRADE, LEAVE, REVOKE};
 use super::store::Shared;
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::key::Key;
-use crate::store::{Claim, Grant, Mode, Proof, Revoke, Revoked};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::store::{Claim, Grant, GrantProof, LockMode, Revoke, Revoked};
 
 /// Whether a claim that left leaves a tombstone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl Shared {
     pub(super) async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let (names, claim) = (&self.options().names, &grant.claim);
         let key = &claim.key;
-        if claim.mode == Mode::Exclusive {
+        if claim.mode == LockMode::Exclusive {
             return Err(Error::invalid(format!(
                 "an exclusive hold cannot become a read hold: key={key}; take a write lock"
             )));
@@ -77,8 +77,8 @@ impl Shared {
             Value::Int(left) => {
                 let left = reply::millis(left).ok_or_else(|| strange("downgrade"))?;
                 let mut claim = claim.clone();
-                claim.mode = Mode::Read;
-                Ok(Grant::new(claim, grant.token, Proof::of(left)))
+                claim.mode = LockMode::Read;
+                Ok(Grant::new(claim, grant.token, GrantProof::of(left)))
             }
             _ => Err(strange("downgrade")),
         }

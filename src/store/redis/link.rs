@@ -23,7 +23,7 @@ use super::options::RedisOptions;
 use super::preflight::{Server, preflight};
 use super::session::{Health, Live, MarksDead, Session};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]

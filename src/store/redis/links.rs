@@ -10,7 +10,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::link::{Link, Target};
 use super::wake::Waker;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,9 +4,9 @@ use super::attempt::Want;
 use super::reply;
 use super::script::{Call, RAISE};
 use super::store::{COUNTER_TTL, RedisStore, Shared};
-use crate::error::Error;
+use crate::model::error::Error;
+use crate::model::token::FencingToken;
 use crate::store::{Claim, MAX_SKEW, Member, Raised, Vote};
-use crate::token::FencingToken;
 
 impl Member for RedisStore {
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::cluster::Slot;
-use crate::error::Error;
-use crate::holder::OwnerToken;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
 
 /// Builds key names under one prefix. Cloning is cheap.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use super::cluster::Seeds;
 use super::hosts::moved_to;
 use super::names::Names;
 use super::sentinel::Sentinels;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Below this a heartbeat cannot be told from the scheduler's noise; above, nobody waits for a quarantine to end.
 const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];

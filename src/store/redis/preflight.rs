@@ -9,7 +9,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
 
 use super::fault;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The counts of the commands that take all data away: the acquire script sums up the same.
 const FLUSHES: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];

@@ -2,7 +2,7 @@
 
 use super::hosts::{Hosts, place_of};
 use super::options::RedisOptions;
-use crate::error::Error;
+use crate::model::error::Error;
 
 const PORT: u16 = 6_379;
 

@@ -9,7 +9,7 @@ use super::link::{Failure, Link, is_unknown_script};
 use super::reply;
 use super::script::{Call, RENEW};
 use super::store::Shared;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
 /// How many grants one script renews: the server answers nobody else meanwhile.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use crate::error::Error;
-use crate::holder::Label;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 use crate::store::{
-    Acquired, Claim, Grant, MAX_SKEW, Mode, Proof, Raised, Record, Renewed, Revoked,
+    Acquired, Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
 };
-use crate::token::FencingToken;
 
 use super::fault::strange;
 
@@ -55,7 +55,7 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
     match (word, numbers.as_slice()) {
         ("granted", [token, left, micros]) => {
             let token = FencingToken::new(u64::try_from(*token).map_err(|_| strange("acquire"))?)?;
-            let proof = Proof::of(millis(*left).ok_or_else(|| strange("acquire"))?);
+            let proof = GrantProof::of(millis(*left).ok_or_else(|| strange("acquire"))?);
             let grant = Grant::new(claim.clone(), token, proof);
             told(Outcome::Acquired(Acquired::Granted(grant)), *micros)
         }
@@ -146,7 +146,7 @@ pub(super) fn renewed<'a>(
         _ => return grants.map(|_| Renewed::Unknown(strange("renew"))).collect(),
     };
     let read = |(grant, answer): (&Grant, u8)| match answer {
-        b'1' => Renewed::Extended(Proof::of(whole_millis(grant.claim.ttl))),
+        b'1' => Renewed::Extended(GrantProof::of(whole_millis(grant.claim.ttl))),
         // What is no lock any more is not ours any more.
         b'0' | b'!' => Renewed::Gone,
         b'?' => Renewed::Unknown(Error::unavailable(
@@ -181,7 +181,7 @@ pub(super) fn revoked(key: &Key, answer: &Value) -> Result<Revoked, Error> {
 }
 
 /// Reads one answer of the inspect script.
-pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Error> {
+pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, Error> {
     let parts = match answer {
         Value::Nil | Value::Boolean(false) => return Ok(None),
         Value::Array(parts) => parts.as_slice(),
@@ -200,7 +200,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Err
                 Value::Int(queue),
                 last @ ..,
             ],
-        ) => Ok(Some(Record {
+        ) => Ok(Some(LockInfo {
             label: (last.get(1).and_then(text)).and_then(|label| Label::parse(label).ok()),
             token: match last.first() {
                 Some(Value::Int(token)) => Some(FencingToken::new(
@@ -212,7 +212,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Err
             mode: text(mode).and_then(mode_of),
             holders: usize::try_from(*holders).map_err(|_| strange("inspect"))?,
             queue: usize::try_from(*queue).ok(),
-            ..Record::of(key.clone())
+            ..LockInfo::of(key.clone())
         })),
         (Some("wrongtype"), _) => Err(wrong_type(key)),
         (Some("foreign"), _) => Err(foreign(key)),
@@ -221,8 +221,8 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<Record>, Err
 }
 
 /// `None` for a holder of whom we know nothing, and for nobody.
-fn mode_of(word: &str) -> Option<Mode> {
-    [Mode::Exclusive, Mode::Read, Mode::Write]
+fn mode_of(word: &str) -> Option<LockMode> {
+    [LockMode::Exclusive, LockMode::Read, LockMode::Write]
         .into_iter()
         .find(|mode| mode.to_string() == word)
 }

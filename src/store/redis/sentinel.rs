@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::fault;
 use super::hosts::Hosts;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 const PORT: u16 = 26_379;
 /// The longest name of a master.

@@ -13,8 +13,8 @@ use super::names::Names;
 use super::script::{Call, Script};
 use super::session::Session;
 use super::wake::Waker;
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 
 /// The servers of a store.
 #[derive(Debug)]

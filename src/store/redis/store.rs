@@ -17,11 +17,11 @@ use super::renew::all_unknown;
 use super::reply;
 use super::script::{Call, INSPECT, LEAVE, RELEASE, Script, WITHDRAW};
 use super::servers::Servers;
-use crate::error::{Error, ErrorKind};
-use crate::key::Key;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Mode, Record, Released, Renewed, Revoke,
-    Revoked, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, LockMode, Released, Renewed,
+    Revoke, Revoked, Store,
 };
 
 /// How many names one step of a listing looks at.
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// `keys`: all of one slot where there are slots.
-    async fn inspect(&self, keys: &[Key]) -> Result<Vec<Result<Option<Record>, Error>>, Error> {
+    async fn inspect(&self, keys: &[Key]) -> Result<Vec<Result<Option<LockInfo>, Error>>, Error> {
         let Some(first) = keys.first() else {
             return Ok(Vec::new());
         };
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// The records of the locks that are in one server.
-    async fn list_at(&self, link: &Link, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list_at(&self, link: &Link, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let names = &self.options().names;
         let mut records = Vec::new();
         let mut cursor = String::from("0");
@@ -198,7 +198,7 @@ impl Shared {
                 .filter_map(|name| std::str::from_utf8(name).ok());
             let keys = found.filter_map(|name| names.key_of(name));
             let keys = keys.filter(|key| key.as_str().starts_with(prefix));
-            let is_ours = |record: &Record| {
+            let is_ours = |record: &LockInfo| {
                 record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
             };
             let parts = self.servers.by_slot(names, keys);
@@ -263,13 +263,13 @@ impl Store for RedisStore {
         let shared = &*self.shared;
         let (names, key) = (&shared.options().names, &grant.claim.key);
         let released = match grant.claim.mode {
-            Mode::Exclusive => {
+            LockMode::Exclusive => {
                 let call = Call::new([names.lock(key)])
                     .arg(grant.claim.owner.expose())
                     .arg(names.channel(key));
                 shared.run(key, &RELEASE, &call).await
             }
-            Mode::Read | Mode::Write => {
+            LockMode::Read | LockMode::Write => {
                 let call = shared.leave_call(&grant.claim, Burial::None);
                 shared.run(key, &LEAVE, &call).await
             }
@@ -310,14 +310,14 @@ impl Store for RedisStore {
         self.shared.revoke(key, how).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let mut records = self.shared.inspect(std::slice::from_ref(key)).await?;
         records.pop().unwrap_or_else(|| Err(strange("inspect")))
     }
 
     /// Looks at every name in the database: for operators. What is under the prefix but no lock is left out; without a
     /// prefix, locks of other clients are left out too, since nothing tells them from other data.
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let shared = &*self.shared;
         let links = shared.servers.all().await?;
         let lists = links.iter().map(|link| shared.list_at(link, prefix));

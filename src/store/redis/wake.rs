@@ -17,7 +17,7 @@ use super::connecting::Connecting;
 use super::link::{Failure, Target};
 use super::session::Health;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
 const IDLE_CHANNELS: usize = 64;

@@ -7,14 +7,14 @@ use futures_util::future::ready;
 use super::driver::Fault;
 use super::keeper::{Shared, State};
 use super::names;
-use super::options::Mode;
+use super::options::ZooKeeperMode;
 use super::place::{Place, Standing, withdrawn};
 use super::queue::{self, Blind, Look};
 use super::session::Session;
 use super::{closed, simple};
-use crate::error::{Error, ErrorKind};
-use crate::store::{Acquired, Claim, Grant, Hint, Mode as ClaimMode};
-use crate::token::FencingToken;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::token::FencingToken;
+use crate::store::{Acquired, Claim, Grant, Hint, LockMode};
 
 /// How many broken connections or ended sessions one attempt outlives.
 const TRIES: usize = 3;
@@ -54,7 +54,7 @@ impl Shared {
 
 pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, Error> {
     let ttl = shared.options.session_timeout;
-    if shared.options.mode == Mode::Simple && claim.mode != ClaimMode::Exclusive {
+    if shared.options.mode == ZooKeeperMode::Simple && claim.mode != LockMode::Exclusive {
         return Err(Error::unsupported(format!(
             "the simple lock of zookeeper has no read and write modes: key={}; leave out mode=simple",
             claim.key
@@ -81,8 +81,8 @@ pub(super) async fn acquire(shared: &Shared, claim: &Claim) -> Result<Acquired, 
             return Err(withdrawn(claim));
         }
         let look = match shared.options.mode {
-            Mode::Queue => queue::look(shared, &session, &place).await,
-            Mode::Simple => simple::look(shared, &session, &place).await,
+            ZooKeeperMode::Queue => queue::look(shared, &session, &place).await,
+            ZooKeeperMode::Simple => simple::look(shared, &session, &place).await,
         };
         match look {
             Ok(Look::Behind(remaining)) => {
@@ -124,8 +124,8 @@ pub(super) async fn remove(
 ) -> Result<bool, Error> {
     let was_held = place.held_in(session.id).is_some();
     let removed = match shared.options.mode {
-        Mode::Queue => queue::remove(session, place).await,
-        Mode::Simple => simple::remove(session, place).await,
+        ZooKeeperMode::Queue => queue::remove(session, place).await,
+        ZooKeeperMode::Simple => simple::remove(session, place).await,
     };
     let was_there = removed.map_err(|fault| fault.into_error("delete our node"))?;
     if was_held && !was_there {

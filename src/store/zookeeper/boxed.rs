@@ -24,7 +24,7 @@ use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZkState, ZooKeeper};
 use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 use super::options::ZooKeeperOptions;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The pause between two tries to connect: without one the client spins.
 const RETRY: Duration = Duration::from_millis(100);

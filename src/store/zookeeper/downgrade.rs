@@ -9,14 +9,14 @@ use super::driver::Fault;
 use super::keeper::Shared;
 use super::said::Said;
 use super::session::Session;
-use crate::error::{Error, ErrorKind, LostReason};
-use crate::key::Key;
-use crate::store::{Claim, Grant, Mode};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::store::{Claim, Grant, LockMode};
 
 pub(super) async fn downgrade(shared: &Shared, grant: &Grant) -> Result<Grant, Error> {
     let key = &grant.claim.key;
     let place = (shared.places.of(&grant.claim)).ok_or_else(|| gone(key))?;
-    if place.claim.mode == Mode::Exclusive {
+    if place.claim.mode == LockMode::Exclusive {
         return Err(Error::invalid(format!(
             "an exclusive hold cannot become a read hold: key={key}; take a write lock"
         )));
@@ -24,7 +24,7 @@ pub(super) async fn downgrade(shared: &Shared, grant: &Grant) -> Result<Grant, E
     let _turn = place.turn.lock().await;
     let session = shared.session().await?;
     let spot = place.held_in(session.id).ok_or_else(|| gone(key))?;
-    if place.claim.mode == Mode::Write {
+    if place.claim.mode == LockMode::Write {
         let data = place.said(session.ttl, true).encode();
         let sent_at = shared.clock.stamp();
         let written = session.driver.write(&place.path(&spot), &data).await;
@@ -45,7 +45,7 @@ pub(super) async fn reads(session: &Session, path: &str) -> Result<bool, Fault> 
 
 fn read_grant(grant: &Grant, session: &Session) -> Grant {
     let claim = Claim {
-        mode: Mode::Read,
+        mode: LockMode::Read,
         ..grant.claim.clone()
     };
     Grant::new(claim, grant.token, session.proof())

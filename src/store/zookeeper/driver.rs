@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::{BoxError, Error};
+use crate::model::error::{BoxError, Error};
 
 /// One session with an ensemble.
 ///

@@ -4,9 +4,9 @@ use super::ZooKeeperStore;
 use super::driver::{Change, Fault, Node, Refused};
 use super::{names, place::Standing};
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::key::Key;
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
 
 impl ZooKeeperStore {
     /// The clock that its leases are counted by.

@@ -21,7 +21,7 @@ use super::options::{DriverKind, ZooKeeperOptions};
 use super::place::Places;
 use super::session::Session;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The pause after the first failure to open a session; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@
 //! `_c_<guid>-__WRIT__0000000007`. First come, first served; a reader waits for the nearest writer before it, whoever else for
 //! the one just before it, and watches only that one. Every child that ends in a sequence number contends, whoever made it, and
 //! wants to be alone unless its name says that it reads. So Java services (Curator) and Python services (kazoo's `Lock`, with
-//! `extra_lock_patterns=["-lock-"]`) take turns with ours on the same path. The [simple mode](Mode::Simple) is one ephemeral
+//! `extra_lock_patterns=["-lock-"]`) take turns with ours on the same path. The [simple mode](ZooKeeperMode::Simple) is one ephemeral
 //! node, unfair, without readers.
 //!
 //! Curator's two recipes do not see each other's nodes. Ours see both; but a key that Java takes through one of them has to be
@@ -96,15 +96,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(crate) use driver::{Change, Fault, Refused};
-pub use options::{Credentials, DriverKind, Mode, ZooKeeperOptions};
+pub use options::{Credentials, DriverKind, ZooKeeperMode, ZooKeeperOptions};
 
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, Record, Released, Renewed, Revoke, Revoked,
-    Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Revoke,
+    Revoked, Store,
 };
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 use bars::Bars;
 use keeper::{Keeper, Shared, State};
 use parking_lot::Mutex;
@@ -140,7 +140,7 @@ impl ZooKeeperStore {
         Self::open(ZooKeeperOptions::parse(url)?, Clock::system()?).await
     }
 
-    /// Opens a session. Proofs are [stamped](crate::store::Proof::sent_at) by `clock`, which has to be the clock of the
+    /// Opens a session. Proofs are [stamped](crate::store::GrantProof::sent_at) by `clock`, which has to be the clock of the
     /// store's user.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl ZooKeeperStore {
     /// # Cancel safety
     ///
     /// Cancel safe: it only reads.
-    pub async fn queue(&self, key: &Key) -> Result<Vec<Record>, Error> {
+    pub async fn queue(&self, key: &Key) -> Result<Vec<LockInfo>, Error> {
         let path = names::key_path(&self.shared.options.chroot, key)?;
         let session = self.shared.session().await?;
         records::queue(&session, &path, key).await
@@ -235,8 +235,8 @@ impl Store for ZooKeeperStore {
             fencing: Fencing::Monotonic,
             wakes: true,
             ttl_per_lock: false,
-            queues: self.shared.options.mode == Mode::Queue,
-            read_write: self.shared.options.mode == Mode::Queue,
+            queues: self.shared.options.mode == ZooKeeperMode::Queue,
+            read_write: self.shared.options.mode == ZooKeeperMode::Queue,
             revokes: self.shared.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
             tells_holder: true,
@@ -299,13 +299,13 @@ impl Store for ZooKeeperStore {
         revoke::revoke(&self.shared, key, how).await
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let path = names::key_path(&self.shared.options.chroot, key)?;
         let session = self.shared.session().await?;
         records::inspect(&self.shared, &session, &path, key).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let session = self.shared.session().await?;
         records::list(&self.shared, &session, prefix).await
     }

@@ -1,9 +1,9 @@
 //! Names of nodes: where a key lives, what a contender looks like, who is first.
 
-use crate::error::Error;
-use crate::holder::{hex, random_bytes};
-use crate::key::Key;
-use crate::store::Mode;
+use crate::model::error::Error;
+use crate::model::holder::{hex, random_bytes};
+use crate::model::key::Key;
+use crate::store::LockMode;
 
 /// Under the chroot: one node for each session, which its heartbeats write. No key has a `~`.
 const SESSIONS: &str = "~leasehold";
@@ -79,11 +79,11 @@ pub(crate) fn new_guid() -> Result<String, Error> {
 }
 
 /// What the server adds ten digits to for a claim in this mode.
-pub(crate) fn queue_prefix(guid: &str, mode: Mode) -> String {
+pub(crate) fn queue_prefix(guid: &str, mode: LockMode) -> String {
     let suffix = match mode {
-        Mode::Exclusive => EXCLUSIVE,
-        Mode::Read => READ,
-        Mode::Write => WRITE,
+        LockMode::Exclusive => EXCLUSIVE,
+        LockMode::Read => READ,
+        LockMode::Write => WRITE,
     };
     format!("{}{suffix}", own_prefix(guid))
 }
@@ -149,11 +149,11 @@ impl Kind {
     }
 
     /// How a node of this kind holds the lock.
-    pub(crate) fn mode(self) -> Mode {
+    pub(crate) fn mode(self) -> LockMode {
         match self {
-            Self::Read => Mode::Read,
-            Self::Write => Mode::Write,
-            Self::Bar | Self::Exclusive => Mode::Exclusive,
+            Self::Read => LockMode::Read,
+            Self::Write => LockMode::Write,
+            Self::Bar | Self::Exclusive => LockMode::Exclusive,
         }
     }
 }

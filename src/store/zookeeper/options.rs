@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Where a ZooKeeper ensemble is, and how its locks are laid out (feature `zookeeper`).
 ///
@@ -37,7 +37,7 @@ pub struct ZooKeeperOptions {
     /// Who we are. With credentials every node is made with the access rights creator-all.
     pub credentials: Option<Credentials>,
     /// How a lock is laid out.
-    pub mode: Mode,
+    pub mode: ZooKeeperMode,
     /// The client library that talks to the servers.
     pub driver: DriverKind,
 }
@@ -60,7 +60,7 @@ pub enum DriverKind {
 /// other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum ZooKeeperMode {
     /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too. Takes turns with Apache
     /// Curator's `InterProcessMutex` and `InterProcessReadWriteLock` and with kazoo's `Lock` on the same path.
     Queue,
@@ -132,7 +132,7 @@ impl ZooKeeperOptions {
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
             credentials: None,
-            mode: Mode::Queue,
+            mode: ZooKeeperMode::Queue,
             driver: DriverKind::Client,
         }
     }
@@ -202,8 +202,8 @@ impl ZooKeeperOptions {
                     "zookeeper driver is unknown; set it to zookeeper-client or zookeeper-async",
                 ));
             }
-            ("mode", "queue") => self.mode = Mode::Queue,
-            ("mode", "simple") => self.mode = Mode::Simple,
+            ("mode", "queue") => self.mode = ZooKeeperMode::Queue,
+            ("mode", "simple") => self.mode = ZooKeeperMode::Simple,
             ("mode", _) => {
                 return Err(Error::invalid(
                     "zookeeper mode is unknown; set it to queue or simple",
@@ -311,7 +311,7 @@ fn check_chroot(chroot: &str) -> Result<(), Error> {
         };
     };
     // A chroot is written by the operator, but a key's rules are the strictest that suit every tool.
-    let key = crate::key::Key::parse(path)
+    let key = crate::model::key::Key::parse(path)
         .map_err(|_| Error::invalid("a zookeeper chroot has the rules of a key; mend it"))?;
     if key.as_str().split('/').next() == Some("zookeeper") {
         return Err(Error::invalid(
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(options.chroot, "/x/y");
         assert_eq!(options.session_timeout, Duration::from_secs(30));
         assert_eq!(options.tick_time, Duration::from_millis(500));
-        assert_eq!(options.mode, Mode::Simple);
+        assert_eq!(options.mode, ZooKeeperMode::Simple);
         assert_eq!(options.credentials, None);
         assert_eq!(
             ZooKeeperOptions::parse("zookeeper://a:1").unwrap(),

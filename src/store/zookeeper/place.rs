@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use super::names;
 use super::said::Said;
 use crate::clock::Stamp;
-use crate::error::Error;
-use crate::holder::OwnerToken;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
 use crate::store::Claim;
 
-/// The longest pause between two looks of a claim that waits: the longest `poll_cap`. A place that nobody has asked after
+/// The longest pause between two looks of a claim that waits: the longest `max_poll_interval`. A place that nobody has asked after
 /// for this long and a TTL is given up, so that a forgotten waiter does not block the queue for the life of the session.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How many withdrawn claims and places are remembered before the old ones are looked through.

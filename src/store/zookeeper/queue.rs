@@ -20,7 +20,7 @@ use super::names::{self, Contender};
 use super::order::{self, Standing as Order};
 use super::place::{Place, Spot, Standing};
 use super::session::Session;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// How many times the key's node may vanish under our hands before the answer is that it cannot be told.
 const TRIES: usize = 4;

@@ -9,10 +9,10 @@ use super::names::{self, Contender, Kind, SIMPLE};
 use super::said::Said;
 use super::session::Session;
 use super::{bars, order};
-use crate::error::Error;
-use crate::key::Key;
-use crate::store::{Mode, Record};
-use crate::token::FencingToken;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::store::{LockInfo, LockMode};
 
 /// How many nodes one listing looks at. More is no answer for people.
 const MOST_NODES: usize = 100_000;
@@ -48,7 +48,7 @@ pub(crate) async fn inspect(
     session: &Session,
     path: &str,
     key: &Key,
-) -> Result<Option<Record>, Error> {
+) -> Result<Option<LockInfo>, Error> {
     let what = "inspect a lock";
     session.sync(path).await.map_err(|f| f.into_error(what))?;
     loop {
@@ -74,7 +74,7 @@ async fn held(
     path: &str,
     key: &Key,
     contenders: &[Contender],
-) -> Result<Option<Record>, Error> {
+) -> Result<Option<LockInfo>, Error> {
     let into_error = |fault: Fault| fault.into_error("inspect a lock");
     let held = holders(session, path, contenders)
         .await
@@ -85,13 +85,13 @@ async fn held(
         Some(last) => record(session, path, last, key).await?,
         None => {
             let left = bars::left(shared, session, path, bars).await;
-            Some(Record {
+            Some(LockInfo {
                 remaining: Some(left.map_err(into_error)?),
-                ..Record::of(key.clone())
+                ..LockInfo::of(key.clone())
             })
         }
     };
-    Ok(told.map(|told| Record {
+    Ok(told.map(|told| LockInfo {
         holders: held.nodes.len(),
         queue: Some(queue),
         ..told
@@ -99,7 +99,11 @@ async fn held(
 }
 
 /// Who holds a key and who waits for it, first come first.
-pub(crate) async fn queue(session: &Session, path: &str, key: &Key) -> Result<Vec<Record>, Error> {
+pub(crate) async fn queue(
+    session: &Session,
+    path: &str,
+    key: &Key,
+) -> Result<Vec<LockInfo>, Error> {
     let what = "list a queue";
     session.sync(path).await.map_err(|f| f.into_error(what))?;
     let children = match session.driver.children(path).await {
@@ -119,7 +123,7 @@ async fn record(
     path: &str,
     contender: &Contender,
     key: &Key,
-) -> Result<Option<Record>, Error> {
+) -> Result<Option<LockInfo>, Error> {
     let node = match (session.driver)
         .read(&format!("{path}/{}", contender.name))
         .await
@@ -130,16 +134,16 @@ async fn record(
     };
     let said = Said::decode(&node.data);
     let mode = match contender.kind.mode() {
-        Mode::Write if said.reads => Mode::Read,
+        LockMode::Write if said.reads => LockMode::Read,
         mode => mode,
     };
-    Ok(Some(Record {
+    Ok(Some(LockInfo {
         label: said.label(contender.name == SIMPLE),
         mode: Some(mode),
         token: u64::try_from(node.czxid)
             .ok()
             .and_then(|number| FencingToken::new(number).ok()),
-        ..Record::of(key.clone())
+        ..LockInfo::of(key.clone())
     }))
 }
 
@@ -148,7 +152,7 @@ pub(crate) async fn list(
     shared: &Shared,
     session: &Session,
     prefix: &str,
-) -> Result<Vec<Record>, Error> {
+) -> Result<Vec<LockInfo>, Error> {
     let chroot = shared.options.chroot.as_str();
     let what = "list the locks";
     let mut records = Vec::new();
@@ -196,6 +200,6 @@ pub(crate) async fn list(
             records.extend(held(shared, session, &path, &key, &contenders).await?);
         }
     }
-    records.sort_by(|a: &Record, b| a.key.cmp(&b.key));
+    records.sort_by(|a: &LockInfo, b| a.key.cmp(&b.key));
     Ok(records)
 }

@@ -8,7 +8,7 @@ use super::keeper::Shared;
 use super::names::SIMPLE;
 use super::place::{Place, Spot};
 use super::session::Session;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 use std::sync::Arc;
 

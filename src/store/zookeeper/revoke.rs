@@ -20,8 +20,8 @@ use super::order;
 use super::records::{self, Holders};
 use super::said::Said;
 use super::session::Session;
-use crate::error::Error;
-use crate::key::Key;
+use crate::model::error::Error;
+use crate::model::key::Key;
 use crate::store::{Revoke, Revoked};
 
 const WHAT: &str = "take a lock away";

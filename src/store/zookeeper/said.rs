@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::holder::Label;
+use crate::model::holder::Label;
 
 const TTL: &str = "ttl_millis=";
 const READS: &str = "reads";

@@ -10,8 +10,8 @@ use super::names;
 use super::options::ZooKeeperOptions;
 use super::proof::Proofs;
 use crate::clock::{Clock, Stamp};
-use crate::error::Error;
-use crate::store::Proof;
+use crate::model::error::Error;
+use crate::store::GrantProof;
 
 /// A session is proven this often in its time-out, whether or not anything is held: a deadline counts from a heartbeat
 /// that is at least a tick old, and a first acquire must find one.
@@ -107,8 +107,8 @@ impl Session {
     }
 
     /// What the session's newest proven write proves (I3).
-    pub(crate) fn proof(&self) -> Proof {
-        Proof::since(self.ttl, self.proofs.lock().proofs.base())
+    pub(crate) fn proof(&self) -> GrantProof {
+        GrantProof::since(self.ttl, self.proofs.lock().proofs.base())
     }
 
     /// How long until the next heartbeat is due.

@@ -13,7 +13,7 @@ use super::place::{Place, Spot, Standing};
 use super::queue::{Blind, Look, barred_for, blind};
 use super::said::Said;
 use super::session::Session;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// As for the queue.
 const TRIES: usize = 4;

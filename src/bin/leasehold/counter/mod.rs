@@ -48,7 +48,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     }
     let ttl = args.ttl.or(args.nemesis.and_then(|_| nemesis::ttl(url)));
     // One look, so that a store which cannot be reached is told once and not by every process.
-    let locks = LockManager::builder_at(url, store::settings(ttl, Some(args.wait)))
+    let locks = LockManager::builder_for_url(url, store::settings(ttl, Some(args.wait)))
         .await?
         .build()?;
     locks.inspect(&args.lock).await?;

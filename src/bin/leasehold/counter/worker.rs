@@ -64,10 +64,11 @@ pub(crate) fn worker() -> ExitCode {
 async fn count(plan: Plan) -> Result<(), Failure> {
     let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
-    let locks = LockManager::builder_at(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
-        .await?
-        .label(Label::parse(&plan.label)?)
-        .build()?;
+    let locks =
+        LockManager::builder_for_url(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
+            .await?
+            .label(Label::parse(&plan.label)?)
+            .build()?;
     let clock = Clock::system()?;
     let counter = plan.counter.open().await?;
     let go = ready()?;

@@ -22,7 +22,7 @@ pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<u8, Fail
     let mut signals = Signals::listen()?;
     let settings = store::settings(args.command.ttl, None);
     let locks = tokio::select! {
-        builder = LockManager::builder_at(args.store.shared()?, settings) => builder?.build()?,
+        builder = LockManager::builder_for_url(args.store.shared()?, settings) => builder?.build()?,
         signal = signals.ending() => return Ok(code::of(signal)),
     };
     let ended = lead(&locks, args, &mut signals, output).await;

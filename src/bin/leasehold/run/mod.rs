@@ -22,7 +22,7 @@ mod under;
 
 use std::time::Duration;
 
-use leasehold::{Builder, Label, LockManager};
+use leasehold::{Label, LockManager, LockManagerBuilder};
 
 pub(crate) use exec::{EXEC, exec};
 pub(crate) use leader::leader;
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let settings = store::settings(args.command.ttl, args.wait);
     let locks = tokio::select! {
-        builder = LockManager::builder_at(args.store.shared()?, settings) => labelled(builder?, &args.label).build()?,
+        builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.label).build()?,
         signal = signals.ending() => return Ok(code::of(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, output).await;
@@ -100,7 +100,7 @@ async fn acquire(locks: &LockManager, args: &RunArgs) -> Result<Held, Failure> {
     }
 }
 
-fn labelled(builder: Builder, label: &Option<Label>) -> Builder {
+fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBuilder {
     match label {
         Some(label) => builder.label(label.clone()),
         None => builder,

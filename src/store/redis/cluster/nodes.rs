@@ -21,7 +21,7 @@ use super::map::{Address, Map};
 use super::seeds::Seeds;
 use super::slot::{SLOTS, Slot};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// How many nodes are asked for the map at once: so many may be silent before it costs a time-out.
 const ASKED_AT_ONCE: usize = 3;

@@ -22,7 +22,7 @@ use super::super::store::Shared;
 use super::nodes::{Cluster, Node};
 use super::route::Passage;
 use super::slot::Slot;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
 /// How much later than the first node with a proof another may answer: a tenth of the shortest TTL, from the first of these to

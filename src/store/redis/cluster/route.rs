@@ -12,7 +12,7 @@ use super::super::wake::Waker;
 use super::map::Address;
 use super::nodes::{Cluster, Node};
 use super::slot::Slot;
-use crate::error::{Error, ErrorKind};
+use crate::model::error::{Error, ErrorKind};
 
 /// How often a request goes on to another node.
 const MOST_TURNS: u32 = 5;

@@ -6,7 +6,7 @@ use ::redis::ConnectionInfo;
 
 use super::super::hosts::{Hosts, place_of};
 use super::map::Address;
-use crate::error::Error;
+use crate::model::error::Error;
 
 const PORT: u16 = 6_379;
 

@@ -6,7 +6,7 @@ mod zookeeper;
 
 use std::path::PathBuf;
 
-use leasehold::{AsyncTx, BoxError, Clock, Lane, Lock};
+use leasehold::{AsyncTx, BoxError, Clock, ClockKind, Lock};
 use serde::{Deserialize, Serialize};
 
 use self::redis::InRedis;
@@ -39,7 +39,7 @@ pub(super) enum Resource {
 impl Place {
     /// A place of our own, at which 0 stands.
     pub(super) async fn make(fenced_at: Option<&str>) -> Result<Self, Failure> {
-        let now = Clock::system()?.stamp().on(Lane::Boot);
+        let now = Clock::system()?.stamp().on(ClockKind::Boot);
         let name = format!("leasehold-counter-{}-{now:x}", std::process::id());
         let made =
             match fenced_at {

@@ -1,6 +1,6 @@
 //! The counter in a key of the Redis server that grants the lock, behind a fence.
 
-use leasehold::executor::{Applied, Permit};
+use leasehold::executor::{Applied, CommitPermit};
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::{BoxError, CommitError};
 use redis::aio::MultiplexedConnection;
@@ -53,7 +53,7 @@ impl InRedis {
 
     pub(super) fn commit(
         &self,
-        permit: Permit,
+        permit: CommitPermit,
         number: u64,
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let batch = RedisBatch::new().set(&self.key, number.to_string());

@@ -1,6 +1,6 @@
 //! The counter in a node of the ZooKeeper ensemble that grants the lock, behind a fence.
 
-use leasehold::executor::{Applied, Permit};
+use leasehold::executor::{Applied, CommitPermit};
 use leasehold::fence::{ZkBatch, ZkFence};
 use leasehold::store::zookeeper::ZooKeeperOptions;
 use leasehold::{BoxError, CommitError};
@@ -50,7 +50,7 @@ impl InZooKeeper {
 
     pub(super) fn commit(
         &self,
-        permit: Permit,
+        permit: CommitPermit,
         number: u64,
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let batch = ZkBatch::new().set(&self.path, number.to_string());

@@ -6,10 +6,10 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//! use leasehold::{GuardedCell, LockManager, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
-//! let prices = Guarded::new(vec![1, 2]);
+//! let prices = GuardedCell::new(vec![1, 2]);
 //!
 //! let writer = locks.read_write("prices").write().await?;
 //! let _done = writer.executor().guarded(|tx| Ok(tx.write(&prices).push(3)))?;
@@ -28,10 +28,10 @@
 //!
 //! # What a read hold may do
 //!
-//! A [`ReadGuard`] has no [`Executor`], so that no run under it can write a [`Guarded`](crate::Guarded) cell:
+//! A [`ReadGuard`] has no [`Executor`], so that no run under it can write a [`GuardedCell`](crate::GuardedCell) cell:
 //!
 //! ```compile_fail,E0599
-//! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::Guarded<u8>) {
+//! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
 //! reader.executor().guarded(|tx| Ok(*tx.write(cell) = 1));
 //! # }
 //! ```
@@ -42,15 +42,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, LostReason};
 use crate::executor::Executor;
 use crate::fence::{Fence, erase};
-use crate::key::Key;
 use crate::lease::{Lease, LeaseError};
-use crate::lock::Lock;
 use crate::manager::{LockGuard, LockManager};
-use crate::store::{Mode, Released};
-use crate::token::FencingToken;
+use crate::model::error::{Error, LostReason};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::recipes::lock::Lock;
+use crate::store::{LockMode, Released};
 
 /// A key that many read or one writes. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -72,8 +72,8 @@ impl LockManager {
     {
         let lock = self.lock(key);
         ReadWriteLock {
-            reader: lock.clone().in_mode(Mode::Read),
-            writer: lock.in_mode(Mode::Write),
+            reader: lock.clone().in_mode(LockMode::Read),
+            writer: lock.in_mode(LockMode::Write),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The identity of a lock in a store.
 ///

@@ -1,4 +1,4 @@
-//! [`Outbox`]: where the executor leaves what it cannot finish itself.
+//! [`RunSink`]: where the executor leaves what it cannot finish itself.
 //!
 //! The executor knows neither managers nor stores. What outlives a run (a debt, a compensation whose run was dropped)
 //! it hands to this trait, which the manager implements for each hold.
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::BoxError;
-use crate::key::Key;
-use crate::run_event::RunEvent;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::error::BoxError;
+use crate::model::key::Key;
+use crate::model::run_event::RunEvent;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be taken back.
 ///
@@ -84,7 +84,7 @@ pub struct Intent {
 }
 
 /// What the executor leaves behind. Implemented by the manager for each hold.
-pub(crate) trait Outbox: fmt::Debug + Send + Sync {
+pub(crate) trait RunSink: fmt::Debug + Send + Sync {
     /// An effect is about to be sent. Must return fast: the run waits.
     fn intent(&self, intent: &Intent);
 

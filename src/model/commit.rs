@@ -1,19 +1,19 @@
-//! The commit call: [`Permit`] in, [`Applied`] or [`CommitError`] out.
+//! The commit call: [`CommitPermit`] in, [`Applied`] or [`CommitError`] out.
 //!
 //! These words are the executor's and the fences' both, and so they belong to neither.
 
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::error::BoxError;
-use crate::key::Key;
-use crate::token::FencingToken;
-use crate::txn::TxnId;
+use crate::model::error::BoxError;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// What a commit call is given: the right to make one durable change, now.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Permit {
+pub struct CommitPermit {
     /// The key of the lock that the run is under: a fence keeps a token for each.
     pub key: Key,
     /// Send this along, so that a fence at the resource can refuse whoever is older.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, MemoryStore, Record, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
 };
 use leasehold::{Error, FencingToken, Key, LockManager, ManualClock, Settings};
 use tokio::task::JoinSet;
@@ -64,11 +64,11 @@ impl Store for Far {
         }))
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Record>, Error> {
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         there_and_back(self.0.inspect(key)).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Record>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         self.0.list(prefix).await
     }
 
@@ -114,7 +114,7 @@ async fn no_process_has_two_grants_in_a_row_while_another_waits() {
     let clock = ManualClock::new();
     let store = Far(MemoryStore::with_clock(clock.clone()));
     let mut settings = Settings::default();
-    settings.hand_on_count = 2;
+    settings.handoff_count = 2;
     let processes = [(); 4].map(|()| {
         let locks = LockManager::builder(store.clone()).clock(clock.clone());
         locks.settings(settings.clone()).build().unwrap()

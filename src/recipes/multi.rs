@@ -3,11 +3,11 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//! use leasehold::{GuardedCell, LockManager, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
-//! let guard = locks.all(["accounts/7", "accounts/3"]).acquire().await?;
-//! let seven = Guarded::new(100);
+//! let guard = locks.lock_all(["accounts/7", "accounts/3"]).acquire().await?;
+//! let seven = GuardedCell::new(100);
 //! let _done = guard.executor("accounts/7")?.guarded(|tx| {
 //!     *tx.write(&seven) -= 10;
 //!     Ok(())
@@ -28,15 +28,15 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::error::{Error, LostReason};
 use crate::executor::Executor;
 use crate::fence::{Fence, erase};
-use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::{Lock, OR_NOT_YET};
 use crate::manager::{LockGuard, LockManager, joint_executor};
+use crate::model::error::{Error, LostReason};
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::recipes::lock::{Lock, OR_NOT_YET};
 use crate::store::Released;
-use crate::token::FencingToken;
 
 /// Several keys and how to ask for all of them. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct MultiLock {
 impl LockManager {
     /// All of these keys, each once, in whatever order they are named. No key, or a malformed one, is an error of every later
     /// call.
-    pub fn all<K>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock
+    pub fn lock_all<K>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock
     where
         K: TryInto<Key>,
         K::Error: Into<Error>,

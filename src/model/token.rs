@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// A number that grows with each grant of a key, over restarts of clients and stores (I8).
 ///

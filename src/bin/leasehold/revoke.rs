@@ -1,25 +1,20 @@
-//! `leasehold release --force`: a lock is taken away from a holder that hangs.
+//! `leasehold revoke`: takes a lock away from a holder that hangs.
 
 use leasehold::store::{Revoke, Revoked};
 use serde_json::json;
 
-use crate::args::ReleaseArgs;
+use crate::args::RevokeArgs;
 use crate::exit::{Failure, code};
 use crate::output::{Output, millis, span};
 
-pub(crate) async fn release(args: &ReleaseArgs, output: Output) -> Result<u8, Failure> {
-    if !args.force {
-        return Err(Failure::usage(
-            "a lock is its holder's to release; say --force to take it away",
-        ));
-    }
+pub(crate) async fn revoke(args: &RevokeArgs, output: Output) -> Result<u8, Failure> {
     let locks = args.store.looker().await?;
     let how = if args.now {
         Revoke::Now
     } else {
         Revoke::AfterTtl
     };
-    let revoked = locks.force_release(&args.key, how).await;
+    let revoked = locks.revoke(&args.key, how).await;
     locks.shutdown().await;
     let key = args.key.as_str();
     match revoked? {

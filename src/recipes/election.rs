@@ -7,11 +7,11 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{Guarded, LockManager, store::MemoryStore};
+//! use leasehold::{GuardedCell, LockManager, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
 //! let election = locks.election("scheduler");
-//! let planned = Guarded::new(0);
+//! let planned = GuardedCell::new(0);
 //!
 //! let leadership = election.campaign("host-a").await?;
 //! let _done = leadership.guarded(|tx| {
@@ -35,16 +35,16 @@ use futures_util::Stream;
 use futures_util::future::{Either, select};
 use futures_util::stream::unfold;
 
-use crate::error::{Error, ErrorKind, LostReason};
 use crate::executor::{Abort, Committed, Executor, RunError, Tx};
 use crate::fence::Fence;
-use crate::holder::Label;
-use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::Lock;
 use crate::manager::{LockGuard, LockManager};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::recipes::lock::Lock;
 use crate::store::Released;
-use crate::token::FencingToken;
 
 /// An office that one candidate holds at a time. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub struct Election {
 /// Who leads, as the store tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Leader {
+pub struct LeaderInfo {
     /// The name under which it campaigned, if the store keeps it.
     pub name: Option<Label>,
     /// The token of its term, if the store keeps it.
@@ -142,20 +142,22 @@ impl Election {
     /// # Cancel safety
     ///
     /// Cancel safe: it only looks.
-    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+    pub async fn leader(&self) -> Result<Option<LeaderInfo>, Error> {
         let record = self.manager.inspect(self.lock.key()?.clone()).await?;
         let held = record.filter(|record| record.holders > 0);
-        Ok(held.map(|record| Leader {
+        Ok(held.map(|record| LeaderInfo {
             name: record.label,
             term: record.token,
         }))
     }
 
     /// Who leads: first as it is, then each change that is seen. It looks once in a
-    /// [`poll_cap`](crate::Settings::poll_cap), so that a term which is shorter may be missed, and news are late by that much:
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so that a term which is shorter may be missed, and news are late by that much:
     /// for people and for finding the leader, never to act upon. A look that fails is told as an error, and the stream goes
     /// on; it ends with the manager.
-    pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + 'static {
+    pub fn observe(
+        &self,
+    ) -> impl Stream<Item = Result<Option<LeaderInfo>, Error>> + Send + 'static {
         let begin = Observing {
             election: self.clone(),
             told: None,
@@ -177,11 +179,11 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::sync::Arc;
-    /// use leasehold::{Guarded, Leadership, LockManager, store::MemoryStore};
+    /// use leasehold::{GuardedCell, Leadership, LockManager, store::MemoryStore};
     ///
     /// let locks = LockManager::new(MemoryStore::new()?)?;
     /// let election = locks.election("scheduler");
-    /// let planned = Arc::new(Guarded::new(0));
+    /// let planned = Arc::new(GuardedCell::new(0));
     ///
     /// let ours = Arc::clone(&planned);
     /// let task = tokio::spawn(async move {
@@ -240,16 +242,16 @@ impl Election {
 struct Observing {
     election: Election,
     /// `None`: nothing yet.
-    told: Option<Option<Leader>>,
+    told: Option<Option<LeaderInfo>>,
     has_looked: bool,
 }
 
 impl Observing {
-    async fn next(mut self) -> Option<(Result<Option<Leader>, Error>, Self)> {
+    async fn next(mut self) -> Option<(Result<Option<LeaderInfo>, Error>, Self)> {
         loop {
             let shared = self.election.manager.handle.shared();
             if self.has_looked {
-                shared.rest(shared.settings().poll_cap).await;
+                shared.rest(shared.settings().max_poll_interval).await;
             }
             if shared.is_closing() {
                 return None;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
 use crate::fence::{AnyFence, Fence, erase};
-use crate::holder::Label;
-use crate::key::Key;
 use crate::manager::{Handle, LockGuard, LockManager, Patience, Spans, Want, acquire, in_runtime};
-use crate::store::{Fencing, Mode};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::store::{Fencing, LockMode};
 
 /// How a message about a wait that was in vain ends, after who may hold.
 pub(crate) const OR_NOT_YET: &str = "or the store grants nothing yet (a Redis server that restarted or was flushed: see the log); try later, or wait longer";
@@ -23,7 +23,7 @@ pub struct Lock {
     fence: Option<AnyFence>,
     lock_delay: Option<Duration>,
     max_hold: Option<Duration>,
-    mode: Mode,
+    mode: LockMode,
     is_fair: bool,
     label: Option<Label>,
     takes_over: bool,
@@ -43,7 +43,7 @@ impl LockManager {
             fence: None,
             lock_delay: None,
             max_hold: None,
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
             takes_over: true,
@@ -96,7 +96,7 @@ impl Lock {
     }
 
     /// The same key, to be read or written.
-    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+    pub(crate) fn in_mode(mut self, mode: LockMode) -> Self {
         self.mode = mode;
         self
     }
@@ -203,7 +203,7 @@ impl Lock {
         });
         let is_shut_out =
             matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
-        if self.mode == Mode::Read && is_shut_out {
+        if self.mode == LockMode::Read && is_shut_out {
             // A reader beside us with a larger token has raised it: the writers of before are shut out.
             return Ok(guard);
         }

@@ -31,11 +31,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::error::Error;
 use crate::fence::{Fence, erase};
-use crate::key::Key;
-use crate::lock::{Lock, OR_NOT_YET};
 use crate::manager::{LockGuard, LockManager};
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::recipes::lock::{Lock, OR_NOT_YET};
 use crate::store::Released;
 
 /// At most this many slots: who waits asks for each of them.
@@ -96,7 +96,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
-    pub async fn acquire(&self) -> Result<SlotGuard, Error> {
+    pub async fn acquire(&self) -> Result<SemaphorePermit, Error> {
         let wait = self.manager.settings().wait;
         self.acquire_within(wait).await?.ok_or_else(|| {
             let count = self.slots.as_ref().map_or(0, Vec::len);
@@ -115,7 +115,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
-    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SlotGuard>, Error> {
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
         let clock = self.manager.handle.shared().clock();
         let started = clock.stamp();
         if let Some(guard) = self.try_acquire().await? {
@@ -131,7 +131,7 @@ impl Semaphore {
         // The first that is granted is taken; the others are withdrawn as they are dropped.
         while let Some((slot, held)) = asked.next().await {
             match held {
-                Ok(Some(inner)) => return Ok(Some(SlotGuard { inner, slot })),
+                Ok(Some(inner)) => return Ok(Some(SemaphorePermit { inner, slot })),
                 Ok(None) => {}
                 Err(error) => failed = Some(error),
             }
@@ -148,14 +148,14 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
-    pub async fn try_acquire(&self) -> Result<Option<SlotGuard>, Error> {
+    pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>, Error> {
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
         let count = slots.len() as u32;
         // From another slot each time, so that callers do not all ask for the first one.
         let first = self.manager.handle.shared().pick(count);
         for slot in (0..count).map(|n| (first + n) % count) {
             if let Some(inner) = slots[slot as usize].try_acquire().await? {
-                return Ok(Some(SlotGuard { inner, slot }));
+                return Ok(Some(SemaphorePermit { inner, slot }));
             }
         }
         Ok(None)
@@ -165,12 +165,12 @@ impl Semaphore {
 /// A held slot: a [`LockGuard`] of the slot's own key.
 #[derive(Debug)]
 #[must_use = "the slot is released as soon as its guard is dropped"]
-pub struct SlotGuard {
+pub struct SemaphorePermit {
     inner: LockGuard,
     slot: u32,
 }
 
-impl SlotGuard {
+impl SemaphorePermit {
     /// Which slot it is, from 0. At most one holder has it at a time, so that it can name what the holder uses.
     #[must_use]
     pub fn slot(&self) -> u32 {
@@ -187,7 +187,7 @@ impl SlotGuard {
     }
 }
 
-impl Deref for SlotGuard {
+impl Deref for SemaphorePermit {
     type Target = LockGuard;
 
     fn deref(&self) -> &LockGuard {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::error::Error;
-use crate::holder::{hex, random_bytes};
+use crate::model::error::Error;
+use crate::model::holder::{hex, random_bytes};
 
 /// The name of one guarded run: 128 random bits, made when first asked for.
 ///

@@ -32,11 +32,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, ErrorKind, LostReason};
 use crate::fence::Fence;
-use crate::key::Key;
-use crate::lock::Lock;
 use crate::manager::{LockGuard, LockManager};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
+use crate::recipes::lock::Lock;
 use crate::store::Released;
 
 /// The places of a scope: one for each lock that it has asked for, by manager and key.
@@ -104,24 +104,24 @@ impl fmt::Debug for Scope {
 /// A lock that its holder may acquire again. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
-pub struct Reentrant {
+pub struct ReentrantLock {
     lock: Lock,
 }
 
 impl LockManager {
     /// The reentrant lock of a key: to other scopes, and to whoever uses the same key without one, an exclusive lock.
-    pub fn reentrant<K>(&self, key: K) -> Reentrant
+    pub fn reentrant<K>(&self, key: K) -> ReentrantLock
     where
         K: TryInto<Key>,
         K::Error: Into<Error>,
     {
-        Reentrant {
+        ReentrantLock {
             lock: self.lock(key),
         }
     }
 }
 
-impl Reentrant {
+impl ReentrantLock {
     /// Ties a fence to the lock, as [`Lock::fence`]: it is raised with the outermost guard.
     pub fn fence(self, fence: impl Fence) -> Self {
         Self {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::store::Released;
 
 /// A [`Lock`](crate::Lock) whose calls block.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The secret by which a store tells one attempt to hold from every other: 128 random bits.
 ///

@@ -1,8 +1,8 @@
 //! One-shot runs: acquire, run, release.
 
 use crate::executor::{Abort, AsyncTx, Committed, RunError, Tx};
-use crate::lock::Lock;
 use crate::manager::LockGuard;
+use crate::recipes::lock::Lock;
 
 impl Lock {
     /// Acquires the lock, runs `work` under it on the calling task, and releases it.
@@ -13,10 +13,10 @@ impl Lock {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use leasehold::{Guarded, LockManager, store::MemoryStore};
+    /// use leasehold::{GuardedCell, LockManager, store::MemoryStore};
     ///
     /// let locks = LockManager::new(MemoryStore::new()?)?;
-    /// let runs = Guarded::new(0);
+    /// let runs = GuardedCell::new(0);
     /// let done = locks.lock("nightly").guarded(|tx| {
     ///     *tx.write(&runs) += 1;
     ///     Ok("done")

@@ -1,0 +1,10 @@
+//! The words that every layer uses: plain values, with no store and no clock behind them.
+
+pub(crate) mod commit;
+pub(crate) mod error;
+pub(crate) mod holder;
+pub(crate) mod key;
+pub(crate) mod run_event;
+pub(crate) mod run_sink;
+pub(crate) mod token;
+pub(crate) mod txn;
