@@ -1,5 +1,6 @@
 //! A run that only computes allocates nothing.
 
+#[path = "support/executor.rs"]
 mod executor_support;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,4 +1,4 @@
-//! The second driver: the same tests as for the first one, but for those of `zookeeper_connection.rs`, and for the
+//! The second driver: the same tests as for the first one, but for those of `zookeeper/connection.rs`, and for the
 //! behaviour suite, which `conformance/` runs on both.
 //!
 //! What is different, and why:
@@ -7,17 +7,19 @@
 //! - The negotiated time-out is not known, so that one which the server shortened is not refused: a session of more than 20
 //!   ticks is.
 //! - It has no `multi`: a heartbeat looks at each held node, one request after the other. Hundreds of holds, not thousands. It
-//!   fences no writes and takes no lock away, and says so (`zookeeper_fence.rs`, `zookeeper_revoke.rs`).
-#![allow(
-    clippy::duplicate_mod,
-    reason = "each file brings its own support along"
-)]
+//!   fences no writes and takes no lock away, and says so (`zookeeper/fence.rs`, `zookeeper/revoke.rs`).
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "zookeeper_faults.rs"]
+#[path = "support/cutter.rs"]
+mod proxy;
+#[path = "support/zookeeper.rs"]
+mod zookeeper;
+
+#[path = "zookeeper/faults.rs"]
 mod faults;
-#[path = "zookeeper_kinds.rs"]
+#[path = "zookeeper/kinds.rs"]
 mod kinds;
-#[path = "zookeeper_proof.rs"]
+#[path = "zookeeper/proof.rs"]
 mod proof;
-#[path = "zookeeper_queue.rs"]
+#[path = "zookeeper/queue.rs"]
 mod queue;

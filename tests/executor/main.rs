@@ -1,0 +1,12 @@
+//! Guarded runs: every outcome, every way to end, undo, cells.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/executor.rs"]
+mod executor_support;
+
+mod cells;
+mod drops;
+mod end;
+mod outcome_rows;
+mod undo;

@@ -1,0 +1,206 @@
+//! What the metrics say, by name.
+use crate::prometheus::Prometheus;
+use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
+use leasehold::executor::{CommitError, EffectError};
+use leasehold::handler::Metrics;
+use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::{LockManager, LockManagerBuilder, ManualClock, Settings};
+
+/// A world whose first manager is measured by a recorder of its own.
+fn measured(settings: Settings, make: impl FnOnce() -> Metrics) -> (World, Prometheus) {
+    let recorder = Prometheus::default();
+    let metrics = ::metrics::with_local_recorder(&recorder, make);
+    let world = World::built(settings, |b: LockManagerBuilder| b.observer(metrics));
+    (world, recorder)
+}
+
+impl Prometheus {
+    /// The value of one line.
+    fn value(&self, name: &str) -> f64 {
+        let text = self.dump();
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = values
+            .next()
+            .unwrap_or_else(|| panic!("no {name} in\n{text}"));
+        value.parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn waits_holds_and_renewals_are_measured() {
+    let (world, seen) = measured(no_handoff(), Metrics::new);
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    assert_eq!(seen.value("leasehold_held"), 1.0);
+    let lock = world.ours.lock("a");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(poll_once(waiting.as_mut()).await.is_pending());
+    assert_eq!(seen.value("leasehold_waiting"), 1.0);
+    world.pass(secs(10)).await;
+    let _ = guard.release().await;
+    let guard = waiting.await.unwrap();
+    assert_eq!(seen.value("leasehold_waiting"), 0.0);
+    assert_eq!(
+        seen.value(r#"leasehold_acquire_seconds_count{outcome="held"}"#),
+        2.0
+    );
+    assert_eq!(
+        seen.value(r#"leasehold_acquire_seconds_sum{outcome="held"}"#),
+        10.0
+    );
+    assert_eq!(
+        seen.value(r#"leasehold_hold_seconds_sum{road="released"}"#),
+        10.0
+    );
+    let renewals = seen.value(r#"leasehold_renewals_total{answer="extended"}"#);
+    assert!(renewals >= 3.0);
+    assert_eq!(
+        seen.value("leasehold_renewal_round_trip_seconds_count"),
+        renewals
+    );
+    assert_eq!(
+        seen.value("leasehold_renewal_timer_lag_seconds_count"),
+        renewals
+    );
+    drop(guard);
+    until_ended(&world, "a").await;
+    world.settled().await;
+    assert_eq!(seen.value("leasehold_held"), 0.0);
+    assert_eq!(
+        seen.value(r#"leasehold_hold_seconds_count{road="dropped"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn commits_are_measured_by_what_was_left_of_the_lease() {
+    let recorder = Prometheus::default();
+    let make = || Metrics::new().near_miss(secs(5));
+    let metrics = ::metrics::with_local_recorder(&recorder, make);
+    let clock = ManualClock::new();
+    let store = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 1);
+    let locks = LockManager::builder(store.clone())
+        .clock(clock.clone())
+        .observer(metrics)
+        .build()
+        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let slack = executor.guarded(|_| Ok(())).unwrap().slack;
+    assert_eq!(recorder.value("leasehold_near_misses_total"), 0.0);
+    let sum = recorder.value("leasehold_commit_slack_seconds_sum");
+    assert!((sum - slack.as_secs_f64()).abs() < 1e-9);
+
+    // No renewal comes in between.
+    store.block(Operation::Renew);
+    clock.advance(slack - secs(4));
+    let second = executor.guarded(|_| Ok(())).unwrap().slack;
+    assert_eq!(second, secs(4));
+    assert_eq!(recorder.value("leasehold_near_misses_total"), 1.0);
+    let committed = r#"leasehold_runs_total{end="committed"}"#;
+    assert_eq!(recorder.value(committed), 2.0);
+
+    // A commit call that outlives the lease.
+    let late = executor.guarded(|tx| {
+        let clock = clock.clone();
+        tx.commit_with(move |_| {
+            clock.advance(secs(60));
+            Ok(())
+        });
+        Ok(())
+    });
+    assert_eq!(late.unwrap_err().was_applied(), Some(true));
+    assert_eq!(recorder.value("leasehold_near_misses_total"), 2.0);
+    assert_eq!(recorder.value(r#"leasehold_runs_total{end="late"}"#), 1.0);
+}
+
+#[tokio::test]
+async fn what_went_wrong_is_counted_by_its_name() {
+    let (world, seen) = measured(no_handoff(), Metrics::new);
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let owed = executor.guarded(|tx| {
+        tx.step(
+            "debit 7",
+            || Err::<(), _>(EffectError::unknown("no answer")),
+            |_| (),
+        )?;
+        Ok(())
+    });
+    assert!(owed.is_err());
+    let in_doubt = executor.guarded(|tx| {
+        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("no answer")));
+        Ok(())
+    });
+    assert!(in_doubt.is_err());
+    assert!(
+        executor
+            .guarded(|_| Err::<(), _>("it failed".into()))
+            .is_err()
+    );
+    assert_eq!(seen.value(r#"leasehold_runs_total{end="incomplete"}"#), 1.0);
+    assert_eq!(seen.value(r#"leasehold_runs_total{end="in_doubt"}"#), 1.0);
+    assert_eq!(
+        seen.value(r#"leasehold_runs_total{end="rolled_back"}"#),
+        1.0
+    );
+    assert_eq!(seen.value("leasehold_in_doubt_total"), 1.0);
+    assert_eq!(
+        seen.value(r#"leasehold_debts_total{state="in_doubt"}"#),
+        2.0
+    );
+
+    world.store.forget();
+    world.pass(secs(4)).await;
+    assert_eq!(seen.value(r#"leasehold_lost_total{reason="gone"}"#), 1.0);
+    assert_eq!(
+        seen.value(r#"leasehold_renewals_total{answer="gone"}"#),
+        1.0
+    );
+    assert_eq!(
+        seen.value(r#"leasehold_hold_seconds_count{road="lost"}"#),
+        1.0
+    );
+    assert_eq!(seen.value("leasehold_held"), 0.0);
+
+    let _theirs = world.theirs.lock("b").acquire().await.unwrap();
+    let lock = world.ours.lock("b");
+    let busy = while_time_passes(&world, secs(60), lock.acquire_within(ms(500))).await;
+    assert!(busy.unwrap().is_none());
+    assert_eq!(
+        seen.value(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#),
+        0.5
+    );
+}
+
+#[tokio::test]
+async fn two_managers_are_told_apart_by_their_label() {
+    let (world, seen) = measured(no_handoff(), || Metrics::of("orders"));
+    let _guard = world.ours.lock("a").acquire().await.unwrap();
+    assert_eq!(seen.value(r#"leasehold_held{manager="orders"}"#), 1.0);
+}
+
+#[test]
+fn every_metric_stands_in_the_table_of_the_docs_and_the_other_way_round() {
+    let recorder = Prometheus::default();
+    drop(::metrics::with_local_recorder(&recorder, Metrics::new));
+    let dump = recorder.dump();
+    let mut registered: Vec<_> = dump
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '))
+        .map(|(name, help)| {
+            assert!(!help.is_empty(), "{name} is not described");
+            name
+        })
+        .collect();
+    let docs = include_str!("../../src/handler/metrics/mod.rs");
+    let mut documented: Vec<_> = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `")?.split_once('`'))
+        .map(|(name, _)| name)
+        .collect();
+    registered.sort_unstable();
+    documented.sort_unstable();
+    assert_eq!(registered, documented);
+}

@@ -1,0 +1,144 @@
+//! A hot lock: what one process hands on costs the store nothing, and the others get their turn.
+use std::sync::{Arc, Mutex};
+
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
+};
+use leasehold::{Error, FencingToken, Key, LockManager, ManualClock, Settings};
+use tokio::task::JoinSet;
+
+/// How many turns of the runtime a request, or an answer, is on its way.
+const WAY: usize = 8;
+
+/// A memory store that is some way off.
+#[derive(Clone, Debug)]
+struct Far(MemoryStore);
+
+async fn way() {
+    for _ in 0..WAY {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn there_and_back<T>(asked: impl Future<Output = T>) -> T {
+    way().await;
+    let answer = asked.await;
+    way().await;
+    answer
+}
+
+impl Store for Far {
+    fn name(&self) -> &'static str {
+        "far"
+    }
+
+    fn capability(&self) -> Capability {
+        self.0.capability()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        there_and_back(self.0.acquire(claim)).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        self.0.renew(grants).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        there_and_back(self.0.release(grant)).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.0.withdraw(claim).await
+    }
+
+    /// A wake-up takes twice as long as an answer: who is woken is always later than who was answered.
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        let woken = self.0.subscribe(claim).await?;
+        Ok(Hint::new(async {
+            woken.await;
+            way().await;
+            way().await;
+        }))
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
+        there_and_back(self.0.inspect(key)).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        self.0.list(prefix).await
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.0.close().await
+    }
+}
+
+/// Who had a section, under which token, in the order of the sections.
+type Order = Arc<Mutex<Vec<(usize, FencingToken)>>>;
+
+/// Each process runs `tasks` tasks, each of which has `sections` sections with nothing to do in them.
+async fn run(
+    processes: &[LockManager],
+    tasks: usize,
+    sections: usize,
+) -> Vec<(usize, FencingToken)> {
+    let order = Order::default();
+    let mut running = JoinSet::new();
+    for (process, locks) in processes.iter().enumerate() {
+        for _ in 0..tasks {
+            let (lock, order) = (locks.lock("hot"), Arc::clone(&order));
+            running.spawn(async move {
+                for _ in 0..sections {
+                    let guard = lock.acquire().await.unwrap();
+                    order.lock().unwrap().push((process, guard.token()));
+                    let _ = guard.release().await;
+                }
+            });
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.unwrap();
+    }
+    drop(running);
+    Arc::try_unwrap(order).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn no_process_has_two_grants_in_a_row_while_another_waits() {
+    const SECTIONS: usize = 50;
+    const TASKS: usize = 4;
+    let clock = ManualClock::new();
+    let store = Far(MemoryStore::with_clock(clock.clone()));
+    let mut settings = Settings::default();
+    settings.handoff_count = 2;
+    let processes = [(); 4].map(|()| {
+        let locks = LockManager::builder(store.clone()).clock(clock.clone());
+        locks.settings(settings.clone()).build().unwrap()
+    });
+    let order = run(&processes, TASKS, SECTIONS).await;
+    assert_eq!(order.len(), processes.len() * TASKS * SECTIONS);
+    // Until the first process has nobody left who waits.
+    let mut left = [TASKS * SECTIONS; 4];
+    let contended = order.iter().position(|(process, _)| {
+        left[*process] -= 1;
+        left[*process] < TASKS
+    });
+    let contended = &order[..contended.unwrap()];
+    assert!(contended.len() > 100, "{}", contended.len());
+    for row in contended.chunk_by(|one, next| one.0 == next.0) {
+        assert!(row.len() <= 3, "{} in a row to one process", row.len());
+        assert!(row.iter().all(|turn| turn.1 == row[0].1), "two grants");
+    }
+}
+
+#[tokio::test]
+async fn sixteen_tasks_ask_the_store_for_less_than_a_tenth_of_their_sections() {
+    let clock = ManualClock::new();
+    let store = Far(MemoryStore::with_clock(clock.clone()));
+    let locks = LockManager::builder(store).clock(clock).build().unwrap();
+    let order = run(&[locks], 16, 100).await;
+    let grants = order.chunk_by(|one, next| one.1 == next.1).count();
+    assert!(grants <= order.len() / 10, "{grants} of {}", order.len());
+}

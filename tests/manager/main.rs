@@ -1,0 +1,16 @@
+//! The manager on the memory store and the manual clock: acquiring, holding, ending, handing off.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/bare_thread.rs"]
+mod bare_thread;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acquire;
+mod end_of_hold;
+mod ends;
+mod exclusion;
+mod handoff;
+mod hold;
+mod proofs;

@@ -1,0 +1,292 @@
+//! Data in the ensemble under a fence: whose time is over is refused, in both modes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::proxy::Proxy;
+use crate::zookeeper::{
+    Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
+};
+use leasehold::fence::{Fence, ZkBatch, ZkFence};
+use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
+use leasehold::store::{Released, Store};
+use leasehold::{CommitError, CommitProof, ErrorKind, LockManager, RunError};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+async fn data(client: &Client, path: &str) -> String {
+    String::from_utf8(client.get_data(path).await.unwrap().0).unwrap()
+}
+
+async fn with_data(server: &Server, path: &str) -> Client {
+    let client = raw(server).await;
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(path, &persistent).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn a_batch_is_committed_under_the_fence_as_a_whole() {
+    let server = Server::shared();
+    let client = with_data(&server, "/fence-data/a").await;
+    let store = store(&server, "/fence").await;
+    let fence = ZkFence::new(&store);
+    let locks = LockManager::new(store).unwrap();
+    let guard = locks
+        .lock("k")
+        .fence(fence.clone())
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(
+        data(&client, "/fence/k/~fence").await,
+        guard.token().to_string()
+    );
+    let commit = fence.clone();
+    let done = guard
+        .executor()
+        .guarded_async(async |tx| {
+            let fence = commit.clone();
+            let batch = ZkBatch::new()
+                .set("/fence-data/a", "90")
+                .create("/fence-data/b", "10");
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(done.proof, CommitProof::Fenced);
+    assert_eq!(data(&client, "/fence-data/a").await, "90");
+    assert_eq!(data(&client, "/fence-data/b").await, "10");
+
+    // One change of a batch is refused, and so is the whole.
+    let outcome = guard
+        .executor()
+        .guarded_async(async |tx| {
+            let fence = commit.clone();
+            let batch = ZkBatch::new()
+                .set("/fence-data/a", "80")
+                .create("/fence-data/b", "20");
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        })
+        .await;
+    assert!(
+        matches!(outcome, Err(RunError::RolledBack { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(data(&client, "/fence-data/a").await, "90");
+}
+
+async fn a_zombie_is_fenced(mode: ZooKeeperMode, chroot: &str) {
+    let server = Server::shared();
+    let client = with_data(&server, &format!("{chroot}-data")).await;
+    let path = format!("{chroot}-data");
+    let proxy = Proxy::to(server.port);
+    let open_at = |port: u16, session: u64| {
+        let mut options = options(&format!("127.0.0.1:{port}"), chroot);
+        options.session_timeout = Duration::from_secs(session);
+        options.mode = mode;
+        open(options)
+    };
+    let (ours, theirs): (ZooKeeperStore, ZooKeeperStore) =
+        (open_at(proxy.port, 2).await, open_at(server.port, 10).await);
+    let (our_fence, their_fence) = (ZkFence::new(&ours), ZkFence::new(&theirs));
+    let mine = claim("k");
+    let old = granted(&ours, &mine).await;
+    our_fence.raise(&mine.key, old.token).await.unwrap();
+    let write = ZkBatch::new().set(path.clone(), "first");
+    assert!(our_fence.write(&mine.key, old.token, &write).await.is_ok());
+
+    proxy.stall();
+    let next = claim("k");
+    let new = wait_for(&theirs, &next).await;
+    their_fence.raise(&next.key, new.token).await.unwrap();
+    proxy.resume();
+    proxy.reset();
+
+    // Before the new holder's first write.
+    let zombie = our_fence
+        .write(
+            &mine.key,
+            old.token,
+            &ZkBatch::new().set(path.clone(), "zombie"),
+        )
+        .await;
+    assert!(
+        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == new.token),
+        "{zombie:?}"
+    );
+    let again = our_fence.raise(&mine.key, old.token).await.unwrap_err();
+    assert!(matches!(again.kind(), ErrorKind::Lost(_)), "{again}");
+    assert_eq!(data(&client, &path).await, "first");
+    let write = ZkBatch::new().set(path.clone(), "second");
+    assert!(
+        their_fence
+            .write(&next.key, new.token, &write)
+            .await
+            .is_ok()
+    );
+    assert_eq!(data(&client, &path).await, "second");
+}
+
+#[tokio::test]
+async fn a_zombie_of_the_queue_is_fenced() {
+    a_zombie_is_fenced(ZooKeeperMode::Queue, "/zombie").await;
+}
+
+#[tokio::test]
+async fn a_zombie_of_a_simple_lock_is_fenced_although_the_path_is_used_again() {
+    a_zombie_is_fenced(ZooKeeperMode::Simple, "/zombie-simple").await;
+}
+
+const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_ZOMBIE";
+/// Four ticks: the shortest.
+const SHORT: Duration = Duration::from_secs(2);
+
+async fn manager(address: &str, mode: ZooKeeperMode, chroot: &str) -> (LockManager, ZkFence) {
+    let mut options = options(address, chroot);
+    options.session_timeout = SHORT;
+    options.mode = mode;
+    let store = open(options).await;
+    let fence = ZkFence::new(&store);
+    (LockManager::new(store).unwrap(), fence)
+}
+
+/// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
+/// batch is not yet on its way.
+async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str) {
+    let (locks, fence) = manager(address, mode, chroot).await;
+    let lock = locks.lock("k").fence(fence.clone());
+    let guard = lock.acquire().await.unwrap();
+    let batch = ZkBatch::new().set(format!("{chroot}-data"), "zombie");
+    let executor = guard.executor();
+    let run = executor.guarded_async(async |tx| {
+        tx.commit_with(move |permit| {
+            println!("committing");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            fence.apply(permit, batch)
+        });
+        Ok(())
+    });
+    match run.await {
+        Ok(done) => println!("outcome committed {:?}", done.proof),
+        Err(RunError::Fenced { seen, .. }) => println!("outcome fenced {}", seen.unwrap()),
+        Err(other) => println!("outcome {other:?}"),
+    }
+}
+
+async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &str) {
+    if let Ok(address) = std::env::var(CHILD) {
+        return commit_when_told(&address, mode, chroot).await;
+    }
+    let server = Server::shared();
+    let path = format!("{chroot}-data");
+    let client = with_data(&server, &path).await;
+    let mut child = again(module_path!(), test, CHILD, &server.address())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("committing")));
+    signal(child.id(), "STOP");
+    let (locks, fence) = manager(&server.address(), mode, chroot).await;
+    let lock = locks.lock("k").fence(fence);
+    let ours_now = lock.acquire().await.unwrap();
+    // Raised, and nothing written under it yet. The word to go on lies there before it goes on.
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    signal(child.id(), "CONT");
+    let outcome = lines.find_map(|line| line.strip_prefix("outcome ").map(str::to_owned));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(outcome, Some(format!("fenced {}", ours_now.token())));
+    assert_eq!(data(&client, &path).await, "");
+    assert!(ours_now.lease().is_live());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced() {
+    let own_name = "a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced";
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced() {
+    let own_name = "a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced";
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Simple, "/stopped-simple").await;
+}
+
+#[tokio::test]
+async fn a_hold_whose_node_is_gone_is_refused_before_anybody_raised_the_fence() {
+    let server = Server::shared();
+    let client = with_data(&server, "/gone-data").await;
+    for store in [
+        store(&server, "/gone").await,
+        simple_store(&server, "/gone-simple").await,
+    ] {
+        let fence = ZkFence::new(&store);
+        let mine = claim("k");
+        let grant = granted(&store, &mine).await;
+        fence.raise(&mine.key, grant.token).await.unwrap();
+        assert!(matches!(store.release(&grant).await, Released::Released));
+        let late = fence
+            .write(
+                &mine.key,
+                grant.token,
+                &ZkBatch::new().set("/gone-data", "late"),
+            )
+            .await;
+        assert!(matches!(late, Err(CommitError::Fenced { .. })), "{late:?}");
+    }
+    assert_eq!(data(&client, "/gone-data").await, "");
+}
+
+#[tokio::test]
+async fn the_second_driver_refuses_to_write_under_a_fence() {
+    let server = Server::shared();
+    let mut options = options(&server.address(), "/fence-boxed");
+    options.driver = DriverKind::Async;
+    let store = open(options).await;
+    let mine = claim("k");
+    let grant = granted(&store, &mine).await;
+    let error = ZkFence::new(&store)
+        .raise(&mine.key, grant.token)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_fence_with_a_session_of_its_own_shuts_out_who_is_older() {
+    let server = Server::shared();
+    let _client = with_data(&server, "/apart-data").await;
+    let url = format!(
+        "zookeeper://{}/apart?session_timeout=10s&tick_time=500ms",
+        server.address()
+    );
+    let ours = ZkFence::connect(&url).await.unwrap();
+    let theirs = ZkFence::connect(&url).await.unwrap();
+    let locks = LockManager::connect(&url).await.unwrap();
+    let write = |data: &str| ZkBatch::new().set("/apart-data", data);
+
+    let first = locks.lock("k").fence(ours.clone()).acquire().await.unwrap();
+    let (key, old) = (first.key().clone(), first.token());
+    ours.write(&key, old, &write("first")).await.unwrap();
+    assert!(matches!(first.release().await, Released::Released));
+
+    let second = locks
+        .lock("k")
+        .fence(theirs.clone())
+        .acquire()
+        .await
+        .unwrap();
+    let zombie = ours.write(&key, old, &write("zombie")).await;
+    assert!(
+        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == second.token()),
+        "{zombie:?}"
+    );
+    let stands = theirs.read("/apart-data").await.unwrap();
+    assert_eq!(stands.as_deref(), Some(&b"first"[..]));
+    assert_eq!(theirs.read("/apart-none").await.unwrap(), None);
+}
