@@ -167,14 +167,14 @@ fn guarded(
         let outcome = executor.guarded(|tx| {
             let (register, went_over) = (Arc::clone(register), Arc::clone(&went_over));
             tx.commit_with(move |permit| {
-                while stalls && !register.is_entered_after(permit.token) {
+                while stalls && !register.is_entered_after(permit.single()?.token) {
                     thread::yield_now();
                 }
                 if kind == Kind::GuardedCell {
-                    went_over.store(register.write(permit.token), Ordering::Relaxed);
+                    went_over.store(register.write(permit.single()?.token), Ordering::Relaxed);
                     return Ok(Applied::plain());
                 }
-                match register.write_fenced(permit.token) {
+                match register.write_fenced(permit.single()?.token) {
                     Ok(is_over) => {
                         went_over.store(is_over, Ordering::Relaxed);
                         Ok(Applied::fenced())

@@ -66,8 +66,8 @@ pub use config::{Config, ManagerConfig};
 pub use connect::UrlStore;
 pub use executor::{
     Abort, Applied, AsyncTx, Cause, CommitError, CommitPermit, CommitProof, Committed,
-    Compensation, Effect, EffectError, Executor, GuardedCell, Receipt, RunError, Snapshot, Staged,
-    StepError, Tx, UndoReport, read_together,
+    Compensation, Effect, EffectError, Executor, GuardedCell, HeldKey, Receipt, RunError, Snapshot,
+    Staged, StepError, Tx, UndoReport, read_together,
 };
 pub use handler::{Event, Handler, Observer};
 pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};

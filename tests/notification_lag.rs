@@ -101,7 +101,7 @@ async fn a_guarded_worker_does_not_wait_for_the_news() {
     let scene = Scene::begin().await;
     let executor = scene.a.executor();
     let write = |permit: CommitPermit| -> Result<(), CommitError> {
-        scene.register.write(permit.token);
+        scene.register.write(permit.single()?.token);
         Ok(())
     };
     let done = executor.guarded(|tx| {
@@ -140,7 +140,7 @@ async fn work_that_the_lease_did_not_last_for_writes_nothing() {
             let _b = enter(&clock, &scene.b_locks, &register).await;
             let register = Arc::clone(&register);
             tx.commit_with(async move |permit| {
-                register.write(permit.token);
+                register.write(permit.single()?.token);
                 Ok::<(), CommitError>(())
             });
             Ok(())
@@ -165,7 +165,7 @@ async fn an_overlap_in_the_commit_gap_is_reported_as_late() {
             tx.commit_with(async move |permit| {
                 // A stalls between its last look and its write.
                 let b = enter(&clock, &locks, &register).await;
-                register.write(permit.token);
+                register.write(permit.single()?.token);
                 drop(b);
                 Ok::<(), CommitError>(())
             });
@@ -200,7 +200,7 @@ async fn with_a_fence_at_the_resource_nothing_goes_over_the_next_holder() {
         .guarded_async(async move |tx| {
             tx.commit_with(async move |permit| {
                 let b = enter(&clock, &locks, &register).await;
-                let answer = register.write_fenced(permit.token);
+                let answer = register.write_fenced(permit.single()?.token);
                 drop(b);
                 match answer {
                     Ok(_) => Ok(Applied::fenced()),

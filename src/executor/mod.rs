@@ -98,7 +98,7 @@ mod undo;
 mod unwinding;
 mod watch;
 
-pub use crate::model::commit::{Applied, CommitError, CommitPermit};
+pub use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
 pub use abort::Abort;
 pub use async_tx::AsyncTx;
 #[cfg(feature = "test-util")]

@@ -104,15 +104,11 @@ pub(super) struct Ready {
 pub(super) fn ready<E>(shared: &Shared, cells: Cells, txn_id: TxnId) -> Result<Ready, Cause<E>> {
     let lease = shared.lease();
     let cells = cells.reserve()?;
+    let locks = lease.held_keys();
     let before = lease.clock().stamp();
     let remaining = shared.may_commit().map_err(Cause::Lease)?;
-    let permit = CommitPermit {
-        key: lease.key().clone(),
-        token: lease.token(),
-        txn_id,
-        remaining,
-        not_after: before.plus(remaining),
-    };
+    let not_after = before.plus(remaining);
+    let permit = CommitPermit::new(locks, txn_id, remaining, not_after);
     Ok(Ready { permit, cells })
 }
 

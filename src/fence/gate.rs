@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -154,20 +154,57 @@ impl FenceGate {
         token: FencingToken,
         change: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
-        let seen = self.seen(key);
-        let mut seen = seen.lock();
-        match (self.policy, seen.0) {
-            (Policy::Monotone, _) => seen.rise(token, self.max_jump)?,
-            (Policy::Equal, Some(raised)) if raised == token => {}
-            (Policy::Equal, Some(raised)) if raised > token => {
-                return Err(Refusal::Fenced { seen: raised });
-            }
-            (Policy::Equal, raised) => return Err(Refusal::NotRaised { raised }),
+        let lock = HeldKey {
+            key: key.clone(),
+            token,
+        };
+        self.admit_all(&[lock], change)
+    }
+
+    /// Makes one change under the tokens of several keys: all are compared, and then `change` runs, in one step. While it runs
+    /// the fence of none of these keys is raised or passed by another.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal; then `change` was not called, and no fence was raised.
+    ///
+    /// # Panics
+    ///
+    /// As `change`. `change` must not use the gate for one of these keys: that would wait for itself.
+    pub fn admit_all<T>(
+        &self,
+        locks: &[HeldKey],
+        change: impl FnOnce() -> T,
+    ) -> Result<T, Refusal> {
+        // Locked in one order everywhere, so that no two changes wait for each other. A key that is named twice is judged by its
+        // smallest token.
+        let mut locks: Vec<&HeldKey> = locks.iter().collect();
+        locks.sort_unstable();
+        locks.dedup_by(|later, first| later.key == first.key);
+        let fences: Vec<_> = locks.iter().map(|lock| self.seen(&lock.key)).collect();
+        let mut fences: Vec<_> = fences.iter().map(|fence| fence.lock()).collect();
+        for (seen, lock) in fences.iter().zip(&locks) {
+            self.judge(seen, lock.token)?;
+        }
+        for (seen, lock) in fences.iter_mut().zip(&locks) {
+            seen.0 = Some(lock.token);
         }
         Ok(change())
     }
 
-    /// Makes one change as the commit of a guarded run: `tx.commit_with(|permit| gate.apply(&permit, || ...))`.
+    fn judge(&self, seen: &Seen, token: FencingToken) -> Result<(), Refusal> {
+        match (self.policy, seen.0) {
+            (Policy::Monotone, _) => seen.judge(token, self.max_jump),
+            (Policy::Equal, Some(raised)) if raised == token => Ok(()),
+            (Policy::Equal, Some(raised)) if raised > token => {
+                Err(Refusal::Fenced { seen: raised })
+            }
+            (Policy::Equal, raised) => Err(Refusal::NotRaised { raised }),
+        }
+    }
+
+    /// Makes one change as the commit of a guarded run: `tx.commit_with(|permit| gate.apply(&permit, || ...))`. It compares the
+    /// tokens of all locks of the run.
     ///
     /// # Errors
     ///
@@ -178,7 +215,7 @@ impl FenceGate {
         permit: &CommitPermit,
         change: impl FnOnce(),
     ) -> Result<Applied, CommitError> {
-        match self.admit(&permit.key, permit.token, change) {
+        match self.admit_all(permit.locks(), change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
             Err(refusal) => Err(CommitError::not_applied(refusal)),
@@ -215,14 +252,19 @@ impl FenceGate {
 }
 
 impl Seen {
-    fn rise(&mut self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
+    fn judge(&self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
         match self.0 {
-            Some(seen) if token < seen => return Err(Refusal::Fenced { seen }),
+            Some(seen) if token < seen => Err(Refusal::Fenced { seen }),
             Some(seen) if token.number() - seen.number() > max_jump => {
-                return Err(Refusal::Implausible { seen });
+                Err(Refusal::Implausible { seen })
             }
-            _ => self.0 = Some(token),
+            _ => Ok(()),
         }
+    }
+
+    fn rise(&mut self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
+        self.judge(token, max_jump)?;
+        self.0 = Some(token);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use ::redis::Value;
 
 use super::{Fence, RedisBatch};
 use crate::clock::Clock;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -71,6 +71,9 @@ pub enum Written {
 /// zombie in. The data need not be in the server that grants the lock. What they are changed by *without* the fence is not
 /// protected. The last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence
 /// with them.
+///
+/// The commit of a run under several locks compares the tokens of all of them in its script. In a cluster their names are in
+/// different slots, which one script cannot reach: then the commit is refused.
 ///
 /// In a cluster the fence is in the slot of its lock, and so must be the data that are changed under it: give their keys the
 /// lock's whole name as hash tag, `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
@@ -146,10 +149,8 @@ impl RedisFence {
     ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
         let fence = self.clone();
         async move {
-            let written = fence
-                .write(&permit.key, permit.token, permit.txn_id, COMMIT, &batch)
-                .await;
-            match written {
+            let written = fence.write_under(permit.locks(), permit.txn_id, COMMIT, &batch);
+            match written.await {
                 Ok(Written::Applied) => Ok(Applied::fenced()),
                 // Proof also after a resend: the name was looked for first, and a copy that is still under way will meet
                 // the same fence.
@@ -182,6 +183,24 @@ impl RedisFence {
         part: &str,
         batch: &RedisBatch,
     ) -> Result<Written, Error> {
+        let lock = HeldKey {
+            key: key.clone(),
+            token,
+        };
+        self.write_under(&[lock], txn_id, part, batch).await
+    }
+
+    /// Applies a batch under the tokens of all `locks`, which one script compares. The name of the batch is beside the first.
+    async fn write_under(
+        &self,
+        locks: &[HeldKey],
+        txn_id: TxnId,
+        part: &str,
+        batch: &RedisBatch,
+    ) -> Result<Written, Error> {
+        let Some((HeldKey { key, .. }, others)) = locks.split_first() else {
+            return Err(Error::invalid("a batch needs at least one lock"));
+        };
         if batch.len() > RedisBatch::MAX_LEN {
             return Err(Error::invalid(format!(
                 "a batch of {} commands is too long; apply at most {}",
@@ -192,20 +211,29 @@ impl RedisFence {
         let names = &self.target.options.names;
         let mut commands = batch.commands().iter();
         let is_elsewhere = |name: &[u8]| !self.servers.is_beside(names, key, name);
+        if let Some(other) = others
+            .iter()
+            .find(|other| is_elsewhere(names.lock(&other.key).as_bytes()))
+        {
+            return Err(Error::unsupported(format!(
+                "the locks of the run are in different slots of the cluster, and one script cannot compare their tokens: key={key} other={}; use a server that is not part of a cluster for the data and the fence",
+                other.key
+            )));
+        }
         if let Some(at) = commands.position(|command| is_elsewhere(&command.words[1])) {
             return Err(Error::invalid(format!(
                 "command number {at} of the batch names a key in another slot of the cluster than the lock: key={key}; give it the hash tag {{{}}}",
                 names.lock(key)
             )));
         }
-        let call = self.call(key, token, &format!("{txn_id}:{part}"), batch);
+        let call = self.call(key, locks, &format!("{txn_id}:{part}"), batch);
         let mut is_in_doubt = false;
         for send in 0..SENDS {
             if send > 0 {
                 self.clock.sleep(PAUSE).await;
             }
             match self.servers.run(names, key, &APPLY, &call).await {
-                Ok(answer) => return read(key, token, &answer),
+                Ok(answer) => return read(locks, &answer),
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
                 // Whether an earlier copy was or will be executed, a refusal of this one does not tell.
                 Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
@@ -217,18 +245,22 @@ impl RedisFence {
         )))
     }
 
-    fn call(&self, key: &Key, token: FencingToken, name: &str, batch: &RedisBatch) -> Call {
+    fn call(&self, key: &Key, locks: &[HeldKey], name: &str, batch: &RedisBatch) -> Call {
         let names = &self.target.options.names;
         let commands = batch.commands();
-        let fixed = [
-            names.beside(key, "raised"),
-            names.beside(key, &format!("applied:{name}")),
-        ];
-        let keys = commands.iter().map(|command| command.words[1].clone());
-        let mut call = Call::new(fixed.map(String::into_bytes).into_iter().chain(keys))
-            .number(token.number().into())
+        let applied = names.beside(key, &format!("applied:{name}")).into_bytes();
+        let fences = locks
+            .iter()
+            .map(|lock| names.beside(&lock.key, "raised").into_bytes());
+        let changed = commands.iter().map(|command| command.words[1].clone());
+        let keys = std::iter::once(applied).chain(fences).chain(changed);
+        let mut call = Call::new(keys)
             .number(MAX_AHEAD.as_micros())
-            .number(NAME_TTL.as_millis());
+            .number(NAME_TTL.as_millis())
+            .number(locks.len() as u128);
+        for lock in locks {
+            call = call.number(lock.token.number().into());
+        }
         for command in commands {
             call = call.arg(command.needs).number(command.words.len() as u128);
             for word in &command.words {
@@ -239,8 +271,22 @@ impl RedisFence {
     }
 }
 
+/// The locks of a batch, for a message.
+struct Shown<'a>(&'a [HeldKey]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, HeldKey { key, token }) in self.0.iter().enumerate() {
+            let space = if at == 0 { "" } else { " " };
+            write!(f, "{space}key={key} token={token}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Reads what both scripts answer.
-fn read(key: &Key, token: FencingToken, answer: &Value) -> Result<Written, Error> {
+fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
+    let locks = Shown(locks);
     let parts: &[Value] = match answer {
         Value::Array(parts) => parts,
         _ => &[],
@@ -259,20 +305,20 @@ fn read(key: &Key, token: FencingToken, answer: &Value) -> Result<Written, Error
             seen: FencingToken::new(seen)?,
         }),
         (b"implausible", _) => Err(Error::corrupt(format!(
-            "the token is absurdly far ahead of the server's clock: key={key} token={token}; look for where it came from"
+            "the token is absurdly far ahead of the server's clock: {locks}; look for where it came from"
         ))),
         (b"foreign", _) => Err(Error::corrupt(format!(
-            "the fence key holds what we did not write: key={key}; it was left as it is, look at it"
+            "the fence key holds what we did not write: {locks}; it was left as it is, look at it"
         ))),
         (b"reused", _) => Err(Error::invalid(format!(
-            "another batch was applied under this name: key={key}; give each batch of a run a part of its own"
+            "another batch was applied under this name: {locks}; give each batch of a run a part of its own"
         ))),
         (b"invalid", Some(at)) => Err(Error::invalid(format!(
-            "the data do not allow command number {at} of the batch: key={key} reason={}; nothing was applied",
+            "the data do not allow command number {at} of the batch: {locks} reason={}; nothing was applied",
             text(parts.get(2))
         ))),
         (b"broken", Some(at)) => Err(Error::in_doubt(format!(
-            "command number {at} of the batch failed, and those before it are applied: key={key} reason={}; mend the data by hand",
+            "command number {at} of the batch failed, and those before it are applied: {locks} reason={}; fix the data by hand",
             text(parts.get(2))
         ))),
         _ => Err(fault::strange("apply a batch")),
@@ -297,11 +343,12 @@ impl Fence for RedisFence {
             .number(token.number().into())
             .number(MAX_AHEAD.as_micros());
         let answer = self.servers.run(names, key, &RAISE, &call).await;
-        match read(
-            key,
+        let lock = HeldKey {
+            key: key.clone(),
             token,
-            &answer.map_err(|failure| failure.into_error("raise a fence"))?,
-        )? {
+        };
+        let answer = answer.map_err(|failure| failure.into_error("raise a fence"))?;
+        match read(&[lock], &answer)? {
             Written::Applied => Ok(()),
             Written::Fenced { seen } => Err(Error::new(
                 ErrorKind::Lost(LostReason::Gone),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -196,18 +196,28 @@ impl ZkFence {
         async move {
             let left = permit.not_after.since(&fence.store.clock().stamp());
             if left.is_zero() {
-                return Err(fence.too_late(&permit.key, permit.token).await);
+                return Err(fence.too_late(permit.locks()).await);
             }
-            fence.write(&permit.key, permit.token, &batch).await
+            fence.write_under(permit.locks(), &batch).await
         }
     }
 
     /// Why a batch was not sent: a newer holder was there, or the lease is over.
-    async fn too_late(&self, key: &Key, token: FencingToken) -> CommitError {
-        match self.store.clock().timeout(LATE_LOOK, self.seen(key)).await {
-            Some(seen) if seen > token => CommitError::Fenced { seen: Some(seen) },
-            _ => CommitError::not_applied(Error::unavailable(format!(
-                "the lease was over before a batch was sent, and it was not sent: key={key}; ask for the lock again"
+    async fn too_late(&self, locks: &[HeldKey]) -> CommitError {
+        let newer = async {
+            for HeldKey { key, token } in locks {
+                let seen = self.seen(key).await;
+                if seen > *token {
+                    return Some(seen);
+                }
+            }
+            None
+        };
+        match self.store.clock().timeout(LATE_LOOK, newer).await.flatten() {
+            Some(seen) => CommitError::Fenced { seen: Some(seen) },
+            None => CommitError::not_applied(Error::unavailable(format!(
+                "the lease was over before a batch was sent, and it was not sent: keys={}; ask for the lock again",
+                keys(locks)
             ))),
         }
     }
@@ -245,31 +255,50 @@ impl ZkFence {
         token: FencingToken,
         batch: &ZkBatch,
     ) -> Result<Applied, CommitError> {
-        let path = self
-            .store
-            .fence_path(key)
-            .map_err(CommitError::not_applied)?;
+        let lock = HeldKey {
+            key: key.clone(),
+            token,
+        };
+        self.write_under(&[lock], batch).await
+    }
+
+    /// Applies a batch under the tokens of all `locks`, in one request that checks each.
+    async fn write_under(
+        &self,
+        locks: &[HeldKey],
+        batch: &ZkBatch,
+    ) -> Result<Applied, CommitError> {
         for _ in 0..TRIES {
-            let raised = match self.raised_to(key, token).await {
-                Ok(raised) => raised,
-                Err(Stop::Newer(seen)) => return Err(CommitError::Fenced { seen: Some(seen) }),
-                // The batch itself was not sent.
-                Err(Stop::Other(error)) => return Err(CommitError::not_applied(error)),
-            };
-            let mut changes = vec![Change::Check {
-                path: path.clone(),
-                version: Some(raised.version),
-            }];
-            changes.extend(raised.hold.map(|path| Change::Check {
-                path,
-                version: None,
-            }));
+            // The checks of the fences come first, in the order of the locks.
+            let (mut changes, mut holds) = (Vec::new(), Vec::new());
+            for HeldKey { key, token } in locks {
+                let raised = match self.raised_to(key, *token).await {
+                    Ok(raised) => raised,
+                    Err(Stop::Newer(seen)) => return Err(CommitError::Fenced { seen: Some(seen) }),
+                    // The batch itself was not sent.
+                    Err(Stop::Other(error)) => return Err(CommitError::not_applied(error)),
+                };
+                changes.push(Change::Check {
+                    path: self
+                        .store
+                        .fence_path(key)
+                        .map_err(CommitError::not_applied)?,
+                    version: Some(raised.version),
+                });
+                holds.extend(raised.hold.map(|path| Change::Check {
+                    path,
+                    version: None,
+                }));
+            }
+            changes.append(&mut holds);
             let checks = changes.len();
             changes.extend(batch.changes.iter().cloned());
             match self.store.change(&changes).await {
                 Ok(()) => return Ok(Applied::fenced()),
                 // Written by somebody else: looked at again, it tells whether by a newer holder. Nothing was applied.
-                Err(Refused::At(0, _)) => drop(self.raised.lock().remove(key)),
+                Err(Refused::At(at, _)) if at < locks.len() => {
+                    self.raised.lock().remove(&locks[at].key);
+                }
                 Err(Refused::At(at, _)) if at < checks => {
                     return Err(CommitError::Fenced { seen: None });
                 }
@@ -286,7 +315,7 @@ impl ZkFence {
                 }
             }
         }
-        Err(CommitError::not_applied(disturbed(key)))
+        Err(CommitError::not_applied(disturbed(&keys(locks))))
     }
 
     /// The fence, raised to `token`, as it was last seen from here.
@@ -348,7 +377,7 @@ impl ZkFence {
                 Err(Refused::NotSent(error)) => return Err(error.into()),
             }
         }
-        Err(disturbed(key).into())
+        Err(disturbed(key.as_str()).into())
     }
 }
 
@@ -372,10 +401,16 @@ fn newer(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
     )
 }
 
-fn disturbed(key: &Key) -> Error {
+fn disturbed(keys: &str) -> Error {
     Error::unavailable(format!(
-        "the fence's node was written by others again and again: key={key}; look for who writes it"
+        "others keep writing the fence's node: keys={keys}; find out who writes it"
     ))
+}
+
+/// The keys of a run's locks, for a message.
+fn keys(locks: &[HeldKey]) -> String {
+    let keys: Vec<&str> = locks.iter().map(|lock| lock.key.as_str()).collect();
+    keys.join(" ")
 }
 
 impl Fence for ZkFence {

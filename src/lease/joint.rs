@@ -13,6 +13,7 @@ use super::signal::Signals;
 use super::words::Words;
 use super::{Cell, Hot, Lease, LeaseError};
 use crate::clock::{Reading, fork};
+use crate::model::commit::HeldKey;
 use crate::model::error::LostReason;
 
 impl Lease {
@@ -34,6 +35,20 @@ impl Lease {
                 signals: Signals::default(),
             }),
         }
+    }
+
+    /// The key and token of this lease, or of each member of a joint one, sorted by key.
+    pub(crate) fn held_keys(&self) -> Arc<[HeldKey]> {
+        let held = |lease: &Self| HeldKey {
+            key: lease.key().clone(),
+            token: lease.token(),
+        };
+        if self.members().is_empty() {
+            return Arc::new([held(self)]);
+        }
+        let mut keys: Vec<HeldKey> = self.members().iter().map(held).collect();
+        keys.sort_unstable();
+        keys.into()
     }
 
     pub(super) fn members(&self) -> &[Self] {

@@ -2,22 +2,31 @@
 //!
 //! These words are the executor's and the fences' both, and so they belong to neither.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::model::error::BoxError;
+use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
+/// One lock of a run: its key, and the fencing token of its hold.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldKey {
+    /// The key of the lock. A fence remembers one token for each key.
+    pub key: Key,
+    /// The fencing token of the hold. A fence at the resource refuses smaller ones.
+    pub token: FencingToken,
+}
+
 /// What a commit call is given: the right to make one durable change, now.
+///
+/// Cloning is cheap.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CommitPermit {
-    /// The key of the lock that the run is under: a fence keeps a token for each.
-    pub key: Key,
-    /// Send this along, so that a fence at the resource can refuse whoever is older.
-    pub token: FencingToken,
+    locks: Arc<[HeldKey]>,
     /// Write this beside the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
     /// What is left of the lease: take it as the time-out of the call. An awaited commit is given up after it, in doubt;
@@ -25,6 +34,49 @@ pub struct CommitPermit {
     pub remaining: Duration,
     /// The end of `remaining` on each of this machine's clocks, for comparing with a later [`Clock::stamp`](crate::Clock::stamp).
     pub not_after: Stamp,
+}
+
+impl CommitPermit {
+    /// `locks` is sorted by key and not empty.
+    pub(crate) fn new(
+        locks: Arc<[HeldKey]>,
+        txn_id: TxnId,
+        remaining: Duration,
+        not_after: Stamp,
+    ) -> Self {
+        Self {
+            locks,
+            txn_id,
+            remaining,
+            not_after,
+        }
+    }
+
+    /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run is under a
+    /// [`MultiLock`](crate::MultiLock).
+    ///
+    /// A fence compares *all* of these tokens in one step with the change: each lock excludes only the other holders of its own
+    /// key.
+    #[must_use]
+    pub fn locks(&self) -> &[HeldKey] {
+        &self.locks
+    }
+
+    /// The only lock of the run, for a resource that can compare one token.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::NotApplied`] if the run is under several locks. A resource that compared one of their tokens would let a
+    /// former holder of the other keys write.
+    pub fn single(&self) -> Result<&HeldKey, CommitError> {
+        match &*self.locks {
+            [only] => Ok(only),
+            several => Err(CommitError::not_applied(Error::unsupported(format!(
+                "this resource compares one fencing token, and the run is under several locks: locks={}; use a fence that compares all of CommitPermit::locks, or one lock",
+                several.len()
+            )))),
+        }
+    }
 }
 
 /// The resource says that the commit is applied. `()` turns into [`plain`](Self::plain).

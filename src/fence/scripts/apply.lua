@@ -1,26 +1,27 @@
--- Applies a batch of commands under a token, or none of it. A script that fails half-way is not rolled back, so every
+-- Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not rolled back, so every
 -- command is judged before the first write, against what the commands before it will have made of its key.
 --
--- KEYS: fence, name of this batch, then the key of each command
--- ARGV: token, how far ahead of the server's time a token may be (us), for how long the name is kept (ms),
---       then for each command: kind of key that it needs, count of its words, its words
+-- KEYS: name of this batch, the fence of each lock, then the key of each command
+-- ARGV: how far ahead of the server's time a token may be (us), for how long the name is kept (ms), count of locks,
+--       the token of each lock, then for each command: kind of key that it needs, count of its words, its words
 -- Answers: applied | again | reused | fenced seen | implausible now | foreign | invalid index why | broken index error
 local unpack = unpack or table.unpack
 local LIMIT = 9007199254740991
 
-local token = tonumber(ARGV[1])
 local time = redis.call('TIME')
-local most = time[1] * 1000000 + time[2] + ARGV[2]
+local most = time[1] * 1000000 + time[2] + ARGV[1]
+local locks = tonumber(ARGV[3])
+local first_word = 4 + locks
 
 -- What the batch is. Its words may hold anything, so their lengths tell where each of them ends; the keys are among them.
 local lengths = {}
-for i = 4, #ARGV do
-  lengths[i - 3] = #ARGV[i]
+for i = first_word, #ARGV do
+  lengths[#lengths + 1] = #ARGV[i]
 end
-local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(ARGV, '', 4))
+local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(ARGV, '', first_word))
 
 -- Looked at first: this batch may have been applied, and the fence raised since.
-local applied = redis.call('GET', KEYS[2])
+local applied = redis.call('GET', KEYS[1])
 if applied == digest then
   return {'again'}
 elseif applied then
@@ -30,19 +31,26 @@ elseif applied then
   end
   return {'reused'}
 end
-local record = redis.call('GET', KEYS[1])
-local seen = 0
-if record then
-  if not string.match(record, '^%d+$') or #record > 16 then
-    return {'foreign'}
+local to_raise = {}
+for i = 1, locks do
+  local fence, token = KEYS[1 + i], tonumber(ARGV[3 + i])
+  local record = redis.call('GET', fence)
+  local seen = 0
+  if record then
+    if not string.match(record, '^%d+$') or #record > 16 then
+      return {'foreign'}
+    end
+    seen = tonumber(record)
   end
-  seen = tonumber(record)
-end
-if token < seen then
-  return {'fenced', seen}
-end
-if token > most then
-  return {'implausible', most}
+  if token < seen then
+    return {'fenced', seen}
+  end
+  if token > most then
+    return {'implausible', most}
+  end
+  if token > seen then
+    to_raise[fence] = ARGV[3 + i]
+  end
 end
 
 -- What each key will be when its turn comes: its kind, whether nothing of what stands there is left, and the texts that the
@@ -130,8 +138,8 @@ local function judge(key, need, words)
 end
 
 local commands = {}
-local at = 4
-for i = 3, #KEYS do
+local at = first_word
+for i = 2 + locks, #KEYS do
   local need, length = ARGV[at], tonumber(ARGV[at + 1])
   local words = {}
   for word = 1, length do
@@ -140,21 +148,21 @@ for i = 3, #KEYS do
   at = at + 2 + length
   local why = judge(KEYS[i], need, words)
   if why then
-    return {'invalid', i - 3, why}
+    return {'invalid', i - 2 - locks, why}
   end
   commands[#commands + 1] = words
 end
 
 -- A server that takes no writes now (memory, replicas, disk) says so at the first of them.
-redis.call('SET', KEYS[2], digest, 'PX', ARGV[3])
-if token > seen then
-  redis.call('SET', KEYS[1], ARGV[1])
+redis.call('SET', KEYS[1], digest, 'PX', ARGV[2])
+for fence, token in pairs(to_raise) do
+  redis.call('SET', fence, token)
 end
 for i, words in ipairs(commands) do
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
     -- Sent again it is not taken for applied, nor are its first commands done twice.
-    redis.call('SET', KEYS[2], digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err, 'PX', ARGV[3])
+    redis.call('SET', KEYS[1], digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err, 'PX', ARGV[2])
     return {'broken', i - 1, answer.err}
   end
 end
