@@ -231,8 +231,8 @@ fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
     let script = include_str!("../../src/fence/scripts/apply.lua");
     let server = RedisServer::start();
     let send = |last: &str| {
-        let keys = ["fence", "name", "count", "scores", "last"];
-        let fixed = ["1", "1000000", "100000"];
+        let keys = ["name", "fence", "count", "scores", "last"];
+        let fixed = ["1000000", "100000", "1", "1"];
         let count = ["string", "3", "INCRBY", "count", "1"];
         let breaks = ["zset", "4", "ZADD", "scores", "1e-400", "m"];
         let last = ["any", "3", "SET", "last", last];
