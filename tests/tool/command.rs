@@ -1,5 +1,6 @@
 //! The words in which the tool is driven.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,11 +50,11 @@ pub(crate) fn tool(arguments: &[&str]) -> Command {
     command
 }
 
+/// The exit code, as a shell gives it.
 pub(crate) fn code(output: &Output) -> i32 {
-    output
-        .status
-        .code()
-        .unwrap_or_else(|| panic!("no status: {output:?}"))
+    let signal = || output.status.signal().map(|signal| 128 + signal);
+    let code = output.status.code().or_else(signal);
+    code.unwrap_or_else(|| panic!("no status: {output:?}"))
 }
 
 pub(crate) fn told(output: &Output) -> String {

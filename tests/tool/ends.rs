@@ -1,6 +1,9 @@
 //! How a command ends that does not end by itself: signals, a lost lease, a tool that is killed.
 
-use crate::command::{Mark, Running, code, lines, runs, send, server, told, until};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use crate::command::{Mark, Running, TOOL, code, lines, runs, send, server, told, until};
 
 /// Tells its process id, then waits without an end, but for what `traps` says.
 fn endless(begun: &Mark, traps: &str) -> String {
@@ -26,14 +29,151 @@ fn a_signal_to_the_tool_is_the_commands_business() {
 }
 
 #[test]
-fn a_command_that_a_signal_ends_is_told_as_shells_tell_it() {
+fn the_tool_dies_by_the_signal_that_ended_its_command() {
     let (server, url) = server();
     let begun = Mark::new();
     let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
     begun.line();
     tool.signal("-INT");
-    assert_eq!(code(&tool.output()), 130);
+    let output = tool.output();
+    assert_eq!(output.status.signal(), Some(2), "{output:?}");
     assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+/// As `nohup` does it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_is_ignored_stays_ignored_for_the_tool_and_its_command() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let line = format!(
+        "trap '' HUP; exec {TOOL} run --store '{url}' --lock k -- sh -c '{}'",
+        endless(&begun, ":")
+    );
+    let child = Command::new("sh")
+        .args(["-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let tool = Running(child.unwrap());
+    let id = begun.line();
+    for who in [&tool.0.id().to_string(), &id] {
+        let status = std::fs::read_to_string(format!("/proc/{who}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = u64::from_str_radix(mask.unwrap().trim(), 16).unwrap();
+        assert_eq!(mask & 1, 1, "SIGHUP is ignored by {who}: {mask:x}");
+    }
+    tool.signal("-HUP");
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+#[test]
+fn a_stopped_command_that_is_asked_to_end_is_continued() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
+    let id = begun.line();
+    send("-STOP", &id);
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+/// A real wait of a few seconds: a lease runs out.
+#[test]
+fn a_leader_that_was_asked_to_end_while_the_store_hung_starts_no_other_term() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let script = format!(
+        "trap '' TERM; echo $$ >> {}; while :; do sleep 0.01; done",
+        begun.path()
+    );
+    let tool = Running::start(&[
+        "leader",
+        "--store",
+        &url,
+        "--election",
+        "k",
+        "--label",
+        "a",
+        "--ttl",
+        "3s",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let id = begun.line();
+    server.pause();
+    tool.signal("-TERM");
+    until("the end of the command", || !runs(&id));
+    server.resume();
+    assert_eq!(code(&tool.output()), 143);
+    assert_eq!(begun.line(), id, "no other term was started");
+}
+
+#[cfg(target_os = "linux")]
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// A real wait of a few seconds: a lease runs out. The command runs as root, and the tool as another user.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_lost_command_that_may_not_be_signalled_is_reported_and_not_waited_for() {
+    let (server, url) = server();
+    let folder = Mark::new();
+    std::fs::create_dir(folder.path()).unwrap();
+    let root = if is_root() { "" } else { "sudo -n " };
+    // A copy of setpriv that is setuid: what it starts is root's, as with sudo.
+    let become_root = format!("{}/become-root", folder.path());
+    let tool_copy = format!("{}/leasehold", folder.path());
+    let set_up = format!(
+        "{root}install -m 4755 -o root $(command -v setpriv) {become_root} && {root}install -m 755 {TOOL} {tool_copy} && chmod 777 {}",
+        folder.path()
+    );
+    let set_up = Command::new("sh").args(["-c", &set_up]).status().unwrap();
+    assert!(set_up.success(), "needs root, or sudo without a password");
+    let begun = format!("{}/begun", folder.path());
+    let line = format!(
+        "exec {root}setpriv --reuid=65534 --regid=65534 --clear-groups {tool_copy} run --store '{url}' --lock k --ttl 3s -- \
+         {become_root} --reuid=0 --regid=0 --clear-groups sh -c 'exec > /dev/null 2>&1; echo $$ > {begun}; sleep 30'"
+    );
+    let child = Command::new("sh")
+        .args(["-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let tool = Running(child.unwrap());
+    let mut id = String::new();
+    until("the command", || {
+        id = std::fs::read_to_string(&begun)
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        !id.is_empty()
+    });
+    assert_eq!(server.cli(&["DEL", "k"]), "1");
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert!(
+        told(&output).contains("does not let us signal it"),
+        "{}",
+        told(&output)
+    );
+    assert!(runs(&id), "the command is still there");
+    let end = format!("{root}kill -9 {id}");
+    assert!(
+        Command::new("sh")
+            .args(["-c", &end])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let _ = std::fs::remove_dir_all(folder.path());
 }
 
 #[test]

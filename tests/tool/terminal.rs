@@ -123,6 +123,40 @@ fn the_command_stands_in_the_foreground_in_a_group_of_its_own() {
     assert_eq!(ids, [ids[0]; 3], "{line}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_in_a_pipeline_does_not_take_the_foreground_from_its_peers() {
+    let (_server, url) = server();
+    let seen = Mark::new();
+    let script = format!("cut -d\" \" -f1,5,8 /proc/$$/stat > {}", seen.path());
+    let line = format!("{} | cat", run(&url, &script));
+    let (code, shown) = Terminal::new(&line).ends();
+    assert_eq!(code, 0, "{shown}");
+    let line = seen.line();
+    let ids: Vec<&str> = line.split(' ').collect();
+    assert_eq!(ids[0], ids[1], "a group of its own: {line}");
+    assert_ne!(ids[2], ids[1], "not in the foreground: {line}");
+}
+
+#[test]
+fn ctrl_c_ends_a_shell_loop_around_the_tool() {
+    let (server, url) = server();
+    let [begun, second] = [Mark::new(), Mark::new()];
+    let script = format!("echo > {}; sleep 1000", begun.path());
+    let line = format!(
+        "for turn in 1 2; do {}; echo > {}; done",
+        run(&url, &script),
+        second.path()
+    );
+    let mut terminal = Terminal::new(&line);
+    begun.line();
+    terminal.types(CTRL_C);
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 130, "{shown}");
+    assert!(!second.is_there(), "{shown}");
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
 #[test]
 fn ctrl_c_ends_a_counter_with_its_processes_and_nothing_is_left() {
     let (server, url) = server();

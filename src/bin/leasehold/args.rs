@@ -81,11 +81,19 @@ pub(crate) struct CommandArgs {
 
 /// Hold a lock while a command runs
 ///
-/// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token), a process group of its own, which is in the
-/// foreground if the tool was, and every signal that the tool gets. It cannot be suspended from the terminal: a lease
-/// does not wait. When the lease cannot be renewed, the whole group gets SIGTERM so early that SIGKILL, --kill-grace
-/// later, falls before the deadline; a lease that is gone at once ends it by SIGKILL alone. If the tool itself is killed by
-/// SIGKILL, so is the command's own process (Linux), but nothing that it has started: that runs on without a lock.
+/// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token) in its environment, a process group of its own,
+/// and every signal that the tool receives. The group is in the foreground of the terminal if the tool was there alone, not
+/// as part of a pipeline. The command cannot be suspended from the terminal, because its lease would run out. It is started
+/// only when enough is left of the lease. When the lease cannot be renewed, the whole group gets SIGTERM, so early that
+/// SIGKILL, --kill-grace later, falls before the deadline. A lease that ends at once ends the command by SIGKILL alone.
+///
+/// The tool exits as the command did: with its status, or by the same signal. Signals that are ignored when the tool starts
+/// (nohup) stay ignored.
+///
+/// If the tool itself is killed by SIGKILL, the command's own process is killed too (Linux), but not what it has started.
+/// A command that runs as another user (sudo, setuid) cannot be signalled: if its lease is lost, the tool reports it and
+/// exits with 76, and the command runs on without the lock. Write "sudo leasehold run ... -- command" instead of
+/// "leasehold run ... -- sudo command".
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a nightly job on three hosts, of which one runs it

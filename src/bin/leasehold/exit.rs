@@ -2,12 +2,16 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::getpgrp;
 
 /// The exit codes, after `sysexits.h` where it has one.
 pub(crate) mod code {
-    use nix::sys::signal::Signal;
+    use super::Signal;
 
     /// Everything went well.
     pub(crate) const DONE: u8 = 0;
@@ -40,6 +44,46 @@ pub(crate) mod code {
     pub(crate) fn of(signal: Signal) -> u8 {
         // Signals end at 64.
         SIGNAL | u8::try_from(signal as i32).unwrap_or(0)
+    }
+}
+
+/// How the tool ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    Code(u8),
+    /// By this signal, as the command did: a shell that sees it ends its loop too, as it does for `flock` and `env`.
+    Signal(Signal),
+    /// By this signal of the terminal. The command was in its foreground, in the place of our own group, so a shell script
+    /// around us has not received the signal yet: it gets it now, as it does where a command stays in its group.
+    Interrupt(Signal),
+}
+
+impl From<u8> for Status {
+    fn from(code: u8) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl Status {
+    /// The exit code, as shells give it for a signal.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) | Self::Interrupt(signal) => code::of(signal),
+        }
+    }
+
+    /// Ends the process by the signal. Returns for an exit code, and if the signal does not end us.
+    pub(crate) fn end(self) -> ExitCode {
+        if let Self::Interrupt(signal) = self {
+            let _ = killpg(getpgrp(), signal);
+        }
+        if let Self::Signal(signal) | Self::Interrupt(signal) = self {
+            // The command has written its own core file, if it was to write one.
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+            let _ = signal_hook::low_level::emulate_default_handler(signal as i32);
+        }
+        ExitCode::from(self.code())
     }
 }
 

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use exit::{Failure, code};
+use exit::{Failure, Status, code};
 use output::Output;
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     };
     let output = Output { json: cli.json };
     match dispatch(&cli.command, output) {
-        Ok(status) => ExitCode::from(status),
+        Ok(status) => status.end(),
         Err(failure) => {
             output.failure(&failure);
             ExitCode::from(failure.code)
@@ -69,9 +69,9 @@ fn wants_json() -> bool {
     words.any(|word| word == "--json")
 }
 
-fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
+fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
     if let Command::Generate(args) = command {
-        return generate::generate(args, output);
+        return generate::generate(args, output).map(Status::from);
     }
     output.listen();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -79,15 +79,16 @@ fn dispatch(command: &Command, output: Output) -> Result<u8, Failure> {
         .build()
         .map_err(|why| Failure::system("no runtime could be built", &why))?;
     runtime.block_on(async {
-        match command {
-            Command::Run(args) => run::run(args, output).await,
-            Command::Leader(args) => run::leader(args, output).await,
+        let code = match command {
+            Command::Run(args) => return run::run(args, output).await,
+            Command::Leader(args) => return run::leader(args, output).await,
             Command::Revoke(args) => revoke::revoke(args, output).await,
             Command::Inspect(args) => look::inspect(args, output).await,
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,
             Command::Counter(args) => counter::counter(args, output).await,
             Command::Generate(args) => generate::generate(args, output),
-        }
+        };
+        code.map(Status::from)
     })
 }

@@ -43,8 +43,10 @@ impl Signals {
     }
 
     fn of(which: &[Signal]) -> Result<Self, Failure> {
+        let ignored = ignored();
         let streams = which
             .iter()
+            .filter(|&&which| ignored & (1 << (which as u32 - 1)) == 0)
             .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
             .collect::<Result<_, Failure>>()?;
         Ok(Self(streams))
@@ -72,6 +74,21 @@ impl Signals {
             }
         }
     }
+}
+
+/// The signals that our parent ignores for us, as `nohup` does, as a mask of bits: they stay ignored, for the command too.
+#[cfg(target_os = "linux")]
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The command's end is never ignored: we wait for it.
+    mask.unwrap_or(0) & !(1 << (Signal::SIGCHLD as u32 - 1))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ignored() -> u64 {
+    0
 }
 
 fn listen(kind: SignalKind) -> Result<Stream, Failure> {

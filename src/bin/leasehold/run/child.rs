@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
 use leasehold::Lease;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid};
 
 use super::exec::{BACKGROUND, EXEC, FOREGROUND};
+use super::peers::has_peers;
 use super::terminal::Terminal;
-use crate::exit::{Failure, code};
+use crate::exit::{Failure, Status};
 use crate::itself;
 
 #[derive(Debug)]
@@ -21,6 +23,18 @@ pub(super) struct Child {
     stopped_by: Option<Signal>,
 }
 
+/// The command runs as another user (`sudo`, setuid), and we may not signal it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NotAllowed;
+
+/// Whether whoever sends this signal wants the command to end.
+pub(super) fn asks_to_end(signal: Signal) -> bool {
+    matches!(
+        signal,
+        Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM
+    )
+}
+
 /// How the command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
@@ -28,24 +42,18 @@ pub(super) enum End {
     Signalled(Signal),
 }
 
-impl End {
-    /// As shells say it.
-    pub(super) fn status(self) -> u8 {
-        match self {
-            // An exit status is a byte.
-            Self::Exited(status) => u8::try_from(status & 0xff).unwrap_or(u8::MAX),
-            Self::Signalled(signal) => code::of(signal),
-        }
-    }
-}
-
 impl Child {
+    pub(super) fn id(&self) -> Pid {
+        self.id
+    }
+
     /// Starts the command. The thread that calls must live for as long as the command does: on Linux the parent whose
     /// death is told is a thread.
     pub(super) fn spawn(command: &[OsString], lease: &Lease) -> Result<Self, Failure> {
         let failed = |why| Failure::system("the command could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
-        let terminal = Terminal::of_ours();
+        // Others of our own pipeline read from the terminal too.
+        let terminal = Terminal::of_ours().filter(|_| !has_peers());
         let place = if terminal.is_some() {
             FOREGROUND
         } else {
@@ -70,16 +78,33 @@ impl Child {
         })
     }
 
-    /// Sends a signal to the whole group.
-    pub(super) fn tell(&self, signal: Signal) {
-        // It fails only when nobody is left to be told.
-        let _ = killpg(self.id, signal);
+    /// The tool ends as its command did.
+    pub(super) fn status(&self, end: End) -> Status {
+        match end {
+            // An exit status is a byte.
+            End::Exited(status) => Status::Code(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
+            End::Signalled(signal @ (Signal::SIGINT | Signal::SIGQUIT))
+                if self.terminal.is_some() =>
+            {
+                Status::Interrupt(signal)
+            }
+            End::Signalled(signal) => Status::Signal(signal),
+        }
     }
 
-    /// A signal that the tool got is the command's business.
-    pub(super) fn pass_on(&self, signal: Signal) {
+    /// Sends a signal to the whole group.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), NotAllowed> {
+        match killpg(self.id, signal) {
+            Err(Errno::EPERM) => Err(NotAllowed),
+            // Any other error means that no process is left.
+            _ => Ok(()),
+        }
+    }
+
+    /// Forwards a signal that the tool received.
+    pub(super) fn forward(&self, signal: Signal) -> Result<(), NotAllowed> {
         if signal == Signal::SIGTSTP {
-            return;
+            return Ok(());
         }
         if signal == Signal::SIGCONT {
             // `fg` has put us into the foreground, where the command belongs.
@@ -87,7 +112,12 @@ impl Child {
                 let _ = terminal.give(self.id);
             }
         }
-        self.tell(signal);
+        self.signal(signal)?;
+        if asks_to_end(signal) {
+            // A stopped command cannot react to it.
+            self.signal(Signal::SIGCONT)?;
+        }
+        Ok(())
     }
 
     /// How it ended, if it has.
@@ -111,7 +141,7 @@ impl Child {
     /// a foreground. Whoever stops it on purpose (SIGSTOP) may.
     pub(super) fn keep_going(&mut self) {
         if self.stopped_by.take() == Some(Signal::SIGTSTP) {
-            self.tell(Signal::SIGCONT);
+            let _ = self.signal(Signal::SIGCONT);
         }
     }
 }

@@ -23,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Countdown {
     grace: Duration,
     reserve: Duration,
+    /// What a healthy lease has left at any time.
+    room: Duration,
 }
 
 /// What is to be done now.
@@ -31,9 +33,9 @@ pub(super) enum Step {
     /// Nothing, for this long.
     Wait(Duration),
     /// SIGTERM.
-    Tell,
+    Terminate,
     /// SIGKILL.
-    End,
+    Kill,
 }
 
 impl Countdown {
@@ -69,12 +71,19 @@ impl Countdown {
             grace => Ok(Self {
                 grace: grace.unwrap_or(GRACE.min(most)),
                 reserve,
+                room,
             }),
         }
     }
 
     pub(super) fn grace(self) -> Duration {
         self.grace
+    }
+
+    /// Whether a command may be started when so much is left of the lease. With less than a healthy lease has left at any
+    /// time, it could get its SIGTERM at once.
+    pub(super) fn may_start(self, remaining: Duration) -> bool {
+        remaining >= self.room
     }
 
     /// What is to be done when so much is left of the lease, and the command was told so long ago.
@@ -87,9 +96,9 @@ impl Countdown {
             Some(told_for) => until_end.min(self.grace.saturating_sub(told_for)),
         };
         match told_for {
-            _ if until_end.is_zero() => Step::End,
-            None if left.is_zero() => Step::Tell,
-            Some(_) if left.is_zero() => Step::End,
+            _ if until_end.is_zero() => Step::Kill,
+            None if left.is_zero() => Step::Terminate,
+            Some(_) if left.is_zero() => Step::Kill,
             _ => Step::Wait(left),
         }
     }
@@ -112,20 +121,28 @@ mod tests {
         let countdown = countdown();
         assert_eq!(countdown.step(ms(9_000), None), Step::Wait(ms(6_900)));
         assert_eq!(countdown.step(ms(2_101), None), Step::Wait(ms(1)));
-        assert_eq!(countdown.step(ms(2_100), None), Step::Tell);
+        assert_eq!(countdown.step(ms(2_100), None), Step::Terminate);
         assert_eq!(
             countdown.step(ms(2_100), Some(ms(0))),
             Step::Wait(ms(2_000))
         );
         assert_eq!(countdown.step(ms(101), Some(ms(1_999))), Step::Wait(ms(1)));
-        assert_eq!(countdown.step(ms(100), Some(ms(2_000))), Step::End);
+        assert_eq!(countdown.step(ms(100), Some(ms(2_000))), Step::Kill);
+    }
+
+    #[test]
+    fn a_command_is_not_started_under_a_lease_that_would_end_it_at_once() {
+        let countdown = countdown();
+        assert!(!countdown.may_start(ms(2_100)));
+        assert!(!countdown.may_start(ms(4_499)));
+        assert!(countdown.may_start(ms(4_500)));
     }
 
     #[test]
     fn a_lease_that_is_gone_at_once_leaves_no_grace() {
-        assert_eq!(countdown().step(ms(0), None), Step::End);
-        assert_eq!(countdown().step(ms(0), Some(ms(1))), Step::End);
-        assert_eq!(countdown().step(ms(99), None), Step::End);
+        assert_eq!(countdown().step(ms(0), None), Step::Kill);
+        assert_eq!(countdown().step(ms(0), Some(ms(1))), Step::Kill);
+        assert_eq!(countdown().step(ms(99), None), Step::Kill);
     }
 
     #[test]
@@ -142,7 +159,7 @@ mod tests {
             countdown().step(ms(9_000), Some(ms(500))),
             Step::Wait(ms(1_500))
         );
-        assert_eq!(countdown().step(ms(9_000), Some(ms(2_000))), Step::End);
+        assert_eq!(countdown().step(ms(9_000), Some(ms(2_000))), Step::Kill);
     }
 
     #[test]

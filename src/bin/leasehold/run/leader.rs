@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{Clock, Election, ErrorKind, LockManager};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::countdown::Countdown;
@@ -10,7 +11,7 @@ use super::held::Held;
 use super::put_away;
 use super::under::{Ended, run_under};
 use crate::args::LeaderArgs;
-use crate::exit::{Failure, code, with_causes};
+use crate::exit::{Failure, Status, with_causes};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
@@ -18,12 +19,12 @@ use crate::store;
 /// The pause before another campaign, after a store that could not be reached or a term that was lost.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<u8, Failure> {
+pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
     let settings = store::settings(args.command.ttl, None);
     let locks = tokio::select! {
         builder = LockManager::builder_for_url(args.store.shared()?, settings) => builder?.build()?,
-        signal = signals.ending() => return Ok(code::of(signal)),
+        signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = lead(&locks, args, &mut signals, output).await;
     put_away(&locks, &mut signals).await;
@@ -36,19 +37,25 @@ async fn lead(
     args: &LeaderArgs,
     signals: &mut Signals,
     output: Output,
-) -> Result<u8, Failure> {
+) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let clock = Clock::system()?;
     let election = locks.election(&args.election);
     loop {
         let held = tokio::select! {
             held = campaign(&election, args, &clock, output) => held?,
-            signal = signals.ending() => return Ok(code::of(signal)),
+            signal = signals.ending() => return Ok(Status::Signal(signal)),
         };
         match run_under(held, &args.command.command, countdown, signals, output).await? {
             Ended::ByItself(status) => return Ok(status),
-            // Another may lead by now. We stand for the next term.
-            Ended::Lost => {}
+            // Whoever sent it wants no other term.
+            Ended::Lost {
+                asked: Some(signal),
+            } if signal != Signal::SIGHUP => {
+                return Ok(Status::Signal(signal));
+            }
+            // Another may lead by now. We campaign for the next term.
+            Ended::Lost { .. } => {}
         }
     }
 }

@@ -17,6 +17,7 @@ mod countdown;
 mod exec;
 mod held;
 mod leader;
+mod peers;
 mod terminal;
 mod under;
 
@@ -28,7 +29,7 @@ pub(crate) use exec::{EXEC, exec};
 pub(crate) use leader::leader;
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, code};
+use crate::exit::{Failure, Status, code};
 use crate::output::{Output, span};
 use crate::signals::Signals;
 use crate::store;
@@ -36,12 +37,12 @@ use countdown::Countdown;
 use held::Held;
 use under::{Ended, run_under};
 
-pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
     let settings = store::settings(args.command.ttl, args.wait);
     let locks = tokio::select! {
         builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.label).build()?,
-        signal = signals.ending() => return Ok(code::of(signal)),
+        signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, output).await;
     put_away(&locks, &mut signals).await;
@@ -62,16 +63,16 @@ async fn hold_and_run(
     args: &RunArgs,
     signals: &mut Signals,
     output: Output,
-) -> Result<u8, Failure> {
+) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let held = tokio::select! {
         held = acquire(locks, args) => held?,
-        signal = signals.ending() => return Ok(code::of(signal)),
+        signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = run_under(held, &args.command.command, countdown, signals, output).await?;
     Ok(match ended {
         Ended::ByItself(status) => status,
-        Ended::Lost => code::LOST,
+        Ended::Lost { .. } => Status::Code(code::LOST),
     })
 }
 

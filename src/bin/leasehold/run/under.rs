@@ -9,20 +9,26 @@ use leasehold::{Clock, Lease};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::child::{Child, End};
+use super::child::{Child, End, NotAllowed, asks_to_end};
 use super::countdown::{Countdown, Step};
 use super::held::Held;
-use crate::exit::{Failure, with_causes};
+use crate::exit::{Failure, Status, with_causes};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
+
+/// The pause between two checks of a lease that waits for its renewal.
+const RENEWAL_CHECK: Duration = Duration::from_millis(20);
 
 /// How a command under a hold ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// With this exit status, while the lease was live.
-    ByItself(u8),
+    /// By itself, while the lease was live; or by a signal before it was started.
+    ByItself(Status),
     /// With its lease, or after it.
-    Lost,
+    Lost {
+        /// A signal that asked us to end meanwhile.
+        asked: Option<Signal>,
+    },
 }
 
 pub(super) async fn run_under(
@@ -38,17 +44,7 @@ pub(super) async fn run_under(
         "key": lease.key().as_str(),
         "token": lease.token().number(),
     }));
-    let ended = match Child::spawn(command, lease) {
-        Ok(mut child) => {
-            let ended = watch(&mut child, lease, countdown, signals, output).await;
-            if ended.is_err() {
-                // Nobody watches over it any more.
-                child.tell(Signal::SIGKILL);
-            }
-            ended
-        }
-        Err(failure) => Err(failure),
-    };
+    let ended = start_and_watch(command, lease, countdown, signals, output).await;
     if let Released::Unknown(error) = held.release().await {
         let why = with_causes(&error);
         output.event(
@@ -59,50 +55,178 @@ pub(super) async fn run_under(
     ended
 }
 
-/// Watches over the command until it has ended.
-async fn watch(
-    child: &mut Child,
+async fn start_and_watch(
+    command: &[OsString],
     lease: &Lease,
     countdown: Countdown,
     signals: &mut Signals,
     output: Output,
 ) -> Result<Ended, Failure> {
     let clock = Clock::system()?;
-    let mut told_at = None;
-    let mut is_killed = false;
-    loop {
-        let told_for = told_at.map(|told_at| clock.stamp().since(&told_at));
-        let pause = match countdown.step(lease.remaining(), told_for) {
-            _ if is_killed => None,
-            Step::Wait(pause) => Some(pause),
-            Step::Tell => {
-                told_at = Some(clock.stamp());
-                at_risk(lease, countdown, output);
-                child.tell(Signal::SIGTERM);
-                // One that is stopped could not act on it.
-                child.tell(Signal::SIGCONT);
-                continue;
-            }
-            Step::End => {
-                is_killed = true;
-                child.tell(Signal::SIGKILL);
-                None
-            }
-        };
+    if let Some(ended) = wait_for_room(lease, countdown, &clock, signals, output).await {
+        return Ok(ended);
+    }
+    let mut watched = Watched {
+        child: Child::spawn(command, lease)?,
+        lease,
+        countdown,
+        output,
+        asked: None,
+        is_refused: false,
+    };
+    let ended = watched.until_it_ends(&clock, signals).await;
+    if ended.is_err() {
+        // Nobody watches over it any more.
+        watched.signal(Signal::SIGKILL);
+    }
+    ended
+}
+
+/// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
+async fn wait_for_room(
+    lease: &Lease,
+    countdown: Countdown,
+    clock: &Clock,
+    signals: &mut Signals,
+    output: Output,
+) -> Option<Ended> {
+    while !countdown.may_start(lease.remaining()) {
         tokio::select! {
-            signal = signals.next() => match signal {
-                Signal::SIGCHLD => match child.look()? {
-                    Some(end) => {
-                        let is_lost = told_at.is_some() || is_killed || !lease.is_live();
-                        return Ok(leave(child, end, is_lost, output));
-                    }
-                    None => child.keep_going(),
-                },
-                signal => child.pass_on(signal),
-            },
-            _ = lease.lost(), if !is_killed => {}
-            () = sleep(&clock, pause) => {}
+            _ = lease.lost() => {
+                output.event(
+                    "the lease was lost before the command was started",
+                    &json!({ "event": "lost", "command": null }),
+                );
+                return Some(Ended::Lost { asked: None });
+            }
+            signal = signals.ending() => return Some(Ended::ByItself(Status::Signal(signal))),
+            () = clock.sleep(RENEWAL_CHECK) => {}
         }
+    }
+    None
+}
+
+/// A command that runs, and what is known of it.
+struct Watched<'a> {
+    child: Child,
+    lease: &'a Lease,
+    countdown: Countdown,
+    output: Output,
+    /// The last signal that asked us to end, and was forwarded.
+    asked: Option<Signal>,
+    /// The system does not let us signal the command.
+    is_refused: bool,
+}
+
+impl Watched<'_> {
+    async fn until_it_ends(
+        &mut self,
+        clock: &Clock,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        let mut warned_at = None;
+        let mut is_killed = false;
+        loop {
+            let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
+            let pause = match self.countdown.step(self.lease.remaining(), warned_for) {
+                _ if is_killed => None,
+                Step::Wait(pause) => Some(pause),
+                Step::Terminate => {
+                    warned_at = Some(clock.stamp());
+                    self.report_at_risk();
+                    self.signal(Signal::SIGTERM);
+                    // One that is stopped could not react to it.
+                    self.signal(Signal::SIGCONT);
+                    continue;
+                }
+                Step::Kill => {
+                    is_killed = true;
+                    self.signal(Signal::SIGKILL);
+                    if self.is_refused {
+                        return Ok(self.report_unkillable());
+                    }
+                    None
+                }
+            };
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    Signal::SIGCHLD => match self.child.look()? {
+                        Some(end) => {
+                            let is_lost = warned_at.is_some() || is_killed || !self.lease.is_live();
+                            return Ok(self.leave(end, is_lost));
+                        }
+                        None => self.child.keep_going(),
+                    },
+                    signal => self.forward(signal),
+                },
+                _ = self.lease.lost(), if !is_killed => {}
+                () = sleep(clock, pause) => {}
+            }
+        }
+    }
+
+    fn forward(&mut self, signal: Signal) {
+        if asks_to_end(signal) {
+            self.asked = Some(signal);
+        }
+        self.is_refused |= self.child.forward(signal) == Err(NotAllowed);
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        self.is_refused |= self.child.signal(signal) == Err(NotAllowed);
+    }
+
+    fn report_at_risk(&self) {
+        let remaining = self.lease.remaining();
+        self.output.event(
+            format!(
+                "the lease cannot be renewed: key={} remaining={}; the command gets SIGTERM, and SIGKILL after {}",
+                self.lease.key(),
+                span(remaining),
+                span(self.countdown.grace())
+            ),
+            &json!({
+                "event": "at_risk",
+                "key": self.lease.key().as_str(),
+                "remaining_ms": millis(remaining),
+                "kill_grace_ms": millis(self.countdown.grace()),
+            }),
+        );
+    }
+
+    /// A command that we may not signal cannot be ended by us. Whoever waits for us learns it now, and not when it ends.
+    fn report_unkillable(&self) -> Ended {
+        self.output.event(
+            format!(
+                "the lease was lost, and the command RUNS ON WITHOUT THE LOCK: it runs as another user (sudo, setuid), and the system \
+                 does not let us signal it: key={} process_group={}; end it by hand, and run leasehold itself under sudo",
+                self.lease.key(),
+                self.child.id()
+            ),
+            &json!({
+                "event": "lost",
+                "command": null,
+                "why": "not permitted to signal the command",
+                "process_group": self.child.id().as_raw(),
+            }),
+        );
+        Ended::Lost { asked: self.asked }
+    }
+
+    fn leave(&mut self, end: End, is_lost: bool) -> Ended {
+        let status = self.child.status(end);
+        if !is_lost {
+            self.output
+                .quiet_event(&json!({ "event": "ended", "exit": status.code() }));
+            return Ended::ByItself(status);
+        }
+        // What the command left behind in its group has no lock from now on.
+        self.signal(Signal::SIGKILL);
+        self.output.event(
+            "the lease was lost, and the command has ended",
+            &json!({ "event": "lost", "command": status.code() }),
+        );
+        Ended::Lost { asked: self.asked }
     }
 }
 
@@ -111,36 +235,4 @@ async fn sleep(clock: &Clock, pause: Option<Duration>) {
         Some(pause) => clock.sleep(pause).await,
         None => pending().await,
     }
-}
-
-fn at_risk(lease: &Lease, countdown: Countdown, output: Output) {
-    let remaining = lease.remaining();
-    output.event(
-        format!(
-            "the lease cannot be renewed: key={} remaining={}; the command gets SIGTERM, and SIGKILL after {}",
-            lease.key(),
-            span(remaining),
-            span(countdown.grace())
-        ),
-        &json!({
-            "event": "at_risk",
-            "key": lease.key().as_str(),
-            "remaining_ms": millis(remaining),
-            "kill_grace_ms": millis(countdown.grace()),
-        }),
-    );
-}
-
-fn leave(child: &Child, end: End, is_lost: bool, output: Output) -> Ended {
-    if !is_lost {
-        output.quiet_event(&json!({ "event": "ended", "exit": end.status() }));
-        return Ended::ByItself(end.status());
-    }
-    // What it left behind in its group is without a lock from now on.
-    child.tell(Signal::SIGKILL);
-    output.event(
-        "the lease was lost, and the command has ended",
-        &json!({ "event": "lost", "command": end.status() }),
-    );
-    Ended::Lost
 }
