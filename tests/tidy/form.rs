@@ -1,12 +1,12 @@
 //! The form of a file: short, opened by prose, finished.
 
-use crate::lexer::words;
 use crate::paths::find;
+use crate::tokens::macros;
 
-/// The wall; 120 lines are normal. Docs and what is compiled for tests alone do not count.
+/// The most lines of a file; 120 are normal. Docs and what is compiled for tests alone do not count.
 const LINES: usize = 500;
 
-/// Macros that stand for what is not there yet, or was left over.
+/// Macros of unfinished code, or left over from a search for a fault.
 const UNFINISHED: [&str; 3] = ["todo", "unimplemented", "dbg"];
 
 pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Vec<String> {
@@ -25,17 +25,18 @@ pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Ve
                 "{name}: {lines} lines are over {LINES}; it has more than one idea"
             ));
         }
-        for pair in words(text).windows(2) {
-            if pair[1].is("!") && UNFINISHED.contains(&pair[0].text.as_str()) {
-                violations.push(format!("{name}:{}: {}!", pair[0].line, pair[0].text));
-            }
+        let mut called = Vec::new();
+        macros(text.parse().expect("Rust"), &mut called);
+        called.retain(|(name, _)| UNFINISHED.contains(&name.as_str()));
+        for (call, line) in called {
+            violations.push(format!("{name}:{line}: {call}!"));
         }
     }
     violations
 }
 
 fn lines_of_code(text: &str) -> usize {
-    let for_tests = find(Vec::new(), text).test_lines;
+    let for_tests = find(&[], Vec::new(), text).test_lines;
     text.lines()
         .enumerate()
         .filter(|(index, line)| {

@@ -1,10 +1,10 @@
 //! The table of layers, and what it allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::paths::Segments;
+use crate::tree::{TOOLS, Tree};
 
-use crate::tree::Tree;
-
-/// Each unit and its layer. A unit owns the modules beneath it, except for `store`, whose children are units.
+/// Each folder of `src/` and its layer; a folder owns what is beneath it. The stores have no row: every child of `store`
+/// is one, except for the files of the seam.
 ///
 /// | layer | what |
 /// |---|---|
@@ -15,7 +15,7 @@ use crate::tree::Tree;
 /// | 2 | stores and fences |
 /// | 1 | the seam between manager and stores |
 /// | 0 | words |
-const UNITS: &[(&str, u8)] = &[
+const FOLDERS: &[(&str, u8)] = &[
     ("", 6),
     ("config", 6),
     ("connect", 6),
@@ -26,96 +26,86 @@ const UNITS: &[(&str, u8)] = &[
     ("executor", 4),
     ("handler", 3),
     ("fence", 2),
-    ("store::memory", 2),
-    ("store::prefix", 2),
-    ("store::faulty", 2),
-    ("store::quorum", 2),
-    ("store::redis", 2),
-    ("store::zookeeper", 2),
     ("store", 1),
-    ("store::capability", 1),
-    ("store::claim", 1),
-    ("store::erased", 1),
-    ("store::member", 1),
-    ("store::outcome", 1),
     ("conformance", 1),
     ("clock", 0),
     ("lease", 0),
     ("model", 0),
-    ("model::commit", 0),
     ("settings", 0),
 ];
 
-/// Command-line tools are crates of their own, and see what every user sees.
-const TOOLS: &str = "bin";
+/// The files of `store` that every store rests on.
+const SEAM: [&str; 5] = ["capability", "claim", "erased", "member", "outcome"];
 
-const SEAM: u8 = 1;
+const STORES: u8 = 2;
 
-type Unit = (&'static str, u8);
+/// What the table knows a module as, and its layer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unit {
+    pub(crate) name: String,
+    layer: u8,
+}
 
-fn unit_of(module: &[String]) -> Option<Unit> {
-    (0..=module.len()).rev().find_map(|length| {
-        let name = module[..length].join("::");
-        let unit = UNITS.iter().find(|(unit, _)| *unit == name)?;
-        let owns_children = !matches!(unit.0, "" | "store");
-        (length == module.len() || owns_children).then_some(*unit)
-    })
+/// `None` for what has no row.
+pub(crate) fn unit_of(module: &[String]) -> Option<Unit> {
+    let is_store = |child: &String| !SEAM.contains(&child.as_str());
+    if let [first, child, ..] = module
+        && first == "store"
+        && is_store(child)
+    {
+        let (name, layer) = (format!("store::{child}"), STORES);
+        return Some(Unit { name, layer });
+    }
+    let folder = module.first().map_or("", String::as_str);
+    let (name, layer) = FOLDERS.iter().find(|(name, _)| *name == folder)?;
+    let (name, layer) = ((*name).to_owned(), *layer);
+    Some(Unit { name, layer })
 }
 
 pub(crate) fn violations(tree: &Tree) -> Vec<String> {
     let mut violations = Vec::new();
-    let mut beside: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (module, found) in tree.named_modules() {
         let file = tree.file(module);
+        // A tool is a crate of its own, and sees what every user sees.
         if module.first().is_some_and(|first| first == TOOLS) {
             continue;
         }
         let Some(from) = unit_of(module) else {
             violations.push(format!(
-                "{file}: is in no layer; give it a row in tests/tidy/layers.rs"
+                "{file}: is in no layer; give its folder a row in tests/tidy/layers.rs"
             ));
             continue;
         };
         for named in &found.paths {
-            let to = tree.defining_module(&named.path);
-            let Some(to) = unit_of(&to) else {
-                continue; // Told above, for the file itself.
+            // What has no row is reported above, for its own file.
+            let Some(to) = unit_of(&tree.defining_module(&named.path)) else {
+                continue;
             };
             let written = tree.written_module(&named.path);
-            if let Some(rule) = broken_rule(from, to, unit_of(&written)) {
+            if let Some(rule) = broken_rule(&from, &to, &written) {
                 let path = named.path.join("::");
                 violations.push(format!("{file}:{}: {path}: {rule}", named.line));
             }
-            if from.1 == to.1 && from.1 != SEAM && from != to {
-                beside.entry(from.0).or_default().insert(to.0);
-            }
         }
     }
-    violations.extend(circles(&beside));
     violations
 }
 
-fn broken_rule(from: Unit, to: Unit, written: Option<Unit>) -> Option<String> {
+fn broken_rule(from: &Unit, to: &Unit, written: &Segments) -> Option<String> {
     if from == to {
         return None;
     }
-    let arrow = format!(
-        "{} (layer {}) sees {} (layer {})",
-        shown(from),
-        from.1,
-        shown(to),
-        to.1
-    );
-    if to.1 > from.1 {
+    let arrow = format!("{} sees {}", shown(from), shown(to));
+    if to.layer > from.layer {
         return Some(format!("{arrow}: an arrow that goes up"));
     }
-    if from.0 == "executor" && to.1 > 0 {
+    if from.name == "executor" && to.layer > 0 {
         return Some(format!("{arrow}: the executor sees layer 0 only"));
     }
     let are_stores = [from, to]
         .iter()
-        .all(|unit| unit.0.starts_with("store::") && unit.1 == 2);
-    if are_stores && written == Some(to) {
+        .all(|unit| unit.name.starts_with("store::"));
+    if are_stores && unit_of(written).as_ref() == Some(to) {
         return Some(format!(
             "{arrow}: a store names another through `crate::store` only"
         ));
@@ -123,37 +113,10 @@ fn broken_rule(from: Unit, to: Unit, written: Option<Unit>) -> Option<String> {
     None
 }
 
-fn shown(unit: Unit) -> &'static str {
-    if unit.0.is_empty() { "lib.rs" } else { unit.0 }
-}
-
-/// Units of one layer may see each other one way, never in a circle.
-fn circles(beside: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
-    let reaches = |start: &str, goal: &str| {
-        let mut open: Vec<&str> = vec![start];
-        let mut seen = BTreeSet::new();
-        while let Some(unit) = open.pop() {
-            for next in beside.get(unit).into_iter().flatten() {
-                if *next == goal {
-                    return true;
-                }
-                if seen.insert(*next) {
-                    open.push(next);
-                }
-            }
-        }
-        false
+fn shown(unit: &Unit) -> String {
+    let name = match unit.name.as_str() {
+        "" => "lib.rs",
+        name => name,
     };
-    let in_circles: Vec<&str> = beside
-        .keys()
-        .copied()
-        .filter(|unit| reaches(unit, unit))
-        .collect();
-    if in_circles.is_empty() {
-        return Vec::new();
-    }
-    vec![format!(
-        "{}: see each other in a circle",
-        in_circles.join(", ")
-    )]
+    format!("{name} (layer {})", unit.layer)
 }

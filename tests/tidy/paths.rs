@@ -1,25 +1,32 @@
-//! The paths that a file names, each from the root of the crate, and the names that it hands through.
+//! The paths that a file names, each from the root of the crate, and the names that it re-exports.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-use crate::lexer::{Word, words};
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use crate::tokens::{attributes, contents, ident_text, is_for_tests};
 
 /// `["lease", "words", "Words"]`; empty for the root.
 pub(crate) type Segments = Vec<String>;
 
-/// A path that stands in a module.
+/// A path that a module writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) path: Segments,
     pub(crate) line: usize,
 }
 
-/// What stands in one module, inline or a file.
+/// What one module writes, inline or a file.
 #[derive(Default, Debug)]
 pub(crate) struct Module {
     pub(crate) paths: Vec<Named>,
-    /// The names that `use` brings in, with the paths that they stand for.
+    /// The names that `use` brings in, with the paths that they mean.
     pub(crate) brought_in: BTreeMap<String, Segments>,
+    children: Vec<String>,
 }
 
 /// What one file holds: its modules, by path.
@@ -29,227 +36,116 @@ pub(crate) struct Found {
     /// Modules that are compiled for tests alone.
     pub(crate) for_tests: Vec<Segments>,
     /// The lines of items that are compiled for tests alone.
-    pub(crate) test_lines: Vec<std::ops::RangeInclusive<usize>>,
+    pub(crate) test_lines: Vec<RangeInclusive<usize>>,
 }
 
-pub(crate) fn find(module: Segments, text: &str) -> Found {
+/// Reads the file of `module`, a module of the crate with this root.
+pub(crate) fn find(root: &[String], module: Segments, text: &str) -> Found {
+    let file = syn::parse_file(text).unwrap_or_else(|e| panic!("{module:?}: {e}"));
     let mut reader = Reader {
-        words: words(text),
-        at: 0,
+        root,
         module,
-        inline: Vec::new(),
-        depth: 0,
         found: Found::default(),
     };
-    reader.here();
-    reader.run();
+    reader.read(&file.items, |reader| visit::visit_file(reader, &file));
     reader.found
 }
 
-struct Reader {
-    words: Vec<Word>,
-    at: usize,
+struct Reader<'a> {
+    root: &'a [String],
     module: Segments,
-    /// At which depth of braces each inline module began.
-    inline: Vec<usize>,
-    depth: usize,
     found: Found,
 }
 
-impl Reader {
-    fn run(&mut self) {
-        while let Some(word) = self.words.get(self.at).cloned() {
-            match word.text.as_str() {
-                "{" => self.depth += 1,
-                "}" => self.close(),
-                "#" if self.is_for_tests() => {
-                    self.skip_item();
-                    continue;
-                }
-                "mod" if self.is(2, "{") => {
-                    self.module.push(self.words[self.at + 1].text.clone());
-                    self.here();
-                    self.inline.push(self.depth);
-                    self.depth += 1;
-                    self.at += 2;
-                }
-                "use" if !self.is(1, "<") => {
-                    self.read_use();
-                    continue;
-                }
-                "crate" | "super" | "self" if self.is(1, "::") => {
-                    self.read_path();
-                    continue;
-                }
-                _ => {}
-            }
-            self.at += 1;
-        }
-    }
-
-    fn is(&self, ahead: usize, text: &str) -> bool {
-        self.words
-            .get(self.at + ahead)
-            .is_some_and(|word| word.is(text))
+impl Reader<'_> {
+    /// Reads a module whose items these are.
+    fn read(&mut self, items: &[syn::Item], visit: impl FnOnce(&mut Self)) {
+        let children = items.iter().filter_map(|item| match item {
+            syn::Item::Mod(child) => Some(ident_text(&child.ident)),
+            _ => None,
+        });
+        self.here().children = children.collect();
+        visit(self);
     }
 
     fn here(&mut self) -> &mut Module {
         self.found.modules.entry(self.module.clone()).or_default()
     }
 
-    fn close(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-        if self.inline.last() == Some(&self.depth) {
-            self.inline.pop();
-            self.module.pop();
+    /// Skips what is compiled for tests alone, and notes its lines.
+    fn unless_for_tests(
+        &mut self,
+        span: Span,
+        attributes: &[syn::Attribute],
+        visit: impl FnOnce(&mut Self),
+    ) {
+        if is_for_tests(attributes) {
+            self.found
+                .test_lines
+                .push(span.start().line..=span.end().line);
+        } else {
+            visit(self);
         }
     }
 
-    /// `#[cfg(test)]`, or `test` beside other conditions.
-    fn is_for_tests(&self) -> bool {
-        let attribute = self.attribute(self.at);
-        attribute.first().is_some_and(|word| word.is("cfg"))
-            && attribute.iter().any(|word| word.is("test"))
-            && !attribute.iter().any(|word| word.is("not"))
-    }
-
-    /// The words between the brackets of the attribute that starts at `start`.
-    fn attribute(&self, start: usize) -> &[Word] {
-        if !self.words.get(start + 1).is_some_and(|word| word.is("[")) {
-            return &[];
-        }
-        let mut depth = 0;
-        for (index, word) in self.words.iter().enumerate().skip(start + 1) {
-            match word.text.as_str() {
-                "[" => depth += 1,
-                "]" => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return &self.words[start + 2..index];
-            }
-        }
-        &[]
-    }
-
-    /// Skips attributes and the item beneath them.
-    fn skip_item(&mut self) {
-        let first = self.words[self.at].line;
-        while self.is(0, "#") {
-            self.at += self.attribute(self.at).len() + 3;
-        }
-        let mut depth = 0usize;
-        let mut is_use = false;
-        while let Some(word) = self.words.get(self.at).cloned() {
-            match word.text.as_str() {
-                "mod" if depth == 0 => {
-                    let mut module = self.module.clone();
-                    module.push(self.words[self.at + 1].text.clone());
-                    self.found.for_tests.push(module);
-                }
-                "use" if depth == 0 => is_use = true,
-                "{" | "(" | "[" => depth += 1,
-                "}" | ")" | "]" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            self.at += 1;
-            let ends = word.is(";") || (word.is("}") && !is_use);
-            if depth == 0 && ends {
-                self.found.test_lines.push(first..=word.line);
-                return;
-            }
-        }
-    }
-
-    fn read_use(&mut self) {
-        let is_handed_through = self.at > 0 && {
-            let before = &self.words[self.at - 1];
-            before.is("pub") || (before.is(")") && self.is_visibility())
+    fn use_tree(
+        &mut self,
+        tree: &syn::UseTree,
+        prefix: &mut Segments,
+        leaves: &mut Vec<(Segments, String, Span)>,
+    ) {
+        let mut leaf = |prefix: &Segments, last: Option<&syn::Ident>, name: String, span| {
+            let mut path = prefix.clone();
+            path.extend(last.map(ident_text).filter(|last| last != "self"));
+            leaves.push((path, name, span));
         };
-        self.at += 1;
-        let mut leaves = Vec::new();
-        self.read_tree(&mut Vec::new(), &mut leaves);
-        for (written, name, line) in leaves {
-            let is_rooted = ["crate", "super", "self"].contains(&written[0].as_str());
-            let path = self.rooted(&written);
-            // A module hands through what its own children define: that is what it is for.
-            if is_rooted || !is_handed_through {
-                let path = path.clone();
-                self.here().paths.push(Named { path, line });
+        match tree {
+            syn::UseTree::Path(path) => {
+                prefix.push(ident_text(&path.ident));
+                self.use_tree(&path.tree, prefix, leaves);
+                prefix.pop();
             }
-            self.here().brought_in.insert(name, path);
+            syn::UseTree::Name(name) => {
+                let own = ident_text(&name.ident);
+                let own = match prefix.last() {
+                    Some(last) if own == "self" => last.clone(),
+                    _ => own,
+                };
+                leaf(prefix, Some(&name.ident), own, name.ident.span());
+            }
+            syn::UseTree::Rename(rename) => {
+                let name = ident_text(&rename.rename);
+                leaf(prefix, Some(&rename.ident), name, rename.ident.span());
+            }
+            syn::UseTree::Glob(glob) => {
+                let mut path = prefix.clone();
+                path.push("*".to_owned());
+                leaves.push((path, "*".to_owned(), glob.span()));
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.use_tree(tree, prefix, leaves);
+                }
+            }
         }
     }
 
-    /// Whether the `)` before `use` closes `pub(...)`.
-    fn is_visibility(&self) -> bool {
-        self.words[..self.at]
-            .iter()
-            .rev()
-            .find(|word| word.is("(") || word.is(";"))
-            .is_some_and(|word| word.is("("))
-    }
-
-    /// One tree of a `use`, up to the `,`, `}` or `;` behind it.
-    fn read_tree(&mut self, prefix: &mut Segments, leaves: &mut Vec<(Segments, String, usize)>) {
-        let length = prefix.len();
-        while let Some(word) = self.words.get(self.at).cloned() {
-            self.at += 1;
-            match word.text.as_str() {
-                "::" => {}
-                "{" => {
-                    while !self.is(0, "}") && self.at < self.words.len() {
-                        self.read_tree(prefix, leaves);
-                        if self.is(0, ",") {
-                            self.at += 1;
-                        }
-                    }
-                    self.at += 1;
-                    break;
-                }
-                "as" => {
-                    let name = self.words[self.at].text.clone();
-                    self.at += 1;
-                    leaves.push((prefix.clone(), name, word.line));
-                    prefix.truncate(length);
-                    return;
-                }
-                "," | "}" | ";" => {
-                    self.at -= 1;
-                    break;
-                }
-                "self" if !prefix.is_empty() => {}
-                _ => prefix.push(word.text),
-            }
-            if [",", "}", ";"].iter().any(|end| self.is(0, end)) {
-                if let Some(name) = prefix.last().cloned() {
-                    leaves.push((prefix.clone(), name, word.line));
-                }
-                break;
-            }
+    /// A path outside a `use`: it counts if it is rooted, or begins with a child of this module.
+    fn path(&mut self, written: &[String], line: usize) {
+        let Some(first) = written.first() else { return };
+        let leads_somewhere = match first.as_str() {
+            "crate" | "super" | "self" => true,
+            first => self.here().children.iter().any(|child| child == first),
+        };
+        if leads_somewhere && written.len() > 1 {
+            let path = self.rooted(written);
+            self.here().paths.push(Named { path, line });
         }
-        prefix.truncate(length);
-    }
-
-    /// A path outside a `use`.
-    fn read_path(&mut self) {
-        let line = self.words[self.at].line;
-        let mut written = vec![self.words[self.at].text.clone()];
-        self.at += 1;
-        while self.is(0, "::") {
-            match self.words.get(self.at + 1) {
-                Some(word) if is_name(&word.text) => written.push(word.text.clone()),
-                _ => break,
-            }
-            self.at += 2;
-        }
-        let path = self.rooted(&written);
-        self.here().paths.push(Named { path, line });
     }
 
     fn rooted(&self, written: &[String]) -> Segments {
-        let mut path = match written[0].as_str() {
-            "crate" => Vec::new(),
+        let mut path = match written.first().map(String::as_str) {
+            Some("crate") => self.root.to_vec(),
             _ => self.module.clone(),
         };
         for segment in written {
@@ -263,10 +159,105 @@ impl Reader {
         }
         path
     }
+
+    /// The text of a macro or of an attribute.
+    fn tokens(&mut self, tokens: proc_macro2::TokenStream) {
+        let contents = contents(tokens);
+        for item in &contents.uses {
+            self.visit_item_use(item);
+        }
+        for path in contents.paths {
+            self.path(&path.segments, path.line);
+        }
+    }
 }
 
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c == '_' || c.is_alphabetic())
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attributes = attributes(item.to_token_stream());
+        if let syn::Item::Mod(module) = item
+            && is_for_tests(&attributes)
+        {
+            let mut path = self.module.clone();
+            path.push(ident_text(&module.ident));
+            self.found.for_tests.push(path);
+        }
+        let visit = |reader: &mut Self| visit::visit_item(reader, item);
+        self.unless_for_tests(item.span(), &attributes, visit);
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        let attributes = attributes(item.to_token_stream());
+        let visit = |reader: &mut Self| visit::visit_impl_item(reader, item);
+        self.unless_for_tests(item.span(), &attributes, visit);
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        let visit = |reader: &mut Self| visit::visit_field(reader, field);
+        self.unless_for_tests(field.span(), &field.attrs, visit);
+    }
+
+    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
+        let visit = |reader: &mut Self| visit::visit_field_value(reader, field);
+        self.unless_for_tests(field.span(), &field.attrs, visit);
+    }
+
+    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        let visit = |reader: &mut Self| visit::visit_variant(reader, variant);
+        self.unless_for_tests(variant.span(), &variant.attrs, visit);
+    }
+
+    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
+        let visit = |reader: &mut Self| visit::visit_arm(reader, arm);
+        self.unless_for_tests(arm.span(), &arm.attrs, visit);
+    }
+
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let visit = |reader: &mut Self| visit::visit_local(reader, local);
+        self.unless_for_tests(local.span(), &local.attrs, visit);
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        let Some((_, items)) = &module.content else {
+            return;
+        };
+        self.module.push(ident_text(&module.ident));
+        self.read(items, |reader| visit::visit_item_mod(reader, module));
+        self.module.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let is_re_export = !matches!(item.vis, syn::Visibility::Inherited);
+        let mut leaves = Vec::new();
+        self.use_tree(&item.tree, &mut Vec::new(), &mut leaves);
+        for (written, name, span) in leaves {
+            let path = self.rooted(&written);
+            // A module re-exports what its own children define: that is what it is for.
+            if !(is_re_export && path.starts_with(&self.module)) {
+                let (path, line) = (path.clone(), span.start().line);
+                self.here().paths.push(Named { path, line });
+            }
+            self.here().brought_in.insert(name, path);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments = path.segments.iter();
+        let written: Segments = segments.map(|segment| ident_text(&segment.ident)).collect();
+        self.path(&written, path.span().start().line);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.tokens(call.tokens.clone());
+        visit::visit_macro(self, call);
+    }
+
+    fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
+        self.tokens(list.tokens.clone());
+    }
 }
 
 #[cfg(test)]
@@ -275,7 +266,7 @@ mod tests {
 
     fn named(module: &[&str], text: &str) -> Vec<String> {
         let module = module.iter().map(|s| (*s).to_owned()).collect();
-        let found = find(module, text);
+        let found = find(&[], module, text);
         let modules = found.modules.into_values();
         modules
             .flat_map(|module| module.paths)
@@ -302,9 +293,37 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_begins_with_a_child_counts() {
+        let text = "mod c; fn f() { c::g(); d::h(); m!(c::i) }";
+        assert_eq!(named(&["x"], text), ["x::c::g", "x::c::i"]);
+    }
+
+    #[test]
     fn an_inline_module_is_a_module() {
         let text = "mod inner { use super::A; fn f() { super::g() } } use super::B;";
         assert_eq!(named(&["x", "y"], text), ["x::B", "x::y::A", "x::y::g"]);
+    }
+
+    #[test]
+    fn paths_in_macros_and_attributes_count() {
+        let text = "
+            macro_rules! m { () => { $crate::a::A; pub(crate) use $crate::{b, c}; } }
+            #[derive(crate::d::D)] struct S;
+            fn f() { m!(x = crate::e::E { y: m!(super::F) }); }";
+        assert_eq!(
+            named(&["x", "y"], text),
+            ["b", "c", "a::A", "d::D", "e::E", "x::F"]
+        );
+    }
+
+    #[test]
+    fn comments_and_literals_are_no_paths() {
+        let text = r###"
+            /// crate::a
+            fn f() { let s = "crate::b"; let r = r#"crate::c"#; m!("crate::d" /* crate::e */); }
+            fn g() -> crate::h::H {} // crate::i
+        "###;
+        assert_eq!(named(&["x"], text), ["h::H"]);
     }
 
     #[test]
@@ -315,9 +334,11 @@ mod tests {
             #[cfg(test)] mod more;
             #[cfg(not(test))] use crate::d;
             #[cfg(feature = \"test-util\")] use crate::e;
+            struct S { #[cfg(test)] s: crate::f::F }
             pub use child::F;";
         assert_eq!(named(&["x"], text), ["d", "e"]);
-        let found = find(vec!["x".to_owned()], text);
+        let found = find(&[], vec!["x".to_owned()], text);
         assert_eq!(found.for_tests.len(), 2);
+        assert_eq!(found.test_lines, [2..=2, 3..=3, 4..=4, 7..=7]);
     }
 }

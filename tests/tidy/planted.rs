@@ -1,9 +1,9 @@
-//! Small trees with one rule broken in each: the checker finds it, and nothing else.
+//! Small trees that break one rule each: the checker finds it, and nothing else.
 
-use crate::{form, layers, tree::Tree};
+use crate::{circles, form, layers, tree::Tree};
 
-/// What the checker says of a tree of a few files, beside some that break nothing.
-fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
+/// A few files, added to some that break nothing.
+fn planted_tree(planted: &[(&str, &str)]) -> Tree {
     let sound = [
         (
             "lib.rs",
@@ -43,7 +43,15 @@ fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
         .iter()
         .filter(|(name, _)| !planted.iter().any(|(other, _)| other == name));
     let sources: Vec<_> = kept.chain(planted).copied().collect();
-    layers::violations(&Tree::of(&sources))
+    Tree::of(&sources)
+}
+
+fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
+    layers::violations(&planted_tree(planted))
+}
+
+fn circles_of(planted: &[(&str, &str)]) -> Vec<String> {
+    circles::violations(&planted_tree(planted), &[])
 }
 
 fn assert_one(violations: &[String], place: &str, rule: &str) {
@@ -55,6 +63,7 @@ fn assert_one(violations: &[String], place: &str, rule: &str) {
 #[test]
 fn a_sound_tree_is_sound() {
     assert_eq!(said_of(&[]), [""; 0]);
+    assert_eq!(circles_of(&[]), [""; 0]);
 }
 
 #[test]
@@ -83,17 +92,17 @@ fn an_arrow_that_goes_up_is_found_in_every_form() {
 }
 
 #[test]
-fn an_arrow_through_a_name_that_is_handed_through_is_found() {
+fn an_arrow_through_a_re_export_is_found() {
     let said = said_of(&[("store/claim.rs", "use super::MemoryStore;")]);
     assert_one(
         &said,
         "store/claim.rs:1",
-        "store::claim (layer 1) sees store::memory (layer 2)",
+        "store (layer 1) sees store::memory (layer 2)",
     );
 }
 
 #[test]
-fn the_seam_hands_its_stores_through_and_uses_none() {
+fn the_seam_re_exports_its_stores_and_uses_none() {
     let said = said_of(&[("store/mod.rs", "mod memory; use memory::MemoryStore;")]);
     assert_one(
         &said,
@@ -131,18 +140,79 @@ fn a_store_names_another_through_the_seam_only() {
 }
 
 #[test]
-fn a_circle_in_one_layer_is_found() {
-    let said = said_of(&[("model/error.rs", "use crate::lease::Words;")]);
-    assert_one(&said, "lease, model", "in a circle");
+fn a_circle_over_two_folders_is_found() {
+    let said = circles_of(&[
+        ("clock/mod.rs", "use crate::settings::Settings;"),
+        ("settings/mod.rs", "use crate::clock::Clock;"),
+    ]);
+    assert_one(&said, "2 files", "clock/mod.rs -> [\"settings/mod.rs\"]");
+}
+
+#[test]
+fn two_files_of_a_folder_may_see_each_other() {
+    assert_eq!(
+        circles_of(&[("model/error.rs", "use crate::model::key::Key;")]),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_circle_of_three_files_is_found_in_every_form() {
+    for text in [
+        "use super::key::Key;",
+        "use super::super::model::key::Key;",
+        "use crate::model::Key;",
+        "fn f(key: super::key::Key) {}",
+        "fn f() { m!(super::key::Key) }",
+    ] {
+        let said = circles_of(&[
+            (
+                "model/mod.rs",
+                "mod error; mod key; mod holder; pub use key::Key;",
+            ),
+            ("model/key.rs", "use super::error::Error;"),
+            ("model/error.rs", "use super::holder::Holder;"),
+            ("model/holder.rs", text),
+        ]);
+        assert_one(&said, "3 files", "model/holder.rs -> [\"model/key.rs\"]");
+    }
+}
+
+#[test]
+fn a_parent_that_calls_its_children_is_in_their_circle() {
+    let said = circles_of(&[
+        ("model/mod.rs", "mod error; mod key; fn f() { key::f(); }"),
+        ("model/key.rs", "use super::error::Error;"),
+        ("model/error.rs", "use super::f;"),
+    ]);
+    assert_one(&said, "3 files", "model/mod.rs -> [\"model/key.rs\"]");
+}
+
+#[test]
+fn a_circle_in_a_tool_is_found() {
+    let said = circles_of(&[
+        ("bin/tool/main.rs", "mod a; mod b; fn f() { a::f() }"),
+        ("bin/tool/a.rs", "use crate::b::B;"),
+        ("bin/tool/b.rs", "use crate::f;"),
+    ]);
+    assert_one(&said, "3 files", "bin/tool/a.rs -> [\"bin/tool/b.rs\"]");
 }
 
 #[test]
 fn a_file_in_no_layer_is_found() {
     assert_one(&said_of(&[("util.rs", "")]), "util.rs", "in no layer");
+}
+
+#[test]
+fn every_child_of_the_seam_is_a_store() {
+    let said = said_of(&[
+        ("store/etc.rs", "pub struct Etc;"),
+        ("store/claim.rs", "use super::etc::Etc;"),
+    ]);
     assert_one(
-        &said_of(&[("store/etc.rs", "")]),
-        "store/etc.rs",
-        "in no layer",
+        &said,
+        "store/claim.rs:1",
+        "store (layer 1) sees store::etc (layer 2)",
     );
 }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::paths::{Module, Segments, find};
 
-/// How many names that stand for other names are followed; more is a circle.
+/// How many re-exports are followed; more is a circle.
 const HOPS: usize = 32;
+
+/// Command-line tools are crates of their own.
+pub(crate) const TOOLS: &str = "bin";
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -24,7 +27,7 @@ impl Tree {
         for (name, text) in sources {
             let module = module_of(name.as_ref());
             tree.files.insert(module.clone(), name.as_ref().to_owned());
-            let found = find(module, text.as_ref());
+            let found = find(&root_of(&module), module, text.as_ref());
             tree.modules.extend(found.modules);
             for_tests.extend(found.for_tests);
         }
@@ -42,7 +45,12 @@ impl Tree {
         self.modules.iter()
     }
 
-    /// The file in which a module stands.
+    pub(crate) fn module_of_file(&self, file: &str) -> &Segments {
+        let found = self.files.iter().find(|(_, name)| *name == file);
+        found.expect("a file of the tree").0
+    }
+
+    /// The file that holds a module.
     pub(crate) fn file(&self, module: &[String]) -> &str {
         (0..=module.len())
             .rev()
@@ -52,10 +60,8 @@ impl Tree {
 
     /// The module that a path leads into as it is written.
     pub(crate) fn written_module(&self, path: &[String]) -> Segments {
-        let depth = (0..=path.len())
-            .take_while(|length| *length == 0 || self.modules.contains_key(&path[..*length]))
-            .last()
-            .unwrap_or(0);
+        let is_module = |length: &usize| self.modules.contains_key(&path[..*length]);
+        let depth = (0..=path.len()).rev().find(is_module).unwrap_or(0);
         path[..depth].to_vec()
     }
 
@@ -81,16 +87,27 @@ impl Tree {
             }
             path = followed;
         }
-        panic!("{} stands for itself", path.join("::"));
+        panic!("{} leads to itself", path.join("::"));
     }
 }
 
-/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root.
+/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root, `bin/tool/main.rs` that of a tool.
 fn module_of(file: &str) -> Segments {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut module: Segments = stem.split('/').map(str::to_owned).collect();
-    if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
+    if matches!(
+        module.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
         module.pop();
     }
     module
+}
+
+/// The module that `crate` means within a module.
+fn root_of(module: &[String]) -> Segments {
+    match module {
+        [first, tool, ..] if first == TOOLS => vec![first.clone(), tool.clone()],
+        _ => Vec::new(),
+    }
 }
