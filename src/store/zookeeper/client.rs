@@ -1,245 +1,80 @@
-//! The default driver, over the crate `zookeeper-client`.
+//! [`ZooKeeperClient`]: what the store and the thread of its session share.
 
-use std::future::Future;
-use std::time::Duration;
+use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use parking_lot::RwLock;
-use tokio::runtime::Handle;
-use tokio_util::task::AbortOnDropHandle;
-use zookeeper_client::{
-    Acls, Client, CreateMode, Error as Zk, MultiWriteError, SessionState, StateWatcher,
-};
+use tokio::sync::watch;
 
-use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
+use super::barriers::Barriers;
 use super::options::ZooKeeperOptions;
+use super::queue::claim_state::Claims;
+use super::session::Session;
+use crate::clock::Clock;
+use crate::model::error::{Error, ErrorKind};
 
-/// One session of `zookeeper-client`.
+/// One client of an ensemble: its claims, and the session that holds their nodes.
 #[derive(Debug)]
-pub(crate) struct ClientDriver {
-    /// `None` once it was closed. The session ends when the last clone is dropped, so that none is kept elsewhere.
-    client: RwLock<Option<Client>>,
-    states: StateWatcher,
-    session: i64,
-    timeout: Duration,
-    acls: Acls<'static>,
-    runtime: Handle,
+pub(crate) struct ZooKeeperClient {
+    pub(crate) options: ZooKeeperOptions,
+    pub(crate) clock: Clock,
+    pub(crate) claims: Claims,
+    pub(crate) barriers: Barriers,
+    pub(crate) state: watch::Sender<SessionState>,
 }
 
-impl ClientDriver {
-    /// Opens a session. Its connection lives on the runtime of the caller.
-    pub(crate) async fn connect(options: &ZooKeeperOptions) -> Result<Self, Fault> {
-        let mut connector = Client::connector().with_session_timeout(options.session_timeout);
-        let mut acls = Acls::anyone_all();
-        if let Some(credentials) = &options.credentials {
-            connector = connector.with_auth("digest", credentials.expose().as_bytes());
-            acls = Acls::creator_all();
+/// Whether there is a session.
+#[derive(Clone, Debug)]
+pub(crate) enum SessionState {
+    /// Not now; why the last try failed.
+    Opening(Option<Error>),
+    /// There is one.
+    Open(Arc<Session>),
+    /// There will be none any more.
+    Closed,
+}
+
+impl ZooKeeperClient {
+    pub(crate) fn new(options: ZooKeeperOptions, clock: Clock) -> Self {
+        Self {
+            options,
+            clock,
+            claims: Claims::default(),
+            barriers: Barriers::default(),
+            state: watch::Sender::new(SessionState::Opening(None)),
         }
-        let client = connector.connect(&options.servers).await.map_err(fault)?;
-        Ok(Self {
-            states: client.state_watcher(),
-            session: client.session_id().0,
-            timeout: client.session_timeout(),
-            client: RwLock::new(Some(client)),
-            acls,
-            runtime: Handle::current(),
+    }
+
+    /// The session, once requests can leave: no request waits in a connection that does not exist.
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Error> {
+        let limit = self.options.session_timeout;
+        (self.clock.timeout(limit, self.wait_for_session()).await).unwrap_or_else(|| {
+            Err(Error::unavailable(format!(
+                "no connection to zookeeper within {limit:?}; nothing was sent, try again"
+            )))
         })
     }
 
-    /// Sends a request when first polled.
-    fn ask<'a, T, F, A>(&'a self, ask: A) -> BoxFuture<'a, Result<T, Fault>>
-    where
-        A: FnOnce(Client) -> F + Send + 'a,
-        F: Future<Output = Result<T, Zk>> + Send + 'a,
-        T: Send,
-    {
-        Box::pin(async move {
-            let client = self.client.read().clone().ok_or(Fault::Expired)?;
-            ask(client).await.map_err(fault)
-        })
-    }
-}
-
-impl Driver for ClientDriver {
-    fn session(&self) -> Option<i64> {
-        Some(self.session)
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn connected(&self) -> BoxFuture<'_, Result<(), Fault>> {
-        let mut states = self.states.clone();
-        Box::pin(async move {
-            let mut state = states.state();
-            loop {
-                match state {
-                    SessionState::SyncConnected => return Ok(()),
-                    state if state.is_terminated() => return Err(Fault::Expired),
-                    _ => state = states.changed().await,
-                }
-            }
-        })
-    }
-
-    fn ended(&self) -> BoxFuture<'_, ()> {
-        let mut states = self.states.clone();
-        Box::pin(async move {
-            let mut state = states.state();
-            while !state.is_terminated() {
-                state = states.changed().await;
-            }
-        })
-    }
-
-    fn create<'a>(
-        &'a self,
-        path: &'a str,
-        data: &'a [u8],
-        kind: Kind,
-    ) -> BoxFuture<'a, Result<Made, Fault>> {
-        let mode = match kind {
-            Kind::Container => CreateMode::Container,
-            Kind::Ephemeral => CreateMode::Ephemeral,
-            Kind::Sequential => CreateMode::EphemeralSequential,
-        };
-        let options = mode.with_acls(self.acls);
-        self.ask(move |client| async move {
-            let (stat, sequence) = client.create(path, data, &options).await?;
-            Ok(Made {
-                sequence: sequence.into_i64(),
-                czxid: stat.czxid,
-                owner: stat.ephemeral_owner,
-            })
-        })
-    }
-
-    fn delete<'a>(
-        &'a self,
-        path: &'a str,
-        version: Option<i32>,
-    ) -> BoxFuture<'a, Result<(), Fault>> {
-        self.ask(move |client| async move { client.delete(path, version).await })
-    }
-
-    fn children<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>> {
-        self.ask(move |client| async move { client.list_children(path).await })
-    }
-
-    fn read<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Node, Fault>> {
-        self.ask(move |client| async move {
-            let (data, stat) = client.get_data(path).await?;
-            Ok(Node {
-                data,
-                czxid: stat.czxid,
-                owner: stat.ephemeral_owner,
-                version: stat.version,
-            })
-        })
-    }
-
-    fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>> {
-        self.ask(move |client| async move { client.set_data(path, data, None).await.map(drop) })
-    }
-
-    fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>> {
-        self.ask(move |client| async move {
-            // Not `exists`: on a node that is gone it would leave a watch that nothing ever resolves.
-            let (_, _, watcher) = client.get_and_watch_data(path).await?;
-            // On the connection's own runtime: a watcher that outlives its connection's task panics when it is polled.
-            let changed = self.runtime.spawn(watcher.changed().map(drop));
-            Ok(AbortOnDropHandle::new(changed).map(drop).boxed())
-        })
-    }
-
-    fn sync<'a>(&'a self, _own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
-        self.ask(move |client| async move { client.sync(path).await })
-    }
-
-    fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>> {
-        Box::pin(async move {
-            let client = (self.client.read().clone()).ok_or(Missing::Fault(Fault::Expired))?;
-            let mut multi = client.new_multi_writer();
-            let mut add = || {
-                multi.add_set_data(own, b"", None)?;
-                (held.iter()).try_for_each(|path| multi.add_check_version(path, ANY_VERSION))
-            };
-            add().map_err(|e| Missing::Fault(fault(e)))?;
-            match multi.commit().await {
-                Ok(_) => Ok(()),
-                Err(MultiWriteError::OperationFailed {
-                    index: 0,
-                    source: Zk::NoNode,
-                }) => Err(Missing::Own),
-                Err(MultiWriteError::OperationFailed {
-                    source: Zk::NoNode, ..
-                }) => Err(Missing::Held),
-                Err(other) => Err(Missing::Fault(fault(other.into()))),
-            }
-        })
-    }
-
-    fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>> {
-        Box::pin(async move {
-            let client = self.client.read().clone();
-            let client = client.ok_or(Refused::Whole(Fault::Expired))?;
-            let options = CreateMode::Persistent.with_acls(self.acls);
-            let mut multi = client.new_multi_writer();
-            for (at, change) in changes.iter().enumerate() {
-                let added = match change {
-                    Change::Check { path, version } => {
-                        multi.add_check_version(path, version.unwrap_or(ANY_VERSION))
+    async fn wait_for_session(&self) -> Result<Arc<Session>, Error> {
+        let mut state = self.state.subscribe();
+        loop {
+            let seen = state.borrow_and_update().clone();
+            match seen {
+                SessionState::Open(session) => {
+                    if session.driver.connected().await.is_ok() {
+                        return Ok(session);
                     }
-                    Change::Create { path, data } => multi.add_create(path, data, &options),
-                    Change::Set {
-                        path,
-                        data,
-                        version,
-                    } => multi.add_set_data(path, data, *version),
-                    Change::Delete { path } => multi.add_delete(path, None),
-                };
-                added.map_err(|error| Refused::At(at, fault(error)))?;
-            }
-            match multi.commit().await {
-                Ok(_) => Ok(()),
-                Err(MultiWriteError::OperationFailed { index, source }) => {
-                    Err(Refused::At(index, fault(source)))
                 }
-                Err(other) => Err(Refused::Whole(fault(other.into()))),
+                SessionState::Opening(Some(error)) if error.kind() != ErrorKind::Unavailable => {
+                    return Err(error);
+                }
+                SessionState::Opening(_) => {}
+                SessionState::Closed => return Err(closed()),
             }
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        let client = self.client.write().take();
-        drop(client);
-        self.ended()
+            // The sender is in `self`, so this completes only with a change.
+            let _ = state.changed().await;
+        }
     }
 }
 
-const ANY_VERSION: i32 = -1;
-
-/// What surely changed nothing is said so; whatever else is in doubt. Errors of the connection come as
-/// [`Zk::Custom`] as often as [`Zk::ConnectionLoss`].
-fn fault(error: Zk) -> Fault {
-    match error {
-        Zk::NoNode => Fault::NoNode,
-        Zk::NodeExists => Fault::Exists,
-        Zk::BadVersion => Fault::BadVersion,
-        Zk::NoAuth | Zk::AuthFailed | Zk::InvalidAcl => Fault::Denied,
-        Zk::SessionExpired | Zk::ClientClosed => Fault::Expired,
-        Zk::Unimplemented => Fault::Unimplemented,
-        Zk::BadArguments(_)
-        | Zk::NoHosts
-        | Zk::NotEmpty
-        | Zk::NoChildrenForEphemerals
-        | Zk::SessionMoved
-        | Zk::NotReadOnly
-        | Zk::QuotaExceeded
-        | Zk::Throttled
-        | Zk::MarshallingError => Fault::Refused(Box::new(error)),
-        other => Fault::InDoubt(Box::new(other)),
-    }
+pub(super) fn closed() -> Error {
+    Error::closed("the zookeeper store was closed; connect again")
 }

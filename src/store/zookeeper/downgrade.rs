@@ -5,42 +5,32 @@
 //! who watch it. Curator makes a second node in place of that. It would have another `czxid`, and while the answer to its making is
 //! lost the hold would have two nodes or none. The price: Curator's readers, who go by names alone, wait until the hold ends.
 
-use super::driver::Fault;
-use super::keeper::Shared;
-use super::said::Said;
+use super::client::ZooKeeperClient;
+use super::drivers::Fault;
 use super::session::Session;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::store::{Claim, Grant, LockMode};
 
-pub(super) async fn downgrade(shared: &Shared, grant: &Grant) -> Result<Grant, Error> {
+pub(super) async fn downgrade(client: &ZooKeeperClient, grant: &Grant) -> Result<Grant, Error> {
     let key = &grant.claim.key;
-    let place = (shared.places.of(&grant.claim)).ok_or_else(|| gone(key))?;
-    if place.claim.mode == LockMode::Exclusive {
+    let state = (client.claims.of(&grant.claim)).ok_or_else(|| gone(key))?;
+    if state.claim.mode == LockMode::Exclusive {
         return Err(Error::invalid(format!(
             "an exclusive hold cannot become a read hold: key={key}; take a write lock"
         )));
     }
-    let _turn = place.turn.lock().await;
-    let session = shared.session().await?;
-    let spot = place.held_in(session.id).ok_or_else(|| gone(key))?;
-    if place.claim.mode == LockMode::Write {
-        let data = place.said(session.ttl, true).encode();
-        let sent_at = shared.clock.stamp();
-        let written = session.driver.write(&place.path(&spot), &data).await;
+    let _turn = state.turn.lock().await;
+    let session = client.session().await?;
+    let node = state.held_in(session.id).ok_or_else(|| gone(key))?;
+    if state.claim.mode == LockMode::Write {
+        let data = state.node_data(session.ttl, true).encode();
+        let sent_at = client.clock.stamp();
+        let written = session.driver.write(&state.path(&node), &data).await;
         written.map_err(|fault| refused(fault, key))?;
         session.proven(sent_at);
     }
     Ok(read_grant(grant, &session))
-}
-
-/// Whether the writer whose node this is reads now.
-pub(super) async fn reads(session: &Session, path: &str) -> Result<bool, Fault> {
-    match session.driver.read(path).await {
-        Ok(node) => Ok(Said::decode(&node.data).reads),
-        Err(Fault::NoNode) => Ok(false),
-        Err(other) => Err(other),
-    }
 }
 
 fn read_grant(grant: &Grant, session: &Session) -> Grant {

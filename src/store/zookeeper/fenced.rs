@@ -1,8 +1,9 @@
 //! What a fence in the same ensemble needs of the store: its session, and where a hold's node is.
 
-use super::ZooKeeperStore;
-use super::driver::{Change, Fault, Node, Refused};
-use super::{names, place::Standing};
+use super::drivers::{Change, Fault, Node, Refused};
+use super::queue::claim_state::{ClaimState, NodeState};
+use super::queue::names;
+use super::store::ZooKeeperStore;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -11,30 +12,30 @@ use crate::model::token::FencingToken;
 impl ZooKeeperStore {
     /// The clock that its leases are counted by.
     pub(crate) fn clock(&self) -> &Clock {
-        &self.shared.clock
+        &self.client.clock
     }
 
     /// The node by which a key's fence is known. It stays when the lock is free.
     pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
         Ok(format!(
             "{}/{}",
-            names::key_path(&self.shared.options.chroot, key)?,
+            names::key_path(&self.client.options.chroot, key)?,
             names::FENCE
         ))
     }
 
     /// The node of the hold with this token, if this store granted it.
     pub(crate) fn hold_path(&self, key: &Key, token: FencingToken) -> Option<String> {
-        let is_it = |place: &&std::sync::Arc<super::place::Place>| match place.standing() {
-            Standing::At(spot) => {
-                spot.is_granted && u64::try_from(spot.czxid) == Ok(token.number())
+        let is_it = |state: &&std::sync::Arc<ClaimState>| match state.node() {
+            NodeState::At(node) => {
+                node.is_granted && u64::try_from(node.czxid) == Ok(token.number())
             }
             _ => false,
         };
-        let places = self.shared.places.of_key(key);
-        let place = places.iter().find(is_it)?;
-        match place.standing() {
-            Standing::At(spot) => Some(place.path(&spot)),
+        let claims = self.client.claims.of_key(key);
+        let state = claims.iter().find(is_it)?;
+        match state.node() {
+            NodeState::At(node) => Some(state.path(&node)),
             _ => None,
         }
     }
@@ -42,7 +43,7 @@ impl ZooKeeperStore {
     /// A node as the leader had it when this was asked.
     pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
         let what = "read a fence";
-        let session = self.shared.session().await?;
+        let session = self.client.session().await?;
         session.sync(path).await.map_err(|f| f.into_error(what))?;
         match session.driver.read(path).await {
             Ok(node) => Ok(Some(node)),
@@ -53,7 +54,7 @@ impl ZooKeeperStore {
 
     /// Makes the nodes above `path`.
     pub(crate) async fn make_above(&self, path: &str) -> Result<(), Error> {
-        let session = self.shared.session().await?;
+        let session = self.client.session().await?;
         session
             .make_parents(names::parent(path).unwrap_or(path))
             .await
@@ -61,7 +62,7 @@ impl ZooKeeperStore {
 
     /// Changes all of it, or nothing.
     pub(crate) async fn change(&self, changes: &[Change]) -> Result<(), Refused> {
-        let session = self.shared.session().await.map_err(Refused::NotSent)?;
+        let session = self.client.session().await.map_err(Refused::NotSent)?;
         session.driver.change(changes).await
     }
 }

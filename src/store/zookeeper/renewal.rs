@@ -2,11 +2,11 @@
 
 use futures_util::future::join_all;
 
-use super::bars;
-use super::driver::{Fault, Missing};
-use super::keeper::Shared;
-use super::names::SIMPLE;
-use super::place::{Place, Spot};
+use super::barriers;
+use super::client::ZooKeeperClient;
+use super::drivers::{Fault, Missing};
+use super::queue::claim_state::{ClaimNode, ClaimState};
+use super::queue::names::SIMPLE;
 use super::session::Session;
 use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
@@ -18,38 +18,42 @@ pub(crate) const HOLDS_PER_REQUEST: usize = 500;
 const TRIES: usize = 3;
 
 struct Hold<'a> {
-    place: Arc<Place>,
-    spot: Spot,
+    state: Arc<ClaimState>,
+    node: ClaimNode,
     path: String,
     answer: &'a mut Renewed,
 }
 
 /// Renews grants of one session: one answer for each, in their order.
-pub(crate) async fn renew(shared: &Shared, session: &Session, grants: &[Grant]) -> Vec<Renewed> {
+pub(crate) async fn renew(
+    client: &ZooKeeperClient,
+    session: &Session,
+    grants: &[Grant],
+) -> Vec<Renewed> {
     let mut answers: Vec<_> = grants.iter().map(|_| Renewed::Gone).collect();
     let mut holds = Vec::with_capacity(grants.len());
     for (grant, answer) in grants.iter().zip(&mut answers) {
-        let held = (shared.places.of(&grant.claim)).and_then(|place| {
-            let spot = place.held_in(session.id)?;
-            (u64::try_from(spot.czxid) == Ok(grant.token.number())).then_some((place, spot))
+        let held = (client.claims.of(&grant.claim)).and_then(|state| {
+            let node = state.held_in(session.id)?;
+            (u64::try_from(node.czxid) == Ok(grant.token.number())).then_some((state, node))
         });
-        if let Some((place, spot)) = held {
-            let path = place.path(&spot);
+        if let Some((state, node)) = held {
+            let path = state.path(&node);
             holds.push(Hold {
-                place,
-                spot,
+                state,
+                node,
                 path,
                 answer,
             });
         }
     }
     let chunks = holds.chunks_mut(HOLDS_PER_REQUEST);
-    join_all(chunks.map(|chunk| renew_chunk(shared, session, chunk))).await;
+    join_all(chunks.map(|chunk| renew_chunk(client, session, chunk))).await;
     answers
 }
 
-async fn renew_chunk(shared: &Shared, session: &Session, chunk: &mut [Hold<'_>]) {
-    let asked_at = shared.clock.stamp();
+async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [Hold<'_>]) {
+    let asked_at = client.clock.stamp();
     let mut live: Vec<usize> = (0..chunk.len()).collect();
     for _ in 0..TRIES {
         let paths: Vec<String> = live.iter().map(|&i| chunk[i].path.clone()).collect();
@@ -61,7 +65,7 @@ async fn renew_chunk(shared: &Shared, session: &Session, chunk: &mut [Hold<'_>])
                     let hold = &mut chunk[i];
                     *hold.answer = match missing.iter().find(|(at, _)| *at == i) {
                         None => {
-                            hold.place.keep(&asked_at, session.ttl);
+                            hold.state.keep(&asked_at, session.ttl);
                             Renewed::Extended(proof)
                         }
                         Some((_, None)) => Renewed::Gone,
@@ -73,7 +77,7 @@ async fn renew_chunk(shared: &Shared, session: &Session, chunk: &mut [Hold<'_>])
             Err(Missing::Held) => match still_there(session, chunk, &live).await {
                 Ok(there) => {
                     for i in live.iter().filter(|i| !there.contains(i)) {
-                        bars::notice(shared, session, &chunk[*i].place.parent).await;
+                        barriers::notice(client, session, &chunk[*i].state.parent).await;
                     }
                     live = there;
                 }
@@ -107,7 +111,7 @@ async fn still_there(
     let mut there = Vec::with_capacity(live.len());
     for (&i, read) in live.iter().zip(reads) {
         match read {
-            Ok(node) if node.czxid == chunk[i].spot.czxid => there.push(i),
+            Ok(node) if node.czxid == chunk[i].node.czxid => there.push(i),
             Ok(_) | Err(Fault::NoNode) => {}
             Err(other) => return Err(other),
         }
@@ -125,14 +129,14 @@ async fn check_simple(
     let simple = live
         .iter()
         .copied()
-        .filter(|&i| chunk[i].spot.name == SIMPLE);
+        .filter(|&i| chunk[i].node.name == SIMPLE);
     let reads =
         join_all(simple.map(|i| async move { (i, session.driver.read(&chunk[i].path).await) }))
             .await;
     let mut missing = Vec::new();
     for (i, read) in reads {
         match read {
-            Ok(node) if node.czxid == chunk[i].spot.czxid => {}
+            Ok(node) if node.czxid == chunk[i].node.czxid => {}
             Ok(_) | Err(Fault::NoNode | Fault::Expired) => missing.push((i, None)),
             Err(other) => missing.push((i, Some(other.into_error("renew")))),
         }

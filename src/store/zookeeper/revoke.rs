@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::driver::{Change, Fault, Refused};
-use super::keeper::Shared;
-use super::names::{self, Contender, Kind};
-use super::order;
-use super::records::{self, Holders};
-use super::said::Said;
+use super::client::ZooKeeperClient;
+use super::drivers::{Change, Fault, Refused};
+use super::lock_info::{self, Holders};
+use super::queue::names::{self, Contender, Kind};
+use super::queue::node_data::NodeData;
+use super::queue::order;
 use super::session::Session;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -30,11 +30,15 @@ const BAR: &str = "taken away";
 /// How often it is looked again, because holders came or went at the same time.
 const ROUNDS: usize = 16;
 
-pub(super) async fn revoke(shared: &Shared, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+pub(super) async fn revoke(
+    client: &ZooKeeperClient,
+    key: &Key,
+    how: Revoke,
+) -> Result<Revoked, Error> {
     let revoking = Revoking {
-        parent: names::key_path(&shared.options.chroot, key)?,
-        session: shared.session().await?,
-        shared,
+        parent: names::key_path(&client.options.chroot, key)?,
+        session: client.session().await?,
+        client,
     };
     let barred = revoking.take_away().await?;
     if how == Revoke::Now {
@@ -50,7 +54,7 @@ pub(super) async fn revoke(shared: &Shared, key: &Key, how: Revoke) -> Result<Re
 }
 
 struct Revoking<'a> {
-    shared: &'a Shared,
+    client: &'a ZooKeeperClient,
     session: Arc<Session>,
     parent: String,
 }
@@ -63,7 +67,7 @@ impl Revoking<'_> {
         for _ in 0..ROUNDS {
             let contenders = self.look().await?;
             let held = match newest_bar {
-                None => records::holders(&self.session, &self.parent, &contenders).await,
+                None => lock_info::holders(&self.session, &self.parent, &contenders).await,
                 Some(made) => self.late(&contenders, made).await,
             };
             let held = held.map_err(|f| f.into_error(WHAT))?;
@@ -101,7 +105,7 @@ impl Revoking<'_> {
 
     /// Readers who joined before the bar that was made at `made`, and were not seen then.
     async fn late<'a>(&self, contenders: &'a [Contender], made: i64) -> Result<Holders<'a>, Fault> {
-        let behind = &contenders[order::bars(contenders).len()..];
+        let behind = &contenders[order::barriers(contenders).len()..];
         let readers = order::readers(behind);
         let reads = (readers.iter()).map(|reader| async {
             match self.session.driver.read(&self.path(reader)).await {
@@ -128,24 +132,24 @@ impl Revoking<'_> {
         let bar = format!(
             "{}/{}",
             self.parent,
-            names::bar(&names::new_guid()?, &held[0])
+            names::barrier(&names::new_guid()?, &held[0])
         );
-        let said = Said {
+        let data = NodeData {
             head: BAR.to_owned(),
             ttl: Some(length),
             reads: false,
         };
         let mut changes = vec![Change::Create {
             path: bar.clone(),
-            data: said.encode(),
+            data: data.encode(),
         }];
         changes.extend(held.iter().map(|holder| Change::Delete {
             path: self.path(holder),
         }));
         match self.session.driver.change(&changes).await {
             Ok(()) => {
-                let now = self.shared.clock.stamp();
-                self.shared.bars.made(bar.clone(), length, &now);
+                let now = self.client.clock.stamp();
+                self.client.barriers.made(bar.clone(), length, &now);
                 Ok(Some((bar, length)))
             }
             Err(Refused::At(_, Fault::NoNode)) => Ok(None),
@@ -162,7 +166,7 @@ impl Revoking<'_> {
         for read in join_all(reads).await {
             match read {
                 Ok(node) => {
-                    let ttl = Said::decode(&node.data).ttl.unwrap_or(self.session.ttl);
+                    let ttl = NodeData::decode(&node.data).ttl.unwrap_or(self.session.ttl);
                     longest = longest.max(ttl);
                 }
                 Err(Fault::NoNode) => return Ok(None),
@@ -174,10 +178,10 @@ impl Revoking<'_> {
 
     /// Deletes the bars of the key.
     async fn lift(&self) -> Result<(), Error> {
-        for bar in (self.look().await?.iter()).filter(|c| c.kind == Kind::Bar) {
+        for bar in (self.look().await?.iter()).filter(|c| c.kind == Kind::Barrier) {
             let path = self.path(bar);
             match self.session.driver.delete(&path, None).await {
-                Ok(()) | Err(Fault::NoNode) => self.shared.bars.forget(&path),
+                Ok(()) | Err(Fault::NoNode) => self.client.barriers.forget(&path),
                 Err(other) => return Err(other.into_error("let the next holder in at once")),
             }
         }

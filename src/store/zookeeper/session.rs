@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::driver::{Driver, Fault, Kind, Missing};
-use super::names;
+use super::drivers::{Driver, Fault, Kind, Missing};
 use super::options::ZooKeeperOptions;
 use super::proof::Proofs;
+use super::queue::names;
+use super::queue::node_data::NodeData;
 use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 use crate::store::GrantProof;
@@ -109,6 +110,15 @@ impl Session {
     /// What the session's newest proven write proves (I3).
     pub(crate) fn proof(&self) -> GrantProof {
         GrantProof::since(self.ttl, self.proofs.lock().proofs.base())
+    }
+
+    /// Whether the writer whose node this is has become a reader.
+    pub(crate) async fn reads_now(&self, path: &str) -> Result<bool, Fault> {
+        match self.driver.read(path).await {
+            Ok(node) => Ok(NodeData::decode(&node.data).reads),
+            Err(Fault::NoNode) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     /// How long until the next heartbeat is due.

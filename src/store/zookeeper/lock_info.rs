@@ -2,13 +2,13 @@
 
 use futures_util::future::join_all;
 
-use super::downgrade::reads;
-use super::driver::Fault;
-use super::keeper::Shared;
-use super::names::{self, Contender, Kind, SIMPLE};
-use super::said::Said;
+use super::barriers;
+use super::client::ZooKeeperClient;
+use super::drivers::Fault;
+use super::queue::names::{self, Contender, Kind, SIMPLE};
+use super::queue::node_data::NodeData;
+use super::queue::order;
 use super::session::Session;
-use super::{bars, order};
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -32,7 +32,7 @@ pub(crate) async fn holders<'a>(
     let first_reads = match contenders.first() {
         Some(first) if first.kind == Kind::Read => true,
         Some(first) if first.kind == Kind::Write => {
-            reads(session, &format!("{path}/{}", first.name)).await?
+            session.reads_now(&format!("{path}/{}", first.name)).await?
         }
         _ => false,
     };
@@ -44,7 +44,7 @@ pub(crate) async fn holders<'a>(
 
 /// What is told of a key.
 pub(crate) async fn inspect(
-    shared: &Shared,
+    client: &ZooKeeperClient,
     session: &Session,
     path: &str,
     key: &Key,
@@ -61,7 +61,7 @@ pub(crate) async fn inspect(
         if contenders.is_empty() {
             return Ok(None);
         }
-        if let Some(record) = held(shared, session, path, key, &contenders).await? {
+        if let Some(record) = held(client, session, path, key, &contenders).await? {
             return Ok(Some(record));
         }
     }
@@ -69,7 +69,7 @@ pub(crate) async fn inspect(
 
 /// What is told of a key that is held or barred; `None` if who held it just left.
 async fn held(
-    shared: &Shared,
+    client: &ZooKeeperClient,
     session: &Session,
     path: &str,
     key: &Key,
@@ -79,12 +79,16 @@ async fn held(
     let held = holders(session, path, contenders)
         .await
         .map_err(into_error)?;
-    let bars = order::bars(contenders);
-    let queue = contenders.iter().filter(|c| c.kind != Kind::Bar).count() - held.nodes.len();
+    let barriers = order::barriers(contenders);
+    let queue = contenders
+        .iter()
+        .filter(|c| c.kind != Kind::Barrier)
+        .count()
+        - held.nodes.len();
     let told = match held.nodes.last() {
         Some(last) => record(session, path, last, key).await?,
         None => {
-            let left = bars::left(shared, session, path, bars).await;
+            let left = barriers::left(client, session, path, barriers).await;
             Some(LockInfo {
                 remaining: Some(left.map_err(into_error)?),
                 ..LockInfo::of(key.clone())
@@ -112,7 +116,7 @@ pub(crate) async fn queue(
         Err(other) => return Err(other.into_error(what)),
     };
     let mut contenders = names::contenders(children)?;
-    contenders.retain(|c| c.kind != Kind::Bar);
+    contenders.retain(|c| c.kind != Kind::Barrier);
     let told = join_all((contenders.iter()).map(|c| record(session, path, c, key))).await;
     told.into_iter().filter_map(Result::transpose).collect()
 }
@@ -132,13 +136,13 @@ async fn record(
         Err(Fault::NoNode) => return Ok(None),
         Err(other) => return Err(other.into_error("inspect a lock")),
     };
-    let said = Said::decode(&node.data);
+    let data = NodeData::decode(&node.data);
     let mode = match contender.kind.mode() {
-        LockMode::Write if said.reads => LockMode::Read,
+        LockMode::Write if data.reads => LockMode::Read,
         mode => mode,
     };
     Ok(Some(LockInfo {
-        label: said.label(contender.name == SIMPLE),
+        label: data.label(contender.name == SIMPLE),
         mode: Some(mode),
         token: u64::try_from(node.czxid)
             .ok()
@@ -149,11 +153,11 @@ async fn record(
 
 /// Every held lock under `chroot` whose key starts with `prefix`, by key.
 pub(crate) async fn list(
-    shared: &Shared,
+    client: &ZooKeeperClient,
     session: &Session,
     prefix: &str,
 ) -> Result<Vec<LockInfo>, Error> {
-    let chroot = shared.options.chroot.as_str();
+    let chroot = client.options.chroot.as_str();
     let what = "list the locks";
     let mut records = Vec::new();
     let mut open = vec![String::new()];
@@ -197,7 +201,7 @@ pub(crate) async fn list(
         }
         let contenders = names::contenders(children)?;
         if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
-            records.extend(held(shared, session, &path, &key, &contenders).await?);
+            records.extend(held(client, session, &path, &key, &contenders).await?);
         }
     }
     records.sort_by(|a: &LockInfo, b| a.key.cmp(&b.key));

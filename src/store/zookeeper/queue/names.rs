@@ -22,7 +22,7 @@ const READ: &str = "-__READ__";
 const WRITE: &str = "-__WRIT__";
 /// In the name of a node that keeps everybody out for a while. It ends like that of a contender, so that other clients of the
 /// path wait for it.
-const BAR: &str = "-bar";
+const BARRIER: &str = "-bar";
 
 /// The node of a key.
 ///
@@ -95,13 +95,13 @@ pub(crate) fn own_prefix(guid: &str) -> String {
 
 /// The name of a bar in the place of a holder: with its very number, so that it is before everybody whom the holder was before,
 /// also for clients that know nothing of bars.
-pub(crate) fn bar(guid: &str, holder: &Contender) -> String {
+pub(crate) fn barrier(guid: &str, holder: &Contender) -> String {
     let suffix = match holder.kind {
         Kind::Read | Kind::Write => WRITE,
-        Kind::Bar | Kind::Exclusive => EXCLUSIVE,
+        Kind::Barrier | Kind::Exclusive => EXCLUSIVE,
     };
     let sequence = holder.sequence.unwrap_or(0);
-    format!("{}{BAR}{suffix}{sequence:010}", own_prefix(guid))
+    format!("{}{BARRIER}{suffix}{sequence:010}", own_prefix(guid))
 }
 
 /// The sequence number of a name that ends in one, whoever made it.
@@ -120,7 +120,7 @@ fn sequence(name: &str) -> Option<u64> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// Nothing: it keeps the others out.
-    Bar,
+    Barrier,
     /// To be alone. So does whoever does not say.
     Exclusive,
     /// To write, alone.
@@ -135,10 +135,10 @@ impl Kind {
         let stem = at.and_then(|at| name.get(..at)).unwrap_or_default();
         let is_bar = |suffix: &str| {
             stem.strip_suffix(suffix)
-                .is_some_and(|stem| stem.ends_with(BAR))
+                .is_some_and(|stem| stem.ends_with(BARRIER))
         };
         if is_bar(EXCLUSIVE) || is_bar(WRITE) {
-            Self::Bar
+            Self::Barrier
         } else if stem.ends_with(READ) {
             Self::Read
         } else if stem.ends_with(WRITE) {
@@ -153,7 +153,7 @@ impl Kind {
         match self {
             Self::Read => LockMode::Read,
             Self::Write => LockMode::Write,
-            Self::Bar | Self::Exclusive => LockMode::Exclusive,
+            Self::Barrier | Self::Exclusive => LockMode::Exclusive,
         }
     }
 }
@@ -257,9 +257,9 @@ mod tests {
             (SIMPLE, "-lock-0000000000"),
         ] {
             let found = contenders(vec![holder.to_owned()]).unwrap();
-            let bar = bar("0b", &found[0]);
+            let bar = barrier("0b", &found[0]);
             assert!(bar.starts_with("_c_0b") && bar.ends_with(ends), "{bar}");
-            assert_eq!(Kind::of(&bar), Kind::Bar);
+            assert_eq!(Kind::of(&bar), Kind::Barrier);
             if holder != SIMPLE {
                 assert_eq!(order(&[holder, &bar]), [&*bar, holder]);
             }

@@ -8,7 +8,7 @@ use super::names::{Contender, Kind, SIMPLE};
 
 /// Where a node stands among the contenders.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Standing<'a> {
+pub(crate) enum Position<'a> {
     /// It is not there.
     Missing,
     /// Nobody keeps it out.
@@ -20,13 +20,13 @@ pub(crate) enum Standing<'a> {
 }
 
 /// Where the node of this name stands. `was_granted`: it held the lock when it was last looked at.
-pub(crate) fn stand<'a>(
+pub(crate) fn position<'a>(
     contenders: &'a [Contender],
     name: &str,
     was_granted: bool,
-) -> Standing<'a> {
+) -> Position<'a> {
     let Some(at) = contenders.iter().position(|c| c.name == name) else {
-        return Standing::Missing;
+        return Position::Missing;
     };
     let keeps_out = |other: &&Contender| match (contenders[at].kind, other.kind) {
         (Kind::Read, Kind::Read) => false,
@@ -35,21 +35,21 @@ pub(crate) fn stand<'a>(
     };
     let mut blocking = contenders[..at].iter().filter(keeps_out);
     let Some(nearest) = blocking.next_back() else {
-        return Standing::First;
+        return Position::First;
     };
     let is_alone = blocking.next_back().is_none();
     let holds = nearest.kind == Kind::Write && contenders[0].name == nearest.name;
     if is_alone && holds && contenders[at].kind == Kind::Read {
-        Standing::BehindHolder(nearest)
+        Position::BehindHolder(nearest)
     } else {
-        Standing::Behind(nearest)
+        Position::Behind(nearest)
     }
 }
 
 /// The bars that are before everybody.
-pub(crate) fn bars(contenders: &[Contender]) -> &[Contender] {
-    let bars = contenders.iter().take_while(|c| c.kind == Kind::Bar);
-    &contenders[..bars.count()]
+pub(crate) fn barriers(contenders: &[Contender]) -> &[Contender] {
+    let barriers = contenders.iter().take_while(|c| c.kind == Kind::Barrier);
+    &contenders[..barriers.count()]
 }
 
 /// Who holds the lock, or will as soon as it looks. Nobody does behind a bar. `first_reads`: the first one is a writer that
@@ -57,7 +57,7 @@ pub(crate) fn bars(contenders: &[Contender]) -> &[Contender] {
 pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contender] {
     match contenders.first() {
         None => &[],
-        Some(first) if first.kind == Kind::Bar => &[],
+        Some(first) if first.kind == Kind::Barrier => &[],
         Some(first) if first.kind == Kind::Read || first_reads => {
             let others = readers(&contenders[1..]).len();
             &contenders[..=others]
@@ -90,10 +90,10 @@ mod tests {
     const LOCK: &str = "_c_x-lock-0000000004";
 
     fn waits_for(contenders: &[Contender], name: &str) -> Option<String> {
-        match stand(contenders, name, false) {
-            Standing::First => None,
-            Standing::Behind(other) | Standing::BehindHolder(other) => Some(other.name.clone()),
-            Standing::Missing => panic!("{name} is there"),
+        match position(contenders, name, false) {
+            Position::First => None,
+            Position::Behind(other) | Position::BehindHolder(other) => Some(other.name.clone()),
+            Position::Missing => panic!("{name} is there"),
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
     fn only_a_writer_that_holds_is_asked_whether_it_reads_now() {
         let asks = |names: &[&str]| {
             let all = line(names);
-            matches!(stand(&all, READER[2], false), Standing::BehindHolder(_))
+            matches!(position(&all, READER[2], false), Position::BehindHolder(_))
         };
         assert!(asks(&[WRITER, READER[2]]));
         assert!(!asks(&[READER[0], WRITER, READER[2]]));
@@ -127,12 +127,12 @@ mod tests {
     #[test]
     fn a_holder_passes_a_simple_lock_that_is_tried_and_no_bar() {
         let all = line(&[SIMPLE, LOCK]);
-        assert_eq!(stand(&all, LOCK, true), Standing::First);
-        assert_eq!(stand(&all, LOCK, false), Standing::Behind(&all[0]));
+        assert_eq!(position(&all, LOCK, true), Position::First);
+        assert_eq!(position(&all, LOCK, false), Position::Behind(&all[0]));
         let bar = "_c_b-bar-lock-0000000004";
         let all = line(&[bar, LOCK]);
-        assert_eq!(stand(&all, LOCK, true), Standing::Behind(&all[0]));
-        assert_eq!(stand(&all, "nobody", true), Standing::Missing);
+        assert_eq!(position(&all, LOCK, true), Position::Behind(&all[0]));
+        assert_eq!(position(&all, "nobody", true), Position::Missing);
     }
 
     /// Every line of up to four, of every kind, with and without a first writer that reads.
@@ -148,10 +148,10 @@ mod tests {
                 let all = line(&names.iter().map(String::as_str).collect::<Vec<_>>());
                 let first_is_writer = all.first().is_some_and(|c| c.kind == Kind::Write);
                 for first_reads in [false, first_is_writer] {
-                    let is_in = |c: &&Contender| match stand(&all, &c.name, false) {
-                        Standing::First => c.kind != Kind::Bar,
-                        Standing::BehindHolder(_) => first_reads,
-                        Standing::Behind(_) | Standing::Missing => false,
+                    let is_in = |c: &&Contender| match position(&all, &c.name, false) {
+                        Position::First => c.kind != Kind::Barrier,
+                        Position::BehindHolder(_) => first_reads,
+                        Position::Behind(_) | Position::Missing => false,
                     };
                     let inside: Vec<_> = all.iter().filter(is_in).collect();
                     let holders: Vec<_> = holders(&all, first_reads).iter().collect();

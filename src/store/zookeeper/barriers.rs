@@ -16,11 +16,13 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::driver::Fault;
-use super::keeper::Shared;
-use super::names::{self, Contender};
-use super::order;
-use super::said::Said;
+use super::client::ZooKeeperClient;
+use super::drivers::Fault;
+use super::queue::claim_state::ClaimState;
+use super::queue::look::LookupError;
+use super::queue::names::{self, Contender};
+use super::queue::node_data::NodeData;
+use super::queue::order;
 use super::session::Session;
 use crate::clock::Stamp;
 
@@ -29,33 +31,37 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Until when this process keeps to the bars that it has met.
 #[derive(Debug, Default)]
-pub(crate) struct Bars {
-    seen: Mutex<HashMap<String, Bar>>,
+pub(crate) struct Barriers {
+    seen: Mutex<HashMap<String, RevocationBarrier>>,
     has_more: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Bar {
+struct RevocationBarrier {
     ends: Stamp,
     is_ours: bool,
 }
 
-impl Bars {
+impl Barriers {
     /// We made this bar, not later than `now`.
     pub(crate) fn made(&self, path: String, length: Duration, now: &Stamp) {
         let ends = now.plus(length);
         let is_ours = true;
-        self.seen.lock().insert(path, Bar { ends, is_ours });
+        self.seen
+            .lock()
+            .insert(path, RevocationBarrier { ends, is_ours });
         self.has_more.notify_one();
     }
 
     /// Somebody's bar was seen at `now`. What is left of it: the count begins only once.
     fn see(&self, path: &str, length: Duration, now: &Stamp) -> Duration {
         let mut seen = self.seen.lock();
-        let bar = seen.entry(path.to_owned()).or_insert_with(|| Bar {
-            ends: now.plus(length),
-            is_ours: false,
-        });
+        let bar = seen
+            .entry(path.to_owned())
+            .or_insert_with(|| RevocationBarrier {
+                ends: now.plus(length),
+                is_ours: false,
+            });
         let left = bar.ends.since(now);
         drop(seen);
         self.has_more.notify_one();
@@ -103,21 +109,21 @@ impl Bars {
 
 /// How long these bars of a key still stand, at the least.
 pub(super) async fn left(
-    shared: &Shared,
+    client: &ZooKeeperClient,
     session: &Session,
     parent: &str,
-    bars: &[Contender],
+    barriers: &[Contender],
 ) -> Result<Duration, Fault> {
-    let each = bars.iter().map(|bar| async move {
+    let each = barriers.iter().map(|bar| async move {
         let path = format!("{parent}/{}", bar.name);
-        if let Some(left) = shared.bars.left(&path, &shared.clock.stamp()) {
+        if let Some(left) = client.barriers.left(&path, &client.clock.stamp()) {
             return Ok(left);
         }
         match session.driver.read(&path).await {
             Ok(node) => {
                 // Without a word, as long as one of ours would be.
-                let length = Said::decode(&node.data).ttl.unwrap_or(session.ttl);
-                Ok(shared.bars.see(&path, length, &shared.clock.stamp()))
+                let length = NodeData::decode(&node.data).ttl.unwrap_or(session.ttl);
+                Ok(client.barriers.see(&path, length, &client.clock.stamp()))
             }
             Err(Fault::NoNode) => Ok(Duration::ZERO),
             Err(other) => Err(other),
@@ -127,24 +133,42 @@ pub(super) async fn left(
     Ok(left?.into_iter().max().unwrap_or_default())
 }
 
+/// How long the bars that are before everybody stand, if there are any.
+pub(crate) async fn barred_for(
+    client: &ZooKeeperClient,
+    session: &Session,
+    state: &ClaimState,
+    contenders: &[Contender],
+) -> Result<Option<Duration>, LookupError> {
+    let barriers = order::barriers(contenders);
+    if barriers.is_empty() {
+        return Ok(None);
+    }
+    let left = left(client, session, &state.parent, barriers).await;
+    let left = left.map_err(|f| LookupError::of(f, "look at a bar"))?;
+    Ok((!left.is_zero()).then_some(left))
+}
+
 /// Looks for bars of a key, so that they are counted from here too. A convenience: others count them as well.
-pub(super) async fn notice(shared: &Shared, session: &Session, parent: &str) {
+pub(super) async fn notice(client: &ZooKeeperClient, session: &Session, parent: &str) {
     let Ok(children) = session.driver.children(parent).await else {
         return;
     };
     if let Ok(contenders) = names::contenders(children) {
-        let _ = left(shared, session, parent, order::bars(&contenders)).await;
+        let _ = left(client, session, parent, order::barriers(&contenders)).await;
     }
 }
 
 /// Deletes the bars whose time is over.
-pub(super) async fn sweep(shared: &Shared, session: &Session) {
-    for path in shared.bars.over(&shared.clock.stamp()) {
+pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
+    for path in client.barriers.over(&client.clock.stamp()) {
         match session.driver.delete(&path, None).await {
-            Ok(()) | Err(Fault::NoNode) => shared.bars.forget(&path),
+            Ok(()) | Err(Fault::NoNode) => client.barriers.forget(&path),
             Err(error) => {
                 tracing::warn!(?error, %path, "a bar in zookeeper could not be deleted yet");
-                shared.bars.put_off(&path, shared.clock.stamp().plus(PAUSE));
+                client
+                    .barriers
+                    .put_off(&path, client.clock.stamp().plus(PAUSE));
             }
         }
     }
@@ -162,23 +186,23 @@ mod tests {
 
     #[test]
     fn a_bar_is_counted_in_full_from_its_first_sight() {
-        let bars = Bars::default();
-        assert_eq!(bars.see("a", TTL, &at(0)), TTL);
-        assert_eq!(bars.see("a", TTL, &at(4)), TTL - Duration::from_secs(4));
-        assert_eq!(bars.over(&at(9)), [""; 0]);
-        assert_eq!(bars.over(&at(10)), ["a"]);
-        bars.forget("a");
-        assert_eq!(bars.next(&at(10)), None);
-        assert_eq!(bars.see("a", TTL, &at(10)), TTL);
+        let barriers = Barriers::default();
+        assert_eq!(barriers.see("a", TTL, &at(0)), TTL);
+        assert_eq!(barriers.see("a", TTL, &at(4)), TTL - Duration::from_secs(4));
+        assert_eq!(barriers.over(&at(9)), [""; 0]);
+        assert_eq!(barriers.over(&at(10)), ["a"]);
+        barriers.forget("a");
+        assert_eq!(barriers.next(&at(10)), None);
+        assert_eq!(barriers.see("a", TTL, &at(10)), TTL);
     }
 
     #[test]
     fn only_what_we_made_is_ours() {
-        let bars = Bars::default();
-        bars.see("theirs", 2 * TTL, &at(0));
-        assert_eq!(bars.ours(&at(0)), None);
-        bars.made("ours".to_owned(), TTL, &at(0));
-        assert_eq!(bars.ours(&at(1)), Some(TTL - Duration::from_secs(1)));
-        assert_eq!(bars.next(&at(20)), Some(Duration::ZERO));
+        let barriers = Barriers::default();
+        barriers.see("theirs", 2 * TTL, &at(0));
+        assert_eq!(barriers.ours(&at(0)), None);
+        barriers.made("ours".to_owned(), TTL, &at(0));
+        assert_eq!(barriers.ours(&at(1)), Some(TTL - Duration::from_secs(1)));
+        assert_eq!(barriers.next(&at(20)), Some(Duration::ZERO));
     }
 }

@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZkState, ZooKeeper};
 
+use super::super::options::ZooKeeperOptions;
 use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
-use super::options::ZooKeeperOptions;
 use crate::clock::Clock;
 use crate::model::error::Error;
 
@@ -36,7 +36,7 @@ const ANSWERS_PER_TIMEOUT: u32 = 3;
 type Job = Box<dyn FnOnce(Arc<ZooKeeper>) -> BoxFuture<'static, ()> + Send>;
 
 /// One session of `zookeeper-async`, in its box.
-pub(crate) struct BoxedDriver {
+pub(crate) struct ZooKeeperAsyncDriver {
     jobs: mpsc::UnboundedSender<Job>,
     life: Life,
     clock: Clock,
@@ -66,7 +66,7 @@ impl Life {
     }
 }
 
-impl BoxedDriver {
+impl ZooKeeperAsyncDriver {
     /// Opens a session in a new box.
     pub(crate) async fn connect(options: &ZooKeeperOptions, clock: &Clock) -> Result<Self, Fault> {
         let runtime = Builder::new_multi_thread()
@@ -193,7 +193,7 @@ async fn work(
     }
 }
 
-impl Driver for BoxedDriver {
+impl Driver for ZooKeeperAsyncDriver {
     fn session(&self) -> Option<i64> {
         self.session.get().copied()
     }
@@ -366,7 +366,7 @@ impl Driver for BoxedDriver {
     }
 }
 
-impl Drop for BoxedDriver {
+impl Drop for ZooKeeperAsyncDriver {
     fn drop(&mut self) {
         self.life.end();
         if let Some(runtime) = self.runtime.get_mut().take() {
@@ -375,9 +375,9 @@ impl Drop for BoxedDriver {
     }
 }
 
-impl fmt::Debug for BoxedDriver {
+impl fmt::Debug for ZooKeeperAsyncDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxedDriver")
+        f.debug_struct("ZooKeeperAsyncDriver")
             .field("life", &self.life)
             .finish_non_exhaustive()
     }

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The data of a contender's node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct NodeData {
     /// The first line.
     pub(crate) head: String,
     /// The longest that a lease of the node's session runs; of a bar, how long it keeps the others out.
@@ -22,7 +22,7 @@ pub(crate) struct Said {
     pub(crate) reads: bool,
 }
 
-impl Said {
+impl NodeData {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = self.head.clone();
         if let Some(ttl) = self.ttl {
@@ -38,20 +38,20 @@ impl Said {
     pub(crate) fn decode(data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
         let mut lines = text.lines();
-        let mut said = Self {
+        let mut data = Self {
             head: lines.next().unwrap_or_default().to_owned(),
             ..Self::default()
         };
         for line in lines {
             if let Some(millis) = line.strip_prefix(TTL) {
                 let ttl = millis.parse().ok().map(Duration::from_millis);
-                said.ttl = ttl.map(|ttl| ttl.min(LONGEST));
+                data.ttl = ttl.map(|ttl| ttl.min(LONGEST));
             }
-            said.reads |= line == READS;
+            data.reads |= line == READS;
         }
         // Who reads now has said for how long, too: another client's word may be the same by chance.
-        said.reads &= said.ttl.is_some();
-        said
+        data.reads &= data.ttl.is_some();
+        data
     }
 
     /// The holder's name for people. Another client's node may carry anything, or nothing.
@@ -72,12 +72,12 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_read() {
         for (ttl, reads) in [(None, false), (Some(10_000), false), (Some(1), true)] {
-            let said = Said {
+            let data = NodeData {
                 head: "a host:1".to_owned(),
                 ttl: ttl.map(Duration::from_millis),
                 reads,
             };
-            assert_eq!(Said::decode(&said.encode()), said);
+            assert_eq!(NodeData::decode(&data.encode()), data);
         }
     }
 
@@ -90,17 +90,17 @@ mod tests {
             b"ttl_millis=5",
             b"x\nttl_millis=-1\nreads",
         ] {
-            let said = Said::decode(data);
-            assert_eq!((said.ttl, said.reads), (None, false), "{data:?}");
+            let data = NodeData::decode(data);
+            assert_eq!((data.ttl, data.reads), (None, false), "{data:?}");
         }
-        let label = Said::decode(b"10.0.0.1").label(false).unwrap();
+        let label = NodeData::decode(b"10.0.0.1").label(false).unwrap();
         assert_eq!(label.as_str(), "10.0.0.1");
-        assert_eq!(Said::decode(b"").label(false), None);
+        assert_eq!(NodeData::decode(b"").label(false), None);
     }
 
     #[test]
     fn a_time_beyond_reason_is_cut() {
-        let said = Said::decode(b"x\nttl_millis=99999999999999");
-        assert_eq!(said.ttl, Some(LONGEST));
+        let data = NodeData::decode(b"x\nttl_millis=99999999999999");
+        assert_eq!(data.ttl, Some(LONGEST));
     }
 }

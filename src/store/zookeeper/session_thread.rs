@@ -1,26 +1,23 @@
-//! The keeper: the thread on which the session lives.
+//! [`SessionThread`]: the thread that keeps the session.
 //!
-//! The connection, its driver and the heartbeat have a thread and a runtime of their own, so that no busy worker, blocking
-//! closure or ended runtime of a caller can delay a heartbeat or take the session of all locks along. Callers' requests go
-//! to the connection from wherever they are.
+//! The connection, its driver and the heartbeat have a thread and a runtime of their own. Therefore no busy worker, blocking
+//! closure or ended runtime of a caller can delay a heartbeat or end the session of all locks. Callers send their requests to
+//! the connection from their own threads.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
-use super::acquire;
-use super::bars::{self, Bars};
+use super::client::{SessionState, ZooKeeperClient};
 #[cfg(feature = "zookeeper-async")]
-use super::boxed::BoxedDriver;
-use super::client::ClientDriver;
-use super::driver::{Driver, Fault, Missing};
+use super::drivers::ZooKeeperAsyncDriver;
+use super::drivers::{ClientDriver, Driver, Fault, Missing};
 use super::options::{DriverKind, ZooKeeperOptions};
-use super::place::Places;
 use super::session::Session;
-use crate::clock::Clock;
+use super::{acquire, barriers};
 use crate::model::error::Error;
 
 /// The pause after the first failure to open a session; it doubles up to [`LONGEST_PAUSE`].
@@ -29,37 +26,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long the server is given to confirm the end of a session.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// What the keeper and the store share.
+/// The thread as the store owns it: dropping it ends the session.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) options: ZooKeeperOptions,
-    pub(crate) clock: Clock,
-    pub(crate) places: Places,
-    pub(crate) bars: Bars,
-    pub(crate) state: watch::Sender<State>,
-}
-
-/// Whether there is a session.
-#[derive(Clone, Debug)]
-pub(crate) enum State {
-    /// None yet, or none any more; why the last try failed.
-    Opening(Option<Error>),
-    /// There is one.
-    Open(Arc<Session>),
-    /// There will be none any more.
-    Closed,
-}
-
-/// The keeper's thread as the store holds it: dropping it ends the session.
-#[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct SessionThread {
     /// Never sent: the thread ends when it is dropped.
     _stop: oneshot::Sender<()>,
 }
 
-impl Keeper {
+impl SessionThread {
     /// Starts the thread.
-    pub(crate) fn start(shared: Arc<Shared>) -> Result<Self, Error> {
+    pub(crate) fn start(client: Arc<ZooKeeperClient>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -69,7 +45,7 @@ impl Keeper {
         let (stop, stopped) = oneshot::channel();
         std::thread::Builder::new()
             .name("leasehold-zk".to_owned())
-            .spawn(move || runtime.block_on(keep(&shared, stopped)))
+            .spawn(move || runtime.block_on(run(&client, stopped)))
             .map_err(|e| {
                 Error::unavailable("no thread could be started for the zookeeper session")
                     .because(e)
@@ -78,21 +54,23 @@ impl Keeper {
     }
 }
 
-async fn keep(shared: &Shared, mut stopped: oneshot::Receiver<()>) {
+async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        let Some(opened) = unless(&mut stopped, open(shared)).await else {
+        let Some(opened) = unless(&mut stopped, open(client)).await else {
             break;
         };
         let waited = match opened {
             Ok(session) => {
                 pause = FIRST_PAUSE;
                 let session = Arc::new(session);
-                shared.state.send_replace(State::Open(Arc::clone(&session)));
-                let ended = unless(&mut stopped, live(shared, &session)).await;
-                // First told, then closed: no request finds a session that is about to end.
-                shared.state.send_replace(State::Opening(None));
-                let _ = shared.clock.timeout(CLOSING, session.driver.close()).await;
+                client
+                    .state
+                    .send_replace(SessionState::Open(Arc::clone(&session)));
+                let ended = unless(&mut stopped, live(client, &session)).await;
+                // Published before it is closed: no request finds a session that is about to end.
+                client.state.send_replace(SessionState::Opening(None));
+                let _ = client.clock.timeout(CLOSING, session.driver.close()).await;
                 if ended.is_none() {
                     break;
                 }
@@ -100,19 +78,21 @@ async fn keep(shared: &Shared, mut stopped: oneshot::Receiver<()>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "no zookeeper session; trying again");
-                shared.state.send_replace(State::Opening(Some(error)));
+                client
+                    .state
+                    .send_replace(SessionState::Opening(Some(error)));
                 let longer = (pause * 2).min(LONGEST_PAUSE);
                 std::mem::replace(&mut pause, longer)
             }
         };
-        if unless(&mut stopped, shared.clock.sleep(waited))
+        if unless(&mut stopped, client.clock.sleep(waited))
             .await
             .is_none()
         {
             break;
         }
     }
-    shared.state.send_replace(State::Closed);
+    client.state.send_replace(SessionState::Closed);
 }
 
 /// Runs `work`; `None` if `stop` came first.
@@ -123,56 +103,56 @@ async fn unless<T>(stop: &mut (impl Future + Unpin), work: impl Future<Output = 
     }
 }
 
-async fn open(shared: &Shared) -> Result<Session, Error> {
-    let asked_at = shared.clock.stamp();
-    let limit = shared.options.session_timeout;
+async fn open(client: &ZooKeeperClient) -> Result<Session, Error> {
+    let asked_at = client.clock.stamp();
+    let limit = client.options.session_timeout;
     let opening = async {
-        let driver = connect(shared).await?;
-        Session::open(driver, &shared.options, &shared.clock, asked_at).await
+        let driver = connect(client).await?;
+        Session::open(driver, &client.options, &client.clock, asked_at).await
     };
-    (shared.clock.timeout(limit, opening).await).unwrap_or_else(|| {
+    (client.clock.timeout(limit, opening).await).unwrap_or_else(|| {
         Err(Error::unavailable(format!(
             "no zookeeper session within {limit:?}: servers={}; check the servers and the network",
-            addresses(&shared.options)
+            addresses(&client.options)
         )))
     })
 }
 
-async fn connect(shared: &Shared) -> Result<Box<dyn Driver>, Error> {
-    match shared.options.driver {
+async fn connect(client: &ZooKeeperClient) -> Result<Box<dyn Driver>, Error> {
+    match client.options.driver {
         DriverKind::Client => {
-            let driver = ClientDriver::connect(&shared.options).await;
+            let driver = ClientDriver::connect(&client.options).await;
             Ok(Box::new(
-                driver.map_err(|fault| unreachable(fault, &shared.options))?,
+                driver.map_err(|fault| unreachable(fault, &client.options))?,
             ))
         }
         #[cfg(feature = "zookeeper-async")]
         DriverKind::Async => {
-            let driver = BoxedDriver::connect(&shared.options, &shared.clock).await;
+            let driver = ZooKeeperAsyncDriver::connect(&client.options, &client.clock).await;
             Ok(Box::new(
-                driver.map_err(|fault| unreachable(fault, &shared.options))?,
+                driver.map_err(|fault| unreachable(fault, &client.options))?,
             ))
         }
     }
 }
 
-/// Proves the session whenever that is due, until it is over; and deletes the bars whose time is over.
-async fn live(shared: &Shared, session: &Session) {
+/// Proves the session whenever that is due, until it is over; deletes the barriers whose time is over.
+async fn live(client: &ZooKeeperClient, session: &Session) {
     let beats = async {
         loop {
-            let bar = shared.bars.next(&shared.clock.stamp());
-            let pause = session.until_due().min(bar.unwrap_or(Duration::MAX));
-            let slept = unless(&mut pin!(shared.bars.more()), shared.clock.sleep(pause)).await;
-            bars::sweep(shared, session).await;
+            let barrier = client.barriers.next(&client.clock.stamp());
+            let pause = session.until_due().min(barrier.unwrap_or(Duration::MAX));
+            let slept = unless(&mut pin!(client.barriers.more()), client.clock.sleep(pause)).await;
+            barriers::sweep(client, session).await;
             if slept.is_none() || !session.until_due().is_zero() {
                 continue;
             }
             match session.beat(&[]).await {
-                Ok(()) => acquire::sweep(shared, session).await,
+                Ok(()) => acquire::sweep(client, session).await,
                 Err(Missing::Fault(Fault::Expired)) => return,
                 Err(error) => {
                     tracing::warn!(?error, "a zookeeper heartbeat failed; trying again");
-                    shared.clock.sleep(FIRST_PAUSE).await;
+                    client.clock.sleep(FIRST_PAUSE).await;
                 }
             }
         }

@@ -1,0 +1,235 @@
+//! [`Claims`]: what this process knows about every claim that it sent to the ensemble.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::names;
+use super::node_data::NodeData;
+use crate::clock::Stamp;
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
+use crate::store::Claim;
+
+/// The longest pause between two requests of a claim that waits: the longest `max_poll_interval`. A waiting claim that nobody
+/// asks about for this long and a TTL is removed, so that a forgotten waiter does not block the queue for the life of the session.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How many withdrawn claims are remembered before the old ones are removed.
+const SWEEP_AT: usize = 1_000;
+
+/// What is known about one claim. Its nodes are found again by the guid, also after a reply was lost.
+#[derive(Debug)]
+pub(crate) struct ClaimState {
+    pub(crate) claim: Claim,
+    pub(crate) guid: String,
+    /// The key's node.
+    pub(crate) parent: String,
+    /// One request of a claim at a time: a second create would make a second contender.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    is_withdrawn: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    node: NodeState,
+    /// Until when the node is kept without another request for the claim.
+    kept_until: Stamp,
+}
+
+/// What is known about the claim's node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NodeState {
+    /// There is none.
+    Absent,
+    /// A create was sent, and no answer has arrived.
+    InDoubt,
+    /// It exists.
+    At(ClaimNode),
+}
+
+/// A claim's node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ClaimNode {
+    /// The session that owns it.
+    pub(crate) session: i64,
+    pub(crate) name: String,
+    pub(crate) czxid: i64,
+    /// Whether the claim was granted: from then on nothing comes before it.
+    pub(crate) is_granted: bool,
+    /// The node that it waited for when the queue was last read.
+    pub(crate) predecessor: Option<String>,
+}
+
+impl ClaimState {
+    pub(crate) fn node(&self) -> NodeState {
+        self.known.lock().node.clone()
+    }
+
+    pub(crate) fn set_node(&self, node: NodeState) {
+        self.known.lock().node = node;
+    }
+
+    /// The claim's node, if it was granted in this session.
+    pub(crate) fn held_in(&self, session: i64) -> Option<ClaimNode> {
+        match self.node() {
+            NodeState::At(node) if node.session == session && node.is_granted => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The data of the claim's node in a queue.
+    pub(crate) fn node_data(&self, ttl: Duration, reads: bool) -> NodeData {
+        NodeData {
+            head: self.claim.label.as_str().to_owned(),
+            ttl: Some(ttl),
+            reads,
+        }
+    }
+
+    pub(crate) fn path(&self, node: &ClaimNode) -> String {
+        format!("{}/{}", self.parent, node.name)
+    }
+
+    /// A caller asked for this claim at `now`: its node is kept for a while.
+    pub(crate) fn keep(&self, now: &Stamp, ttl: Duration) {
+        let mut known = self.known.lock();
+        let is_granted = matches!(&known.node, NodeState::At(node) if node.is_granted);
+        known.kept_until = now.plus(if is_granted { ttl } else { ttl + LONGEST_PAUSE });
+    }
+
+    /// Whether no caller can rely on this claim any more at `now`.
+    pub(crate) fn is_abandoned(&self, now: &Stamp) -> bool {
+        self.is_withdrawn() || self.known.lock().kept_until.since(now).is_zero()
+    }
+
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(Ordering::SeqCst)
+    }
+}
+
+/// Every claim that is held, waits or is in doubt.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    claims: HashMap<OwnerToken, Arc<ClaimState>>,
+    /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its withdrawal is refused.
+    withdrawn: HashMap<OwnerToken, Stamp>,
+    sweep_at: usize,
+}
+
+impl Claims {
+    /// The state of a claim, new if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the claim was withdrawn or its key does not suit the tree.
+    pub(crate) fn enter(
+        &self,
+        claim: &Claim,
+        chroot: &str,
+        now: &Stamp,
+        ttl: Duration,
+    ) -> Result<Arc<ClaimState>, Error> {
+        let parent = names::key_path(chroot, &claim.key)?;
+        let mut inner = self.inner.lock();
+        if inner.withdrawn.contains_key(&claim.owner) {
+            return Err(withdrawn(claim));
+        }
+        if let Some(state) = inner.claims.get(&claim.owner) {
+            state.keep(now, ttl);
+            return Ok(Arc::clone(state));
+        }
+        let state = Arc::new(ClaimState {
+            claim: claim.clone(),
+            guid: names::new_guid()?,
+            parent,
+            turn: tokio::sync::Mutex::default(),
+            is_withdrawn: AtomicBool::new(false),
+            known: Mutex::new(Known {
+                node: NodeState::Absent,
+                kept_until: now.plus(ttl + LONGEST_PAUSE),
+            }),
+        });
+        inner.claims.insert(claim.owner, Arc::clone(&state));
+        Ok(state)
+    }
+
+    /// Every claim of a key.
+    pub(crate) fn of_key(&self, key: &Key) -> Vec<Arc<ClaimState>> {
+        let inner = self.inner.lock();
+        let claims = inner.claims.values();
+        claims
+            .filter(|state| state.claim.key == *key)
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn of(&self, claim: &Claim) -> Option<Arc<ClaimState>> {
+        self.inner.lock().claims.get(&claim.owner).cloned()
+    }
+
+    /// From now on the claim is never granted. Gives its state, if it has one.
+    pub(crate) fn withdraw(
+        &self,
+        claim: &Claim,
+        now: &Stamp,
+        ttl: Duration,
+    ) -> Option<Arc<ClaimState>> {
+        let mut inner = self.inner.lock();
+        inner.bury(claim, now, ttl);
+        let state = inner.claims.get(&claim.owner).cloned();
+        if let Some(state) = &state {
+            state.is_withdrawn.store(true, Ordering::SeqCst);
+        }
+        state
+    }
+
+    /// Forgets a claim whose node was taken away: it is never granted again.
+    pub(crate) fn bury(&self, state: &ClaimState, now: &Stamp, ttl: Duration) {
+        let mut inner = self.inner.lock();
+        inner.bury(&state.claim, now, ttl);
+        inner.claims.remove(&state.claim.owner);
+    }
+
+    /// Forgets a claim whose nodes are gone.
+    pub(crate) fn forget(&self, state: &ClaimState) {
+        self.inner.lock().claims.remove(&state.claim.owner);
+    }
+
+    /// The claims that no caller can rely on any more.
+    pub(crate) fn abandoned(&self, now: &Stamp) -> Vec<Arc<ClaimState>> {
+        let inner = self.inner.lock();
+        (inner.claims.values())
+            .filter(|state| state.is_abandoned(now))
+            .cloned()
+            .collect()
+    }
+}
+
+impl Inner {
+    fn bury(&mut self, claim: &Claim, now: &Stamp, ttl: Duration) {
+        self.withdrawn
+            .insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));
+        if self.withdrawn.len() > self.sweep_at {
+            self.withdrawn
+                .retain(|_, until| !until.since(now).is_zero());
+            self.sweep_at = (2 * self.withdrawn.len()).max(SWEEP_AT);
+        }
+    }
+}
+
+pub(crate) fn withdrawn(claim: &Claim) -> Error {
+    Error::invalid(format!(
+        "this claim was withdrawn or its lock was taken away: key={}; make a new claim",
+        claim.key
+    ))
+}

@@ -1,0 +1,231 @@
+//! The queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` and `InterProcessReadWriteLock` lay them out.
+//!
+//! Every child of the key's node that ends in a sequence number contends, whoever made it. The first holds the lock; each
+//! of the others watches the [one that it waits for](super::order), so that a release wakes one waiter and no herd. That this
+//! one vanished is no grant: it may have given up, and another stands before it.
+//!
+//! The list is asked for right behind the create, on the same session, so that it shows everything that came before our
+//! node: who is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
+//! 2010, section 2.4, "Simple Locks without Herd Effect".)
+
+use futures_util::future::join;
+
+use super::super::barriers::barred_for;
+use super::super::client::ZooKeeperClient;
+use super::super::drivers::{Fault, Kind};
+use super::super::session::Session;
+use super::claim_state::{ClaimNode, ClaimState, NodeState};
+use super::look::{Look, LookupError};
+use super::names::{self, Contender};
+use super::order::{self, Position};
+use crate::model::error::Error;
+
+/// How many times the key's node may vanish under our hands before the answer is that it cannot be told.
+const TRIES: usize = 4;
+
+/// Joins the queue, if the claim is not in it, and looks who is first.
+pub(crate) async fn look(
+    client: &ZooKeeperClient,
+    session: &Session,
+    state: &ClaimState,
+) -> Result<Look, LookupError> {
+    for _ in 0..TRIES {
+        let known = match state.node() {
+            NodeState::At(node) if node.session == session.id => Some(node),
+            NodeState::At(_) | NodeState::InDoubt => settle(session, state).await?,
+            NodeState::Absent => None,
+        };
+        let (node, children) = match known {
+            Some(node) => {
+                let children = session.driver.children(&state.parent).await;
+                (node, children)
+            }
+            None => match join_queue(client, session, state).await? {
+                Some(joined) => joined,
+                None => continue,
+            },
+        };
+        let contenders = match children {
+            Ok(children) => names::contenders(children).map_err(LookupError::Error)?,
+            Err(Fault::NoNode) => Vec::new(),
+            Err(other) => return Err(LookupError::of(other, "list the contenders")),
+        };
+        match judge(session, state, &node, &contenders).await? {
+            Judged::Missing if node.is_granted => return Ok(Look::TakenAway),
+            // Deleted by somebody else: our place is lost, and we join again behind the others.
+            Judged::Missing => state.set_node(NodeState::Absent),
+            Judged::Waits(predecessor) => {
+                let is_first = predecessor.is_none();
+                let node = ClaimNode {
+                    is_granted: is_first,
+                    predecessor,
+                    ..node
+                };
+                state.set_node(NodeState::At(node.clone()));
+                if is_first {
+                    return Ok(Look::First(node));
+                }
+                let left = barred_for(client, session, state, &contenders).await?;
+                return Ok(Look::Behind(left));
+            }
+        }
+    }
+    Err(LookupError::Error(
+        Fault::NoNode.into_error("join the queue"),
+    ))
+}
+
+enum Judged {
+    /// Our node is not there.
+    Missing,
+    /// For whom our node waits; for nobody if it is first.
+    Waits(Option<String>),
+}
+
+async fn judge(
+    session: &Session,
+    state: &ClaimState,
+    node: &ClaimNode,
+    contenders: &[Contender],
+) -> Result<Judged, LookupError> {
+    let waits_for = match order::position(contenders, &node.name, node.is_granted) {
+        Position::Missing => return Ok(Judged::Missing),
+        Position::First => None,
+        Position::Behind(other) => Some(other),
+        Position::BehindHolder(writer) => {
+            let path = format!("{}/{}", state.parent, writer.name);
+            let reads = session.reads_now(&path).await;
+            let reads = reads.map_err(|f| LookupError::of(f, "look whether a writer reads now"))?;
+            (!reads).then_some(writer)
+        }
+    };
+    Ok(Judged::Waits(waits_for.map(|other| other.name.clone())))
+}
+
+type Joined = (ClaimNode, Result<Vec<String>, Fault>);
+
+/// Makes our node, and lists behind it. `None`: the key's node was missing and was made; try again.
+async fn join_queue(
+    client: &ZooKeeperClient,
+    session: &Session,
+    state: &ClaimState,
+) -> Result<Option<Joined>, LookupError> {
+    let prefix = names::queue_prefix(&state.guid, state.claim.mode);
+    let path = format!("{}/{prefix}", state.parent);
+    let data = state.node_data(session.ttl, false).encode();
+    // Said before it is sent: a caller who goes away now leaves a node that is found again by its guid.
+    state.set_node(NodeState::InDoubt);
+    let sent_at = client.clock.stamp();
+    let create = session.driver.create(&path, &data, Kind::Sequential);
+    let (made, children) = join(create, session.driver.children(&state.parent)).await;
+    let made = match made {
+        Ok(made) => made,
+        Err(Fault::NoNode) => {
+            state.set_node(NodeState::Absent);
+            session
+                .make_parents(&state.parent)
+                .await
+                .map_err(LookupError::Error)?;
+            return Ok(None);
+        }
+        Err(broken @ (Fault::InDoubt(_) | Fault::Expired)) => {
+            return Err(LookupError::Broken(broken));
+        }
+        Err(other) => {
+            state.set_node(NodeState::Absent);
+            return Err(LookupError::Error(
+                other.into_error("make a contender's node"),
+            ));
+        }
+    };
+    let node = ClaimNode {
+        session: made.owner,
+        name: format!("{prefix}{:010}", made.sequence),
+        czxid: made.czxid,
+        is_granted: false,
+        predecessor: None,
+    };
+    state.set_node(NodeState::At(node.clone()));
+    if made.owner != session.id {
+        return Err(LookupError::Error(Error::corrupt(
+            "zookeeper made our node for another session; look at the servers",
+        )));
+    }
+    session.proven(sent_at);
+    Ok(Some((node, children)))
+}
+
+/// Finds the nodes of a claim whose fate is in doubt: keeps the lowest of this session and deletes the rest.
+async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNode>, LookupError> {
+    let mut kept = None;
+    for name in ours(session, state)
+        .await
+        .map_err(|f| LookupError::of(f, "look for our node"))?
+    {
+        let path = format!("{}/{name}", state.parent);
+        if kept.is_none() {
+            match session.driver.read(&path).await {
+                Ok(node) if node.owner == session.id => {
+                    kept = Some(ClaimNode {
+                        session: session.id,
+                        name,
+                        czxid: node.czxid,
+                        is_granted: false,
+                        predecessor: None,
+                    });
+                    continue;
+                }
+                Ok(_) => {}
+                Err(Fault::NoNode) => continue,
+                Err(other) => return Err(LookupError::of(other, "look at our node")),
+            }
+        }
+        match session.driver.delete(&path, None).await {
+            Ok(()) | Err(Fault::NoNode) => {}
+            Err(other) => return Err(LookupError::of(other, "delete a spare node of ours")),
+        }
+    }
+    state.set_node(match &kept {
+        Some(node) => NodeState::At(node.clone()),
+        None => NodeState::Absent,
+    });
+    Ok(kept)
+}
+
+/// The names of all nodes of the claim, of whatever session, lowest first.
+async fn ours(session: &Session, state: &ClaimState) -> Result<Vec<String>, Fault> {
+    // The server that we talk to now may not have seen yet what another one did for us.
+    session.sync(&state.parent).await?;
+    let mut names = match session.driver.children(&state.parent).await {
+        Ok(children) => children,
+        Err(Fault::NoNode) => Vec::new(),
+        Err(other) => return Err(other),
+    };
+    let prefix = names::own_prefix(&state.guid);
+    names.retain(|name| name.starts_with(&prefix));
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Deletes every node of the claim. Whether there was one.
+pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool, Fault> {
+    let names = match state.node() {
+        NodeState::Absent => Vec::new(),
+        NodeState::At(node) if node.session == session.id => vec![node.name],
+        NodeState::At(_) | NodeState::InDoubt => ours(session, state).await?,
+    };
+    let mut was_there = false;
+    for name in names {
+        match session
+            .driver
+            .delete(&format!("{}/{name}", state.parent), None)
+            .await
+        {
+            Ok(()) => was_there = true,
+            Err(Fault::NoNode) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    state.set_node(NodeState::Absent);
+    Ok(was_there)
+}

@@ -1,0 +1,37 @@
+//! [`Look`]: what one look at a key's contenders shows, and why it may fail.
+
+use std::time::Duration;
+
+use super::super::drivers::Fault;
+use super::claim_state::ClaimNode;
+use crate::model::error::Error;
+
+/// What one look shows.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// The lock is ours.
+    First(ClaimNode),
+    /// Another contender is before us. `Some` for at least how long, if the key is barred after a revocation.
+    Behind(Option<Duration>),
+    /// The lock was ours and was taken away.
+    TakenAway,
+}
+
+/// Why a look failed.
+#[derive(Debug)]
+pub(crate) enum LookupError {
+    /// The connection or the session broke: what is known about our node may be old, and has to be read again.
+    Broken(Fault),
+    /// The caller gets this error.
+    Error(Error),
+}
+
+impl LookupError {
+    /// `what` says what was requested.
+    pub(crate) fn of(fault: Fault, what: &str) -> Self {
+        match fault {
+            Fault::InDoubt(_) | Fault::Expired => Self::Broken(fault),
+            other => Self::Error(other.into_error(what)),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The simple lock: one ephemeral node. Who makes it holds the lock; the others watch it, and all wake when it goes.
+//!
+//! Its path is used again, so that nothing may be told from its being there: its data names the claim, and its `czxid` the
+//! grant. A client that queues on the same key takes the node for the first contender, and this lock gives way to any
+//! contender that it finds, so that the two modes exclude each other.
+
+use futures_util::future::join;
+
+use super::super::barriers::barred_for;
+use super::super::client::ZooKeeperClient;
+use super::super::drivers::{Fault, Kind, Node};
+use super::super::session::Session;
+use super::claim_state::{ClaimNode, ClaimState, NodeState};
+use super::look::{Look, LookupError};
+use super::names::{self, SIMPLE};
+use super::node_data::NodeData;
+use crate::model::error::Error;
+
+/// As for the queue.
+const TRIES: usize = 4;
+
+/// Makes the node, if the claim does not hold it.
+pub(crate) async fn look(
+    client: &ZooKeeperClient,
+    session: &Session,
+    state: &ClaimState,
+) -> Result<Look, LookupError> {
+    let path = path(state);
+    for _ in 0..TRIES {
+        match state.node() {
+            NodeState::Absent => {}
+            _ => match find(session, state, &path)
+                .await
+                .map_err(|f| LookupError::of(f, "look for our node"))?
+            {
+                Some(node) if node.owner == session.id => {
+                    let mut node = claim_node(session, node.czxid);
+                    node.is_granted =
+                        matches!(state.node(), NodeState::At(known) if known.is_granted);
+                    if node.is_granted {
+                        state.set_node(NodeState::At(node.clone()));
+                        return Ok(Look::First(node));
+                    }
+                    // Made, but its answer was lost: whether a contender was there before is not known.
+                    remove(session, state)
+                        .await
+                        .map_err(|f| LookupError::of(f, "delete our node"))?;
+                }
+                Some(_) => {
+                    remove(session, state)
+                        .await
+                        .map_err(|f| LookupError::of(f, "delete our old node"))?;
+                }
+                None if state.held_in(session.id).is_some() => return Ok(Look::TakenAway),
+                None => state.set_node(NodeState::Absent),
+            },
+        }
+        state.set_node(NodeState::InDoubt);
+        let data = NodeData {
+            head: format!("{} {}", state.guid, state.claim.label),
+            ttl: Some(session.ttl),
+            reads: false,
+        };
+        let data = data.encode();
+        let sent_at = client.clock.stamp();
+        let create = session.driver.create(&path, &data, Kind::Ephemeral);
+        let (made, children) = join(create, session.driver.children(&state.parent)).await;
+        let made = match made {
+            Ok(made) => made,
+            Err(Fault::Exists) => {
+                state.set_node(NodeState::Absent);
+                return Ok(Look::Behind(None));
+            }
+            Err(Fault::NoNode) => {
+                state.set_node(NodeState::Absent);
+                session
+                    .make_parents(&state.parent)
+                    .await
+                    .map_err(LookupError::Error)?;
+                continue;
+            }
+            Err(other) => {
+                let failed = LookupError::of(other, "make the lock's node");
+                if matches!(failed, LookupError::Error(_)) {
+                    state.set_node(NodeState::Absent);
+                }
+                return Err(failed);
+            }
+        };
+        if made.owner != session.id {
+            return Err(LookupError::Error(Error::corrupt(
+                "zookeeper made our node for another session; look at the servers",
+            )));
+        }
+        session.proven(sent_at);
+        let children = children.map_err(|f| LookupError::of(f, "list the contenders"))?;
+        let mut node = claim_node(session, made.czxid);
+        state.set_node(NodeState::At(node.clone()));
+        let others = names::contenders(children).map_err(LookupError::Error)?;
+        if others.iter().any(|other| other.name != SIMPLE) {
+            remove(session, state)
+                .await
+                .map_err(|f| LookupError::of(f, "give way to a contender"))?;
+            let left = barred_for(client, session, state, &others).await?;
+            return Ok(Look::Behind(left));
+        }
+        node.is_granted = true;
+        state.set_node(NodeState::At(node.clone()));
+        return Ok(Look::First(node));
+    }
+    Err(LookupError::Error(
+        Fault::NoNode.into_error("make the lock's node"),
+    ))
+}
+
+/// Deletes the node, if it is the claim's. Whether it was.
+pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool, Fault> {
+    let path = path(state);
+    if state.node() == NodeState::Absent {
+        return Ok(false);
+    }
+    let was_there = match find(session, state, &path).await? {
+        Some(node) => match session.driver.delete(&path, Some(node.version)).await {
+            Ok(()) => true,
+            Err(Fault::NoNode | Fault::BadVersion) => false,
+            Err(other) => return Err(other),
+        },
+        None => false,
+    };
+    state.set_node(NodeState::Absent);
+    Ok(was_there)
+}
+
+/// The lock's node, if it was made for this claim.
+async fn find(session: &Session, state: &ClaimState, path: &str) -> Result<Option<Node>, Fault> {
+    session.sync(path).await?;
+    match session.driver.read(path).await {
+        Ok(node) if node.data.starts_with(state.guid.as_bytes()) => Ok(Some(node)),
+        Ok(_) | Err(Fault::NoNode) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+fn claim_node(session: &Session, czxid: i64) -> ClaimNode {
+    ClaimNode {
+        session: session.id,
+        name: SIMPLE.to_owned(),
+        czxid,
+        is_granted: false,
+        predecessor: None,
+    }
+}
+
+fn path(state: &ClaimState) -> String {
+    format!("{}/{SIMPLE}", state.parent)
+}

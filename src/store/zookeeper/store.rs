@@ -1,0 +1,227 @@
+//! [`ZooKeeperStore`]: the store seam over one client of an ensemble.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::acquire;
+use super::client::{SessionState, ZooKeeperClient, closed};
+use super::downgrade;
+use super::lock_info;
+use super::options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
+use super::queue::claim_state::ClaimState;
+use super::queue::names;
+use super::renewal;
+use super::revoke;
+use super::session::HEARTBEATS_PER_TIMEOUT;
+use super::session_thread::SessionThread;
+use crate::clock::Clock;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::store::{
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Revoke,
+    Revoked, Store,
+};
+
+/// Between two looks whether the keeper has deleted a bar whose time is over.
+const BAR_PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks in Apache ZooKeeper, over one session (feature `zookeeper`).
+///
+/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperStore {
+    pub(super) client: Arc<ZooKeeperClient>,
+    /// By the time-out that the first session was granted: what a store claims does not change.
+    heartbeat: Duration,
+    thread: Arc<Mutex<Option<SessionThread>>>,
+}
+
+impl ZooKeeperStore {
+    /// Opens a session with the ensemble of a [URL](ZooKeeperOptions::parse), counted by the machine's clocks.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a URL that breaks a rule, or a session time-out that the server shortened below four ticks; `Denied`
+    /// if access rights forbid it; `Unavailable` if no server answers within the session time-out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped call ends the session that it began.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::open(ZooKeeperOptions::parse(url)?, Clock::system()?).await
+    }
+
+    /// Opens a session. Proofs are [stamped](crate::store::GrantProof::sent_at) by `clock`, which has to be the clock of the
+    /// store's user.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn open(options: ZooKeeperOptions, clock: impl Into<Clock>) -> Result<Self, Error> {
+        options.validate()?;
+        let client = Arc::new(ZooKeeperClient::new(options, clock.into()));
+        let mut state = client.state.subscribe();
+        let thread = SessionThread::start(Arc::clone(&client))?;
+        let ttl = loop {
+            let seen = state.borrow_and_update().clone();
+            match seen {
+                SessionState::Open(session) => break session.ttl,
+                SessionState::Opening(Some(error)) => return Err(error),
+                SessionState::Opening(None) => {}
+                SessionState::Closed => return Err(closed()),
+            }
+            // The sender lives in `shared`, so that this ends only with a change.
+            let _ = state.changed().await;
+        };
+        Ok(Self {
+            client,
+            heartbeat: ttl / HEARTBEATS_PER_TIMEOUT,
+            thread: Arc::new(Mutex::new(Some(thread))),
+        })
+    }
+
+    /// Who holds a key and who waits for it, whatever client they use: the holder first, then in the order in which they
+    /// asked. The token of one that waits is the token that its grant will have.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a key that does not suit the tree; `Unavailable` or `InDoubt` if the ensemble does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn queue(&self, key: &Key) -> Result<Vec<LockInfo>, Error> {
+        let path = names::key_path(&self.client.options.chroot, key)?;
+        let session = self.client.session().await?;
+        lock_info::queue(&session, &path, key).await
+    }
+
+    /// Completes when no bar of ours stands any more; at the latest one session time-out after the last should have gone.
+    async fn bars_lifted(&self) {
+        let (barriers, clock) = (&self.client.barriers, &self.client.clock);
+        let Some(left) = barriers.ours(&clock.stamp()) else {
+            return;
+        };
+        let lifted = async {
+            while let Some(left) = barriers.ours(&clock.stamp()) {
+                clock.sleep(left.max(BAR_PAUSE)).await;
+            }
+        };
+        let limit = left + self.client.options.session_timeout;
+        if clock.timeout(limit, lifted).await.is_none() {
+            tracing::warn!(
+                "a bar stays behind in zookeeper; the next client that meets it ends it"
+            );
+        }
+    }
+
+    async fn remove(&self, state: &ClaimState) -> Result<bool, Error> {
+        let _turn = state.turn.lock().await;
+        let session = self.client.session().await?;
+        acquire::remove(&self.client, &session, state).await
+    }
+}
+
+impl Store for ZooKeeperStore {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn capability(&self) -> Capability {
+        Capability {
+            fencing: Fencing::Monotonic,
+            wakes: true,
+            ttl_per_lock: false,
+            queues: self.client.options.mode == ZooKeeperMode::Queue,
+            read_write: self.client.options.mode == ZooKeeperMode::Queue,
+            revokes: self.client.options.driver == DriverKind::Client,
+            heartbeat: Some(self.heartbeat),
+            tells_holder: true,
+            ..Capability::least()
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        acquire::acquire(&self.client, claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        let gone = || grants.iter().map(|_| Renewed::Gone).collect();
+        let state = self.client.state.borrow().clone();
+        // No session, no holds: whatever was granted was granted by one that is over.
+        let SessionState::Open(session) = state else {
+            return gone();
+        };
+        match session.driver.connected().await {
+            Ok(()) => renewal::renew(&self.client, &session, grants).await,
+            Err(_) => gone(),
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        let Some(state) = self.client.claims.of(&grant.claim) else {
+            return Released::AlreadyGone;
+        };
+        match self.remove(&state).await {
+            Ok(true) => Released::Released,
+            Ok(false) => Released::AlreadyGone,
+            Err(error) => Released::Unknown(error),
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        let now = self.client.clock.stamp();
+        let ttl = self.client.options.session_timeout;
+        match self.client.claims.withdraw(claim, &now, ttl) {
+            Some(state) => self.remove(&state).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        acquire::subscribe(&self.client, claim).await
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        downgrade::downgrade(&self.client, grant).await
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        if !self.capability().revokes {
+            return Err(Error::unsupported(format!(
+                "the driver zookeeper-async takes no lock away, because it cannot bar the next holder in one write: \
+                 key={key}; use the driver zookeeper-client"
+            )));
+        }
+        revoke::revoke(&self.client, key, how).await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
+        let path = names::key_path(&self.client.options.chroot, key)?;
+        let session = self.client.session().await?;
+        lock_info::inspect(&self.client, &session, &path, key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        let session = self.client.session().await?;
+        lock_info::list(&self.client, &session, prefix).await
+    }
+
+    /// Waits for the end of the bars that were made here, so that they do not stay behind.
+    async fn close(&self) -> Result<(), Error> {
+        self.bars_lifted().await;
+        let mut state = self.client.state.subscribe();
+        drop(self.thread.lock().take());
+        while !matches!(*state.borrow_and_update(), SessionState::Closed) {
+            // As in `open`.
+            let _ = state.changed().await;
+        }
+        Ok(())
+    }
+}
