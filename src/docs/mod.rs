@@ -1,20 +1,20 @@
-//! The guide: what to know, in pages that can be read one by one.
+//! The guide: concepts, guarantees, stores and extensions, in pages that can be read one by one.
 //!
 //! | page | read it |
 //! |---|---|
-//! | [`concepts`] | first: key, hold, lease, run, and how they belong together |
-//! | [`choosing`] | with a task in mind: what you have, what to use |
-//! | [`guarded`] | before the first run that matters: its steps, and every way out |
-//! | [`safety`] | before you rely on it: what is promised, under which assumptions, what is not |
-//! | [`stores`] | to choose and set up a store, and to know how it fails |
+//! | [`concepts`] | first: the words, the two parts, a first program |
+//! | [`choosing`] | to find the kind of lock for a task |
+//! | [`guarded`] | before the first run that matters: its phases and its outcomes |
+//! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
+//! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
-//! | [`coming_from`] | coming from Redisson, Curator, kazoo, etcd or a Redlock library |
-//! | [`writing_a_store`] | for a store of your own |
-//! | [`writing_a_handler`] | for a handler or an observer of your own |
+//! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
+//! | [`writing_a_store`] | to write a store of your own |
+//! | [`writing_a_handler`] | to write a handler or an observer |
 //!
-//! Nothing is compiled here but the examples. Every one of them runs as a test, unless it needs a server.
+//! Every example of these pages runs as a test, unless it needs a server.
 
-// Links to what a feature brings are held against the code where all features are on, which is how the pages are published.
+// The pages link to items of these features. They are checked and published with all features on.
 #![cfg_attr(
     not(all(
         feature = "config",

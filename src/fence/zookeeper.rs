@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Raising the fence writes the token to a node beside the lock, `<chroot>/<key>/~fence`, which stays. A batch is one
 /// request that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none.
 /// So a holder whose time is over is refused, also where the lock's path is used again
-/// ([simple mode](crate::store::zookeeper::LockMode::Simple)).
+/// ([simple mode](crate::store::zookeeper::ZooKeeperMode::Simple)).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager, store: leasehold::store::zookeeper::ZooKeeperStore)
