@@ -1,23 +1,22 @@
 //! One renewal call for many holds, and what its answers prove.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::context::ManagerContext;
 use super::engine::{Answer, HoldId, Proven};
 use super::hold::Hold;
-use super::shared::Shared;
 use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
 use crate::lease::{LeaseError, Renewal, Terms};
 use crate::model::error::LostReason;
 use crate::store::Renewed;
 
-/// Holds to renew in one call, each with the place that it had when they were taken together.
+/// Holds to renew in one call, each with its place in the book at that time.
 pub(super) type Due = Vec<(HoldId, Arc<Hold>)>;
 
-/// One renewal call, answered or given up.
-pub(super) struct Batch {
+/// One renewal call, answered or timed out.
+pub(super) struct RenewalBatch {
     holds: Due,
     sent_at: Stamp,
     round_trip: Duration,
@@ -26,21 +25,21 @@ pub(super) struct Batch {
     answers: Vec<Renewed>,
 }
 
-impl Batch {
-    pub(super) async fn ask(shared: Arc<Shared>, holds: Due, limit: Duration) -> Self {
-        let timer_lag = Duration::from_nanos(shared.timer_lag.last.load(Ordering::Relaxed));
+impl RenewalBatch {
+    pub(super) async fn ask(context: Arc<ManagerContext>, holds: Due, limit: Duration) -> Self {
+        let timer_lag = context.holds.timer_lag.last();
         let grants: Vec<_> = holds
             .iter()
-            .map(|(_, hold)| hold.from.grant.clone())
+            .map(|(_, hold)| hold.origin.grant.clone())
             .collect();
         // Before the request leaves (I1).
-        let sent_at = shared.clock.stamp();
-        let asked = shared.store.renew(&grants);
-        let answers = shared.clock.timeout(limit, asked).await;
+        let sent_at = context.clock.stamp();
+        let asked = context.store.renew(&grants);
+        let answers = context.clock.timeout(limit, asked).await;
         Self {
             holds,
             sent_at,
-            round_trip: shared.clock.stamp().since(&sent_at),
+            round_trip: context.clock.stamp().since(&sent_at),
             timer_lag,
             answers: answers.unwrap_or_default(),
         }
@@ -65,7 +64,7 @@ impl Batch {
         }
     }
 
-    /// Moves every lease of which something is proven; the holds, and what each answer comes to.
+    /// Moves every lease that an answer proves something for. Gives the holds, and the verdict on each answer.
     pub(super) fn move_leases(
         self,
         terms: Terms,
@@ -76,14 +75,14 @@ impl Batch {
             now,
             last: None,
         };
-        // A store that answers for fewer grants than it was asked for has proven nothing for the rest.
+        // For a grant without an answer nothing is proven.
         let answers = self.answers.into_iter().map(Some);
         let answers = answers.chain(std::iter::repeat_with(|| None));
         let judged = (self.holds.iter().zip(answers))
             .map(|((_, hold), answer)| match answer {
                 Some(Renewed::Extended(proof)) => {
                     let since = proof.sent_at.as_ref().unwrap_or(&self.sent_at);
-                    let ttl = hold.from.spans.leased(proof.ttl);
+                    let ttl = hold.origin.times.leased(proof.ttl);
                     let renewal = proofs.renewal(since, ttl);
                     match hold.lease.renew(&renewal) {
                         Ok(()) => Ok(Answer::Proven(Proven {
@@ -107,7 +106,7 @@ impl Batch {
     }
 }
 
-/// What the proofs of one batch come to. Most are alike: what the last came to is kept.
+/// Computes the deadlines of one batch. Most proofs are alike, so the last result is kept.
 struct Proofs<'a> {
     terms: Terms,
     now: &'a Stamp,

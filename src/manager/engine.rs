@@ -1,8 +1,8 @@
-//! When to renew, when to worry, when to give up: a pure function of state, event and time.
+//! When to renew, when to retry, when to give up: a pure function of state, event and time.
 //!
-//! The engine knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of the boot lane, and what
-//! is to be done comes back as [`Orders`]. So the whole of it runs in a simulator. It decides when things are *tried*;
-//! whether a lease is live it never decides: that is the lease's own word.
+//! The engine knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of the boot clock, and it
+//! returns what to do as [`Orders`]. Therefore all of it runs in a simulator. It decides when a renewal is *tried*. It never
+//! decides whether a lease is live: only the lease does.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl HoldId {
 pub(crate) struct Pace {
     /// How many times in a TTL.
     pub(crate) renewals_per_ttl: u32,
-    /// What the store asks for in its place.
+    /// The interval that the store asks for instead.
     pub(crate) heartbeat: Option<Duration>,
     /// The longest that one request may take.
     pub(crate) request_timeout: Duration,
@@ -48,11 +48,11 @@ pub(crate) struct Proven {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Proven(Proven),
-    /// No proof; asking again may pay.
+    /// No proof; a retry may get one.
     Unknown,
 }
 
-/// Whether the last renewal of a hold proved nothing: before an answer, and with it.
+/// Whether the last renewal of a hold failed: before an answer, and with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heard {
     pub(crate) was_failing: bool,
@@ -60,33 +60,33 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// Whether they are failing now, if that is news.
+    /// Whether renewals fail now, if that has changed.
     pub(crate) fn turned(self) -> Option<bool> {
         (self.was_failing != self.is_failing).then_some(self.is_failing)
     }
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Default, Debug)]
 pub(crate) struct Orders {
     /// Holds to renew in one call, within the ordinary time limit.
     pub(crate) renew: Vec<HoldId>,
-    /// Holds without time for an ordinary try and a second one, in a call of their own.
-    pub(crate) pressed: Pressed,
+    /// Holds without enough time for an ordinary try and a second one, in a call of their own.
+    pub(crate) urgent: UrgentRenewals,
     /// Holds whose renewal has failed before, in a call of their own.
-    pub(crate) failing: Pressed,
+    pub(crate) failing: UrgentRenewals,
     /// Holds that are lost; they have left the engine.
     pub(crate) lost: Vec<(HoldId, LostReason)>,
 }
 
-/// Holds to renew in one call, within half of what the most pressed of them has left.
+/// Holds to renew in one call, within half of the shortest time that one of them has left.
 #[derive(Default, Debug)]
-pub(crate) struct Pressed {
+pub(crate) struct UrgentRenewals {
     pub(crate) holds: Vec<HoldId>,
     pub(crate) limit: Duration,
 }
 
-impl Pressed {
+impl UrgentRenewals {
     fn add(&mut self, id: HoldId, left: u64, most: Duration) {
         if self.holds.is_empty() {
             self.limit = most;
@@ -97,15 +97,15 @@ impl Pressed {
     }
 }
 
-/// A retry follows after this part of what is left, so that tries come faster as the deadline comes near.
+/// A retry follows after this part of the remaining time, so that retries come faster near the deadline.
 const RETRY_PART: u64 = 4;
 const LEAST_RETRY: u64 = 5_000_000;
 const NEVER: u64 = u64::MAX;
-/// Renewals fall on a grid of this part of their interval, so that many fall due together: with many holds half of what a
-/// renewal costs is the waking up for it. Each manager has a grid of its own, so that not all of a machine ask at once.
+/// Renewals are due on a grid of this part of their interval, so that many are due together: with many holds half of the cost
+/// of a renewal is the wake-up for it. Each manager has a grid of its own, so that not all managers of a machine ask at once.
 const GRID_PART: u64 = 10;
 
-/// One cache line: with many holds a round costs what it costs to fetch these.
+/// One cache line: with many holds the cost of a round is the cost of fetching these.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry {
@@ -118,7 +118,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug)]
 struct State {
     interval: u64,
-    /// When to renew; [`NEVER`] while a renewal is under way.
+    /// When to renew; [`NEVER`] while a renewal is in progress.
     renew_at: u64,
     deadline: u64,
     /// When `max_hold` is over.
@@ -148,7 +148,7 @@ pub(crate) struct Engine {
 struct Entries(Vec<Entry>);
 
 impl Entries {
-    /// By a quarter and not by as much again: what stands empty counts among what a hold costs.
+    /// Grows by a quarter, not by half: unused room counts as the cost of a hold.
     fn make_room(&mut self) {
         let count = self.0.len();
         if count == self.0.capacity() {
@@ -181,7 +181,7 @@ impl Engine {
         self.entries.0.len() - self.free.len()
     }
 
-    /// Takes over a new hold. `granted_at` is when its first grant was sent for: `max_hold` counts from there.
+    /// Adds a new hold. `max_hold` counts from `granted_at`, when the grant was asked for.
     pub(crate) fn adopt(
         &mut self,
         proven: Proven,
@@ -222,10 +222,9 @@ impl Engine {
         id
     }
 
-    /// Puts a new hold in the place of one whose grant goes on under it: with its deadline, and with what is left until the
-    /// next renewal and of `max_hold`. A renewal that is under way is the old hold's; the new one begins its own. `None` if
-    /// the old one has left.
-    pub(crate) fn go_on(&mut self, id: HoldId, now: u64) -> Option<HoldId> {
+    /// Puts a new hold with the same grant in the place of an old one: with its deadline, its next renewal and its end of
+    /// `max_hold`. A renewal in progress is the old hold's; the new one begins its own. `None` if the old one has left.
+    pub(crate) fn transfer(&mut self, id: HoldId, now: u64) -> Option<HoldId> {
         let entry = self.entry(id)?;
         entry.generation = entry.generation.wrapping_add(1);
         if entry.state.renew_at == NEVER {
@@ -236,7 +235,7 @@ impl Engine {
         Some(HoldId { generation, ..id })
     }
 
-    /// Whether the last renewal of a hold proved nothing.
+    /// Whether the last renewal of a hold failed.
     pub(crate) fn is_failing(&mut self, id: HoldId) -> bool {
         self.entry(id).is_some_and(|entry| entry.state.failures > 0)
     }
@@ -282,7 +281,7 @@ impl Engine {
     pub(crate) fn tick(&mut self, now: u64, orders: &mut Orders) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(&mut self.entries, now, &mut due);
-        // In the order in which they came, which is mostly that of their places in memory.
+        // In the order in which they were added, which is mostly that of their places in memory.
         due.sort_unstable();
         let ordinary = self.pace.request_timeout;
         for &index in &due {
@@ -310,7 +309,7 @@ impl Engine {
                 if state.failures > 0 {
                     orders.failing.add(id, left, ordinary);
                 } else if left / 2 < nanos(ordinary) {
-                    orders.pressed.add(id, left, ordinary);
+                    orders.urgent.add(id, left, ordinary);
                 } else {
                     orders.renew.push(id);
                 }
@@ -334,7 +333,7 @@ impl Engine {
             .filter(|entry| entry.is_used && entry.generation == id.generation)
     }
 
-    /// As often as the settings or the store ask for; at least twice in what may be used of the lease.
+    /// As often as the settings or the store ask for; at least twice in the usable part of the lease.
     fn interval(&self, proven: Proven) -> u64 {
         let of_ttl = || proven.ttl / self.pace.renewals_per_ttl.max(1);
         let asked_for = nanos(self.pace.heartbeat.unwrap_or_else(of_ttl));
@@ -351,7 +350,7 @@ impl Engine {
         due.saturating_sub(past).max(sent_at)
     }
 
-    /// xorshift: spread, not secrecy.
+    /// xorshift: it spreads renewals and keeps no secret.
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -4,16 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::{End, Hold};
-use super::in_runtime;
-use super::shared::Handle;
-use super::task::Msg;
+use super::context::ManagerContext;
+use super::end::end_hold;
+use super::handle::Handle;
+use super::hold::{EndCause, Hold};
+use super::message::Message;
+use super::runtime::in_runtime;
+use super::sink::HoldSink;
 use crate::executor::Executor;
 use crate::handler::Attachments;
 use crate::lease::Lease;
 use crate::model::error::LostReason;
 use crate::model::key::Key;
-use crate::model::run_sink::RunSink;
 use crate::model::token::FencingToken;
 use crate::store::Released;
 
@@ -23,34 +25,36 @@ use crate::store::Released;
 /// [`executor`](Self::executor) for them.
 ///
 /// Dropping the guard ends the hold in the background: no run begins or commits any more, runs in progress end, and then
-/// the lock is released. [`release`](Self::release) does the same and tells how it went. Dropping never blocks.
+/// the lock is released. [`release`](Self::release) does the same and reports the result. Dropping never blocks.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct LockGuard {
     hold: Arc<Hold>,
     is_ended: bool,
-    /// Dropped last, so that the end is asked for before the manager may go.
-    _handle: Handle,
+    /// Dropped last, so that the manager ends the hold before it may shut down.
+    handle: Handle,
 }
 
 impl LockGuard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
-        let handle = Handle::new(&hold.shared);
+    pub(super) fn new(handle: &Handle, hold: Arc<Hold>) -> Self {
         Self {
             hold,
             is_ended: false,
-            _handle: handle,
+            handle: handle.clone(),
         }
     }
 
-    /// What runs mutations under this lock. Hand clones of it to every worker.
+    /// What runs mutations under this lock. Give a clone of it to every worker.
     #[must_use]
     pub fn executor(&self) -> Executor {
-        let outbox = Arc::clone(&self.hold) as Arc<dyn RunSink>;
         Executor::new(
             self.hold.lease.clone(),
-            outbox,
-            self.hold.shared.settings.commit_budget,
+            Arc::new(self.sink()),
+            self.context().settings.commit_budget,
         )
+    }
+
+    pub(super) fn sink(&self) -> HoldSink {
+        HoldSink::new(self.context(), &self.hold)
     }
 
     pub(super) fn attachments(&self) -> Arc<Attachments> {
@@ -61,13 +65,21 @@ impl LockGuard {
         &self.hold
     }
 
-    /// The hold goes on, or has ended, without this guard.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(super) fn context(&self) -> &Arc<ManagerContext> {
+        self.handle.context()
+    }
+
+    /// The hold has ended, or another guard has its grant: dropping this guard does nothing.
     pub(super) fn set_ended(&mut self) {
         self.is_ended = true;
     }
 
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        self.hold.shared.runtime()
+        &self.context().runtime
     }
 
     /// The lease: deadline, remaining time, token, signals.
@@ -103,26 +115,27 @@ impl LockGuard {
         self.hold.lease.lost().await
     }
 
-    /// Ends the hold and tells how it went: no run begins or commits any more; runs in progress end, and the lease is
-    /// renewed until they have; then the lock is released, or handed on to the next caller in this process.
+    /// Ends the hold and reports the result: no run begins or commits any more; runs in progress end, and the lease is
+    /// renewed until they have; then the lock is released, or handed off to the next caller in this process.
     ///
     /// An unanswered release is repeated in the background until it is confirmed or the TTL is over.
     ///
-    /// Handlers stand around the release, on this task; they may take one `request_timeout` before it and one after it, and
-    /// cannot keep it from happening.
+    /// Handlers wrap the release, on this task; they may take one `request_timeout` before it and one after it, and
+    /// cannot prevent it.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the end goes on in the background, without the handlers that were dropped
+    /// Cancel safe: when this future is dropped, the end continues in the background, without the handlers that were dropped
     /// with it.
     ///
     /// # Deadlock
     ///
     /// It waits for runs in progress: do not await it from inside one of them.
     pub async fn release(mut self) -> Released {
-        let hold = Arc::clone(&self.hold);
-        let released = in_runtime(hold.shared.runtime(), hold.end(End::Clean)).await;
-        self.is_ended = true;
+        let context = self.context();
+        let ending = end_hold(context, &self.hold, EndCause::Clean);
+        let released = in_runtime(&context.runtime, ending).await;
+        self.set_ended();
         released
     }
 }
@@ -130,9 +143,8 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.hold
-                .shared
-                .send(Msg::End(Arc::clone(&self.hold), End::Dropped));
+            let message = Message::End(Arc::clone(&self.hold), EndCause::Dropped);
+            self.context().inbox.send(message);
         }
     }
 }

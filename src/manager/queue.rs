@@ -1,10 +1,10 @@
-//! The local queue: callers of this process who want the same key wait here, first come, first served, so that at most one
+//! The local queue: callers of this process that want the same key wait here, first come, first served, so that at most one
 //! of them asks the store.
 //!
-//! Claims that queue in the store, or that share a key, do not wait here: each gets a turn beside the queue.
+//! Claims that queue in the store, or that share a key, do not wait here: each gets a turn that bypasses the queue.
 //!
-//! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that came of it. It ends with the
-//! hold, by whatever road, and passes to the next caller when it is dropped.
+//! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that the store granted. It ends with the
+//! hold, however that ends, and passes to the next caller when it is dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,87 +13,90 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::acquire::{Spans, Want};
-use super::guard::LockGuard;
+use super::hold::Hold;
+use super::request::{HoldTimes, LockRequest};
 use crate::model::error::Error;
 use crate::model::key::Key;
 
-/// What the next caller gets.
+/// What a waiting caller gets.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum Called {
     /// Ask the store.
     Turn(Turn),
-    /// The hold itself, handed on.
-    Guard(Box<LockGuard>),
+    /// The hold itself, handed off.
+    Hold(Arc<Hold>),
 }
 
-/// A caller who waits.
+/// A caller that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    call: oneshot::Sender<Next>,
-    pub(super) spans: Spans,
-    /// Whether the caller may be handed the hold of another, with its token.
-    pub(super) takes_over: bool,
+    call: oneshot::Sender<Called>,
+    pub(super) times: HoldTimes,
+    pub(super) accepts_handoff: bool,
 }
 
 impl Waiter {
-    /// Gives the caller what it waits for. If it went away, what was given is dropped, and so passed on or released.
-    pub(super) fn give(self, next: Next) {
-        drop(self.call.send(next));
+    /// Gives the caller what it waits for.
+    ///
+    /// # Errors
+    ///
+    /// The same, if the caller has gone.
+    pub(super) fn call(self, called: Called) -> Result<(), Called> {
+        self.call.send(called)
     }
 }
 
-/// All local queues of a manager. A key that nobody has a turn for has no queue.
+/// All local queues of a manager. A key without a turn has no queue.
 #[derive(Debug)]
 pub(super) struct Queues {
     keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
-    /// Turns beside the queues.
-    beside: AtomicUsize,
+    /// How many turns bypass the queues.
+    bypassing: AtomicUsize,
     waiting: Arc<AtomicUsize>,
-    most: usize,
+    max_waiters: usize,
     emptied: Notify,
 }
 
 #[derive(Debug)]
 pub(super) enum Entered {
-    /// The turn; beside the queue, with what counts the caller among those who wait.
-    Turn(Turn, Option<Waiting>),
+    /// The turn. One that bypasses the queue counts its caller among the waiters.
+    Turn(Turn, Option<Counted>),
     Place(Place),
 }
 
 impl Queues {
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    pub(super) fn new(max_waiters: usize) -> Arc<Self> {
         Arc::new(Self {
             keys: Mutex::default(),
-            beside: AtomicUsize::new(0),
+            bypassing: AtomicUsize::new(0),
             waiting: Arc::default(),
-            most,
+            max_waiters,
             emptied: Notify::new(),
         })
     }
 
-    /// Takes the turn if it is free, else, if `may_wait`, a place in the queue.
+    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue.
     ///
     /// # Errors
     ///
-    /// `Contended` if as many callers wait as may.
+    /// `Contended` if `max_waiters` callers wait already.
     pub(super) fn enter(
         self: &Arc<Self>,
-        want: &Want,
+        request: &LockRequest,
         may_wait: bool,
     ) -> Result<Option<Entered>, Error> {
-        if want.goes_beside() {
-            let waiting = may_wait.then(|| Waiting::begin(&self.waiting, self.most));
-            let waiting = waiting.transpose()?;
-            self.beside.fetch_add(1, Ordering::SeqCst);
+        if request.bypasses_queue() {
+            let counted = may_wait.then(|| Counted::new(&self.waiting, self.max_waiters));
+            let counted = counted.transpose()?;
+            self.bypassing.fetch_add(1, Ordering::SeqCst);
             let turn = Turn {
                 queues: Arc::clone(self),
                 key: None,
                 gives_way: false,
             };
-            return Ok(Some(Entered::Turn(turn, waiting)));
+            return Ok(Some(Entered::Turn(turn, counted)));
         }
-        let key = &want.key;
+        let key = &request.key;
         let mut keys = self.keys.lock();
         let Some(queue) = keys.get_mut(key) else {
             keys.insert(key.clone(), VecDeque::new());
@@ -102,31 +105,30 @@ impl Queues {
         if !may_wait {
             return Ok(None);
         }
-        let waiting = Waiting::begin(&self.waiting, self.most)?;
-        // Places that were given up stay behind until here, so that giving up costs no search.
+        let counted = Counted::new(&self.waiting, self.max_waiters)?;
+        // Abandoned places stay in the queue until here, so that leaving it needs no search.
         if queue.len() == queue.capacity() {
             queue.retain(|waiter| !waiter.call.is_closed());
         }
         let (call, called) = oneshot::channel();
         queue.push_back(Waiter {
             call,
-            spans: want.spans,
-            takes_over: want.takes_over,
+            times: request.times,
+            accepts_handoff: request.accepts_handoff,
         });
         Ok(Some(Entered::Place(Place {
             called,
-            _waiting: waiting,
+            _counted: counted,
         })))
     }
 
-    /// The first caller who still waits for the key, out of the queue.
+    /// Takes the first caller that still waits for the key out of the queue.
     pub(super) fn next(&self, key: &Key) -> Option<Waiter> {
         let mut keys = self.keys.lock();
-        let queue = keys.get_mut(key)?;
-        std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
+        first(keys.get_mut(key)?)
     }
 
-    /// Puts a caller back where it was. If the turn has passed meanwhile and found nobody, it is this caller's.
+    /// Puts a caller back where it was. If the turn has passed meanwhile and found nobody, this caller gets it.
     pub(super) fn put_back(self: &Arc<Self>, key: &Key, waiter: Waiter) {
         let mut keys = self.keys.lock();
         if let Some(queue) = keys.get_mut(key) {
@@ -134,30 +136,29 @@ impl Queues {
         }
         keys.insert(key.clone(), VecDeque::new());
         drop(keys);
-        waiter.give(Next::Turn(Turn::of(self, key)));
+        // A turn that nobody takes is dropped, and so passes on.
+        drop(waiter.call(Called::Turn(Turn::of(self, key))));
     }
 
-    /// Sends everybody who waits away: they are told that the manager is closed.
+    /// Ends every wait: the callers learn that the manager is closed.
     pub(super) fn close(&self) {
         for queue in self.keys.lock().values_mut() {
             queue.clear();
         }
     }
 
-    /// Passes the turn of a key on; without a caller who waits the key's queue is gone.
-    fn pass_on(self: &Arc<Self>, key: &Key, gives_way: bool) {
+    /// Passes the turn of a key to the next caller. Without one, the key has no queue any more.
+    fn pass_turn(self: &Arc<Self>, key: &Key, gives_way: bool) {
         let mut keys = self.keys.lock();
         let Some(queue) = keys.get_mut(key) else {
             return;
         };
-        let waiter =
-            std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed());
-        match waiter {
+        match first(queue) {
             Some(waiter) => {
                 drop(keys);
                 let mut turn = Turn::of(self, key);
                 turn.gives_way = gives_way;
-                waiter.give(Next::Turn(turn));
+                drop(waiter.call(Called::Turn(turn)));
             }
             None => {
                 keys.remove(key);
@@ -172,7 +173,7 @@ impl Queues {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             // Registered before the look, so that a turn which ends in between is not missed.
             emptied.as_mut().enable();
-            if self.keys.lock().is_empty() && self.beside.load(Ordering::SeqCst) == 0 {
+            if self.keys.lock().is_empty() && self.bypassing.load(Ordering::SeqCst) == 0 {
                 return;
             }
             emptied.await;
@@ -180,13 +181,17 @@ impl Queues {
     }
 }
 
-/// The right to ask the store for a key; at most one for each key of a manager, but for those beside the queue.
+fn first(queue: &mut VecDeque<Waiter>) -> Option<Waiter> {
+    std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
+}
+
+/// The right to ask the store for a key. Each key of a manager has at most one, besides those that bypass the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     queues: Arc<Queues>,
-    /// `None` beside the queue.
+    /// `None` if it bypasses the queue.
     key: Option<Key>,
-    /// This process had the key for as long as it may: others are to ask first.
+    /// This process had the key for as long as it may: other processes ask first.
     gives_way: bool,
 }
 
@@ -199,17 +204,17 @@ impl Turn {
         }
     }
 
-    /// Whoever has the turn next in this process lets the other processes ask first.
+    /// The next local caller with this turn lets other processes ask first.
     pub(super) fn give_way(&mut self) {
         self.gives_way = true;
     }
 
-    /// Whether it has to let them, once.
-    pub(super) fn has_to_give_way(&mut self) -> bool {
+    /// Whether this caller has to let other processes ask first; true once.
+    pub(super) fn take_give_way(&mut self) -> bool {
         std::mem::take(&mut self.gives_way)
     }
 
-    /// Whether others wait for this turn, so that what came of it may be handed on.
+    /// Whether other callers may wait for this turn, so that its hold may be handed off.
     pub(super) fn is_queued(&self) -> bool {
         self.key.is_some()
     }
@@ -218,45 +223,52 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         match &self.key {
-            Some(key) => self.queues.pass_on(key, self.gives_way),
+            Some(key) => self.queues.pass_turn(key, self.gives_way),
             None => {
-                self.queues.beside.fetch_sub(1, Ordering::SeqCst);
+                self.queues.bypassing.fetch_sub(1, Ordering::SeqCst);
                 self.queues.emptied.notify_waiters();
             }
         }
     }
 }
 
-/// A place in a local queue; given up when dropped.
+/// A place in a local queue.
 #[derive(Debug)]
 pub(super) struct Place {
-    called: oneshot::Receiver<Next>,
-    _waiting: Waiting,
+    called: oneshot::Receiver<Called>,
+    _counted: Counted,
 }
 
 impl Place {
     /// Completes when it is this caller's turn; `None` if the manager was shut down.
-    pub(super) async fn called(&mut self) -> Option<Next> {
+    pub(super) async fn called(&mut self) -> Option<Called> {
         (&mut self.called).await.ok()
+    }
+
+    /// Leaves the queue. Gives what the caller was called with and did not take.
+    pub(super) fn leave(&mut self) -> Option<Called> {
+        self.called.close();
+        self.called.try_recv().ok()
     }
 }
 
+/// One of the `max_waiters` callers that may wait, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
+pub(super) struct Counted(Arc<AtomicUsize>);
 
-impl Waiting {
-    fn begin(count: &Arc<AtomicUsize>, most: usize) -> Result<Self, Error> {
-        let waiting = Self(Arc::clone(count));
-        if count.fetch_add(1, Ordering::Relaxed) < most {
-            return Ok(waiting);
+impl Counted {
+    fn new(waiting: &Arc<AtomicUsize>, max_waiters: usize) -> Result<Self, Error> {
+        let counted = Self(Arc::clone(waiting));
+        if waiting.fetch_add(1, Ordering::Relaxed) < max_waiters {
+            return Ok(counted);
         }
         Err(Error::contended(format!(
-            "too many callers wait for locks of this manager: max_waiters={most}; try later, or raise max_waiters"
+            "too many callers wait for locks of this manager: max_waiters={max_waiters}; try later, or raise max_waiters"
         )))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -269,10 +281,10 @@ mod tests {
     use super::*;
     use crate::store::LockMode;
 
-    fn want() -> Want {
-        Want {
+    fn request() -> LockRequest {
+        LockRequest {
             key: Key::parse("a").unwrap(),
-            spans: Spans {
+            times: HoldTimes {
                 ttl: Duration::from_secs(10),
                 lock_delay: Duration::ZERO,
                 max_hold: None,
@@ -280,22 +292,22 @@ mod tests {
             mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
-            takes_over: true,
+            accepts_handoff: true,
         }
     }
 
     #[tokio::test]
-    async fn who_is_put_back_after_the_turn_has_passed_gets_the_turn() {
+    async fn a_caller_put_back_after_the_turn_has_passed_gets_the_turn() {
         let queues = Queues::new(10);
-        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&want(), true) else {
+        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&request(), true) else {
             panic!("nobody is there");
         };
-        let Ok(Some(Entered::Place(mut place))) = queues.enter(&want(), true) else {
+        let Ok(Some(Entered::Place(mut place))) = queues.enter(&request(), true) else {
             panic!("somebody has the turn");
         };
-        let waiter = queues.next(&want().key).unwrap();
+        let waiter = queues.next(&request().key).unwrap();
         drop(turn);
-        queues.put_back(&want().key, waiter);
-        assert!(matches!(place.called().await, Some(Next::Turn(_))));
+        queues.put_back(&request().key, waiter);
+        assert!(matches!(place.called().await, Some(Called::Turn(_))));
     }
 }

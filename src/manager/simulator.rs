@@ -120,7 +120,7 @@ impl World {
         self.engine.tick(self.now, &mut orders);
         let limits = [
             (orders.renew, LIMIT),
-            (orders.pressed.holds, orders.pressed.limit),
+            (orders.urgent.holds, orders.urgent.limit),
             (orders.failing.holds, orders.failing.limit),
         ];
         for (ids, limit) in limits {

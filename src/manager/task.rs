@@ -1,7 +1,6 @@
-//! The task: carries out what the engine decides. It is the one loop of a manager, on the manager's own thread.
+//! [`Task`]: carries out what the engine decides. It is the one loop of a manager, on the manager's own thread.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -9,37 +8,23 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::batch::{Batch, Due};
+use super::batch::{Due, RenewalBatch};
+use super::context::ManagerContext;
+use super::end::{end_hold, report_lost};
 use super::engine::{Heard, Orders};
-use super::hold::{End, Hold};
-use super::shared::Shared;
+use super::hold::{EndCause, Hold};
+use super::message::Message;
+use super::store_requests::{retry_release, retry_withdraw};
 use crate::clock::{Audit, ClockKind, Stamp};
 use crate::model::error::LostReason;
 use crate::settings::Settings;
-use crate::store::{Claim, Grant, Released};
-
-/// What is handed to the task.
-#[derive(Debug)]
-pub(super) enum Msg {
-    /// End a hold whose guard is gone.
-    End(Arc<Hold>, End),
-    /// Take back an attempt whose fate is unknown.
-    Withdraw(Claim),
-    /// Repeat a release that was not answered.
-    Release(Grant),
-    /// End every hold, then the store, then the task.
-    Shutdown(Option<oneshot::Sender<()>>),
-    /// Answer when there is nothing left to do without time passing or somebody answering.
-    #[cfg(feature = "test-util")]
-    Settle(oneshot::Sender<()>),
-}
 
 pub(super) struct Task {
-    shared: Arc<Shared>,
-    inbox: mpsc::UnboundedReceiver<Msg>,
-    renewals: FuturesUnordered<BoxFuture<'static, Batch>>,
-    /// Ends, withdrawals, releases: each bounded in time.
-    chores: FuturesUnordered<BoxFuture<'static, ()>>,
+    context: Arc<ManagerContext>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    renewals: FuturesUnordered<BoxFuture<'static, RenewalBatch>>,
+    /// Ends, withdrawals, releases: each is bounded in time.
+    background: FuturesUnordered<BoxFuture<'static, ()>>,
     orders: Orders,
     last_audit: Stamp,
     shutdown: Option<Shutdown>,
@@ -53,13 +38,16 @@ struct Shutdown {
 }
 
 impl Task {
-    pub(super) fn new(shared: Arc<Shared>, inbox: mpsc::UnboundedReceiver<Msg>) -> Self {
-        let last_audit = shared.clock.stamp();
+    pub(super) fn new(
+        context: Arc<ManagerContext>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
+        let last_audit = context.clock.stamp();
         Self {
-            shared,
+            context,
             inbox,
             renewals: FuturesUnordered::new(),
-            chores: FuturesUnordered::new(),
+            background: FuturesUnordered::new(),
             orders: Orders::default(),
             last_audit,
             shutdown: None,
@@ -76,71 +64,76 @@ impl Task {
                 break;
             }
             let pause = self.plan();
-            let shared = Arc::clone(&self.shared);
+            let context = Arc::clone(&self.context);
             tokio::select! {
                 biased;
-                Some(msg) = self.inbox.recv() => self.take(msg),
+                Some(message) = self.inbox.recv() => self.take(message),
                 Some(batch) = self.renewals.next() => self.apply(batch),
-                Some(()) = self.chores.next() => {}
-                () = shared.wake.notified() => {}
-                () = shared.clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+                Some(()) = self.background.next() => {}
+                () = context.holds.woken() => {}
+                () = context.clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
                 () = quiet(), if self.is_settling() => self.settle(),
             }
         }
         self.close().await;
     }
 
-    fn take(&mut self, msg: Msg) {
-        match msg {
-            Msg::End(hold, how) => self.end(hold, how),
-            Msg::Withdraw(claim) => {
-                let shared = Arc::clone(&self.shared);
-                self.chores
-                    .push(Box::pin(async move { withdraw(&shared, claim).await }));
+    fn take(&mut self, message: Message) {
+        let context = Arc::clone(&self.context);
+        match message {
+            Message::End(hold, cause) => self.end(hold, cause),
+            Message::Withdraw(claim) => {
+                self.spawn(async move { retry_withdraw(&context, claim).await });
             }
-            Msg::Release(grant) => {
-                let shared = Arc::clone(&self.shared);
-                self.chores
-                    .push(Box::pin(async move { release(&shared, grant).await }));
+            Message::Release(grant) => {
+                self.spawn(async move { retry_release(&context, grant).await });
             }
-            Msg::Shutdown(done) => self.begin_shutdown(done),
+            Message::Shutdown(done) => self.begin_shutdown(done),
             #[cfg(feature = "test-util")]
-            Msg::Settle(done) => self.settling.push(done),
+            Message::Settle(done) => self.settling.push(done),
         }
     }
 
-    fn end(&mut self, hold: Arc<Hold>, how: End) {
-        self.chores.push(Box::pin(async move {
-            let _ = hold.end(how).await;
-        }));
+    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.background.push(Box::pin(work));
+    }
+
+    fn end(&mut self, hold: Arc<Hold>, cause: EndCause) {
+        let context = Arc::clone(&self.context);
+        self.spawn(async move {
+            let _ = end_hold(&context, &hold, cause).await;
+        });
     }
 
     /// Does what is due.
     fn tick(&mut self) {
-        let now = self.shared.clock.stamp();
+        let now = self.context.clock.stamp();
+        let request_timeout = self.context.settings.request_timeout;
         let orders = &mut self.orders;
         let mut lost = Vec::new();
-        let (due, pressed, failing): (Due, Due, Due);
+        let (due, urgent, failing): (Due, Due, Due);
         {
-            let mut book = self.shared.book.lock();
-            note_timer_lag(&self.shared, book.next_look, now.on(ClockKind::Boot));
-            book.engine.tick(now.on(ClockKind::Boot), orders);
-            for (id, reason) in orders.lost.drain(..) {
-                lost.extend(book.remove(id).map(|hold| (hold, reason)));
+            let holds = &self.context.holds;
+            let mut pages = holds.lock();
+            if pages.next_look != u64::MAX {
+                let lag = now.on(ClockKind::Boot).saturating_sub(pages.next_look);
+                holds
+                    .timer_lag
+                    .note(Duration::from_nanos(lag), request_timeout);
             }
-            due = book.take_along(orders.renew.drain(..));
-            pressed = book.take_along(orders.pressed.holds.drain(..));
-            failing = book.take_along(orders.failing.holds.drain(..));
+            pages.engine.tick(now.on(ClockKind::Boot), orders);
+            for (id, reason) in orders.lost.drain(..) {
+                lost.extend(pages.remove(id).map(|hold| (hold, reason)));
+            }
+            due = pages.find(orders.renew.drain(..));
+            urgent = pages.find(orders.urgent.holds.drain(..));
+            failing = pages.find(orders.failing.holds.drain(..));
         }
-        let limits = [
-            self.shared.settings.request_timeout,
-            orders.pressed.limit,
-            orders.failing.limit,
-        ];
+        let limits = [request_timeout, orders.urgent.limit, orders.failing.limit];
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
-        let calls = [due, pressed, failing];
+        let calls = [due, urgent, failing];
         if calls.iter().any(|holds| !holds.is_empty()) && self.are_clocks_sound(&now) {
             for (holds, limit) in calls.into_iter().zip(limits) {
                 self.renew(holds, limit);
@@ -150,10 +143,10 @@ impl Task {
 
     /// How long nothing is due; `None` if there is no hold.
     fn plan(&mut self) -> Option<Duration> {
-        let mut book = self.shared.book.lock();
-        let next = book.engine.next_tick();
-        book.next_look = next.unwrap_or(u64::MAX);
-        let now = self.shared.clock.stamp().on(ClockKind::Boot);
+        let mut pages = self.context.holds.lock();
+        let next = pages.engine.next_tick();
+        pages.next_look = next.unwrap_or(u64::MAX);
+        let now = self.context.clock.stamp().on(ClockKind::Boot);
         let renewals = next.map(|next| Duration::from_nanos(next.saturating_sub(now)));
         renewals.into_iter().chain(self.left_of_shutdown()).min()
     }
@@ -165,27 +158,27 @@ impl Task {
             max_ttl,
             request_timeout,
             ..
-        } = self.shared.settings;
-        let waited = self.shared.clock.stamp().since(began);
+        } = self.context.settings;
+        let waited = self.context.clock.stamp().since(began);
         Some((max_ttl + request_timeout).saturating_sub(waited))
     }
 
     /// Compares the clocks since the last heartbeat. If they cannot be trusted, every lease is lost.
     fn are_clocks_sound(&mut self, now: &Stamp) -> bool {
         let earlier = std::mem::replace(&mut self.last_audit, *now);
-        match Audit::between(&earlier, now, self.shared.settings.server_drift_ppm) {
+        match Audit::between(&earlier, now, self.context.settings.server_drift_ppm) {
             Audit::Sound => true,
             Audit::DistrustFast => {
-                self.shared.clock.distrust_fast();
+                self.context.clock.distrust_fast();
                 true
             }
             Audit::Fault => {
                 tracing::error!(
                     "a clock went backwards or the clocks disagree; every lease is lost"
                 );
-                let holds: Vec<_> = self.shared.book.lock().holds().cloned().collect();
+                let holds: Vec<_> = self.context.holds.lock().holds().cloned().collect();
                 for hold in holds {
-                    self.shared.forget(&hold);
+                    self.context.holds.forget(&hold);
                     self.lose(hold, LostReason::ClockFault);
                 }
                 false
@@ -195,33 +188,34 @@ impl Task {
 
     fn renew(&mut self, holds: Due, limit: Duration) {
         if !holds.is_empty() {
-            let asking = Batch::ask(Arc::clone(&self.shared), holds, limit);
+            let asking = RenewalBatch::ask(Arc::clone(&self.context), holds, limit);
             self.renewals.push(Box::pin(asking));
         }
     }
 
-    /// First the leases, which decide, and then the book, under one lock for all: callers wait for it.
-    fn apply(&mut self, batch: Batch) {
-        if !self.shared.observers.is_empty() {
-            self.shared.observers.tell(&batch.event());
+    /// First the leases, which decide, and then the book, under one lock for all holds: callers wait for it.
+    fn apply(&mut self, batch: RenewalBatch) {
+        let observers = &self.context.hooks.observers;
+        if !observers.is_empty() {
+            observers.tell(&batch.event());
         }
-        let now = self.shared.clock.stamp();
-        let (holds, renewed) = batch.move_leases(self.shared.settings.terms(), &now);
+        let now = self.context.clock.stamp();
+        let (holds, renewed) = batch.move_leases(self.context.settings.terms(), &now);
 
         let mut turned = Vec::new();
         let mut lost = Vec::new();
         {
-            let mut book = self.shared.book.lock();
+            let mut pages = self.context.holds.lock();
             for ((id, hold), renewed) in holds.iter().zip(renewed) {
                 match renewed {
                     Ok(answer) => {
-                        let heard = book.engine.answered(*id, answer, now.on(ClockKind::Boot));
+                        let heard = pages.engine.answered(*id, answer, now.on(ClockKind::Boot));
                         turned.extend(heard.and_then(Heard::turned).map(|is| (hold, is)));
                     }
-                    // A hold that has left meanwhile was ended by us: what the store says of it now is of no account.
+                    // A hold that has left meanwhile was ended by us, so the store's answer does not matter.
                     Err(reason) => {
-                        book.engine.forget(*id);
-                        lost.extend(book.remove(*id).map(|hold| (hold, reason)));
+                        pages.engine.forget(*id);
+                        lost.extend(pages.remove(*id).map(|hold| (hold, reason)));
                     }
                 }
             }
@@ -234,16 +228,16 @@ impl Task {
         }
     }
 
-    /// A hold that has left the book because its lease is gone: told at once, then ended in order.
+    /// Reports the loss of a hold that has left the book, then ends it in order.
     fn lose(&mut self, hold: Arc<Hold>, reason: LostReason) {
         hold.lease.revoke(reason);
         let reason = hold.lease.lost_reason().unwrap_or(reason);
         if reason != LostReason::Released {
             tracing::warn!(key = %hold.lease.key(), token = %hold.lease.token(), "the lease is lost: {reason}");
-            hold.tell_lost(reason);
+            report_lost(&self.context, &hold, reason);
         }
         hold.pass_turn();
-        self.end(hold, End::Lost);
+        self.end(hold, EndCause::Lost);
     }
 
     fn begin_shutdown(&mut self, done: Option<oneshot::Sender<()>>) {
@@ -251,57 +245,47 @@ impl Task {
             shutdown.waiting.extend(done);
             return;
         }
-        let began = self.shared.clock.stamp();
+        let began = self.context.clock.stamp();
         self.shutdown = Some(Shutdown {
             began,
             waiting: done.into_iter().collect(),
         });
-        let holds: Vec<_> = {
-            let mut book = self.shared.book.lock();
-            book.is_closed = true;
-            book.holds().cloned().collect()
-        };
-        self.shared.closing.cancel();
-        self.shared.queues.close();
-        let shared = Arc::clone(&self.shared);
-        self.chores.push(Box::pin(async move {
-            // Callers who are asking the store now withdraw what they asked. One that is never polled again does not.
-            let limit = shared.settings.request_timeout;
-            shared.clock.timeout(limit, shared.queues.emptied()).await;
-        }));
+        let holds = self.context.holds.close();
+        self.context.lifetime.close();
+        self.context.queues.close();
+        let context = Arc::clone(&self.context);
+        self.spawn(async move {
+            // Callers that are asking the store now withdraw their claims. A caller that is never polled again does not.
+            let limit = context.settings.request_timeout;
+            context.clock.timeout(limit, context.queues.emptied()).await;
+        });
         for hold in holds {
-            // Renewed no more, so that a run which never ends holds the shutdown up for one TTL at most.
-            self.shared.forget(&hold);
-            self.end(hold, End::Closed);
+            // Not renewed any more, so that a run which never ends delays the shutdown by one TTL at most.
+            self.context.holds.forget(&hold);
+            self.end(hold, EndCause::Closed);
         }
     }
 
-    /// Everything is ended; or the longest lease is over, and somebody does not let go of what only he can end.
+    /// Everything is ended; or the longest lease is over, and a caller still holds something that only it can end.
     fn is_done(&self) -> bool {
         let Some(left) = self.left_of_shutdown() else {
             return false;
         };
-        let is_idle = self.chores.is_empty() && self.renewals.is_empty() && self.inbox.is_empty();
+        let is_idle =
+            self.background.is_empty() && self.renewals.is_empty() && self.inbox.is_empty();
         is_idle || left.is_zero()
     }
 
     async fn close(self) {
-        let limit = self.shared.settings.request_timeout;
-        match self
-            .shared
-            .clock
-            .timeout(limit, self.shared.store.close())
-            .await
-        {
+        let context = &self.context;
+        let limit = context.settings.request_timeout;
+        match context.clock.timeout(limit, context.store.close()).await {
             Some(Ok(())) => {}
             Some(Err(error)) => tracing::warn!(%error, "the store could not be closed in order"),
             None => tracing::warn!("the store did not close within {limit:?}"),
         }
-        for done in self
-            .shutdown
-            .into_iter()
-            .flat_map(|shutdown| shutdown.waiting)
-        {
+        let waiting = self.shutdown.map(|shutdown| shutdown.waiting);
+        for done in waiting.into_iter().flatten() {
             let _ = done.send(());
         }
     }
@@ -324,65 +308,9 @@ impl Task {
     }
 }
 
-/// Completes after nothing else could go on for many polls in a row.
+/// Completes after many polls in a row in which nothing else was ready.
 async fn quiet() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }
-}
-
-/// A task that comes late to its own timer would renew late too: worth a word before a lease is lost by it.
-fn note_timer_lag(shared: &Shared, planned: u64, now: u64) {
-    if planned == u64::MAX {
-        return;
-    }
-    let late = now.saturating_sub(planned);
-    shared.timer_lag.last.store(late, Ordering::Relaxed);
-    let worst = shared.timer_lag.worst.fetch_max(late, Ordering::Relaxed);
-    if late > worst && Duration::from_nanos(late) > shared.settings.request_timeout {
-        let late = Duration::from_nanos(late);
-        tracing::warn!(
-            ?late,
-            "the lock manager's thread is starved: heartbeats are sent late"
-        );
-    }
-}
-
-/// A store that does not answer is asked ever more rarely, down to once in a request's time-out.
-fn longer(shared: &Shared, pause: Duration) -> Duration {
-    let most = shared.settings.request_timeout;
-    (2 * pause).min(most).max(shared.spin())
-}
-
-/// Withdraws until it is sure, or a TTL has passed.
-async fn withdraw(shared: &Shared, claim: Claim) {
-    let started = shared.clock.stamp();
-    let limit = shared.settings.request_timeout;
-    let mut pause = shared.spin();
-    while shared.clock.stamp().since(&started) < claim.ttl {
-        if let Some(Ok(())) = shared
-            .clock
-            .timeout(limit, shared.store.withdraw(&claim))
-            .await
-        {
-            return;
-        }
-        shared.clock.sleep(pause).await;
-        pause = longer(shared, pause);
-    }
-    tracing::warn!(key = %claim.key, "an attempt could not be withdrawn within its ttl; should the store execute it yet, it is over after another ttl");
-}
-
-/// Releases until it is confirmed, or the TTL has done it.
-async fn release(shared: &Shared, grant: Grant) {
-    let started = shared.clock.stamp();
-    let mut pause = shared.spin();
-    while shared.clock.stamp().since(&started) < grant.proof.ttl {
-        shared.clock.sleep(pause).await;
-        pause = longer(shared, pause);
-        if !matches!(shared.release_once(&grant).await, Released::Unknown(_)) {
-            return;
-        }
-    }
-    tracing::warn!(key = %grant.claim.key, "a release was never confirmed; its ttl has ended the hold");
 }

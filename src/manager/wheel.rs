@@ -1,11 +1,11 @@
 //! A timer wheel: which holds are due, in constant time for each.
 //!
 //! One ring of millisecond slots, each a list of entries that know their place in it, so that an entry is put, moved and
-//! taken out without a search. What lies further ahead than the ring is long stays in its slot for another round.
+//! taken out without a search. An entry that is due after more than one round of the ring stays in its slot until then.
 //! (G. Varghese, T. Lauck, "Hashed and hierarchical timing wheels", 1987, scheme 6.)
 //!
-//! The lists are vectors and not chained through the entries: a processor can then fetch many entries at once, which is
-//! what a round over a hundred thousand of them costs.
+//! The lists are vectors and not chained through the entries, so that a processor can fetch many entries at once: with a
+//! hundred thousand entries, that is the cost of a round.
 
 const SLOTS: usize = 4096;
 const TICK_NANOS: u64 = 1_000_000;
@@ -16,7 +16,7 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Link {
     /// The tick at which the entry fires; [`NEVER`] while it is in no slot.
     tick: u64,
-    /// Where it stands in its slot.
+    /// Its place in the slot.
     place: u32,
 }
 
@@ -34,7 +34,7 @@ pub(super) trait Links {
 
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// Where the next look begins: every earlier tick has been looked at.
+    /// The first tick that has not been looked at.
     next_tick: u64,
     slots: Box<[Vec<u32>]>,
     /// One bit for each slot that is not empty.
@@ -116,7 +116,7 @@ impl Wheel {
         None
     }
 
-    /// The slot's memory goes with its entries: which slots are full changes from round to round.
+    /// Frees the slot's memory with its entries: other slots are full in the next round.
     fn fire(&mut self, links: &mut impl Links, slot: usize, now_tick: u64, due: &mut Vec<u32>) {
         let entries = std::mem::take(&mut self.slots[slot]);
         self.note_if_empty(slot);

@@ -213,7 +213,7 @@ impl Election {
         name: &str,
         mut work: impl AsyncFnMut(&Leadership) -> T,
     ) -> Result<T, Error> {
-        let shared = self.manager.handle.shared();
+        let context = self.manager.handle.context();
         loop {
             match self.campaign(name).await {
                 Ok(leadership) => {
@@ -233,7 +233,7 @@ impl Election {
                 Err(error) if may_pay(error.kind()) => {}
                 Err(error) => return Err(error),
             }
-            shared.rest(shared.spin()).await;
+            context.pause(context.retry_pause()).await;
         }
     }
 }
@@ -249,11 +249,11 @@ struct Observing {
 impl Observing {
     async fn next(mut self) -> Option<(Result<Option<LeaderInfo>, Error>, Self)> {
         loop {
-            let shared = self.election.manager.handle.shared();
+            let context = self.election.manager.handle.context();
             if self.has_looked {
-                shared.rest(shared.settings().max_poll_interval).await;
+                context.pause(context.settings().max_poll_interval).await;
             }
-            if shared.is_closing() {
+            if context.is_closing() {
                 return None;
             }
             self.has_looked = true;

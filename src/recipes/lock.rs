@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::fence::{AnyFence, Fence, erase};
-use crate::manager::{Handle, LockGuard, LockManager, Patience, Spans, Want, acquire, in_runtime};
+use crate::manager::{
+    Handle, HoldTimes, LockGuard, LockManager, LockRequest, Patience, acquire, in_runtime,
+};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
@@ -26,7 +28,7 @@ pub struct Lock {
     mode: LockMode,
     is_fair: bool,
     label: Option<Label>,
-    takes_over: bool,
+    accepts_handoff: bool,
 }
 
 impl LockManager {
@@ -46,7 +48,7 @@ impl LockManager {
             mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
-            takes_over: true,
+            accepts_handoff: true,
         }
     }
 }
@@ -104,7 +106,7 @@ impl Lock {
     /// Held under this name, by a grant of its own each time: never by taking a hold over.
     pub(crate) fn labelled(mut self, label: Label) -> Self {
         self.label = Some(label);
-        self.takes_over = false;
+        self.accepts_handoff = false;
         self
     }
 
@@ -128,7 +130,7 @@ impl Lock {
     ///
     /// Cancel safe: a place in the queue is given up, and what was asked of the store is withdrawn in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
-        let wait = self.handle.shared().settings().wait;
+        let wait = self.handle.context().settings().wait;
         self.acquire_within(wait)
             .await?
             .ok_or_else(|| self.contended())
@@ -168,7 +170,7 @@ impl Lock {
     }
 
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        self.handle.shared().runtime()
+        self.handle.context().runtime()
     }
 
     /// Without the length of the wait, which a handler may have shortened.
@@ -180,9 +182,9 @@ impl Lock {
     }
 
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
-        let want = self.want()?;
+        let request = self.request()?;
         let fenced = async {
-            let guard = acquire(self.handle.shared(), want, patience).await?;
+            let guard = acquire(&self.handle, request, patience).await?;
             match (guard, &self.fence) {
                 (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
                 (guard, _) => Ok(guard),
@@ -192,7 +194,7 @@ impl Lock {
     }
 
     async fn raise(&self, fence: &AnyFence, guard: LockGuard) -> Result<LockGuard, Error> {
-        let limit = self.handle.shared().settings().request_timeout;
+        let limit = self.handle.context().settings().request_timeout;
         let raising = fence.raise(guard.key(), guard.token());
         let clock = guard.lease().clock().clone();
         let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
@@ -217,39 +219,40 @@ impl Lock {
         }
     }
 
-    fn want(&self) -> Result<Want, Error> {
-        if self.fence.is_some() && self.handle.shared().capability().fencing != Fencing::Monotonic {
+    fn request(&self) -> Result<LockRequest, Error> {
+        if self.fence.is_some() && self.handle.context().capability().fencing != Fencing::Monotonic
+        {
             return Err(Error::unsupported(
                 "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
             ));
         }
-        Ok(Want {
+        Ok(LockRequest {
             key: self.key.clone()?,
-            spans: self.spans()?,
+            times: self.times()?,
             mode: self.mode,
             is_fair: self.is_fair,
             label: self.label.clone(),
-            takes_over: self.takes_over,
+            accepts_handoff: self.accepts_handoff,
         })
     }
 
-    fn spans(&self) -> Result<Spans, Error> {
-        let shared = self.handle.shared();
-        let settings = shared.settings();
-        let own = Spans {
+    fn times(&self) -> Result<HoldTimes, Error> {
+        let context = self.handle.context();
+        let settings = context.settings();
+        let own = HoldTimes {
             ttl: self.ttl.unwrap_or(settings.ttl),
             lock_delay: self.lock_delay.unwrap_or(settings.lock_delay),
             max_hold: self.max_hold.or(settings.max_hold),
         };
         if (self.ttl, self.lock_delay, self.max_hold) != (None, None, None) {
-            // The lock's own spans obey the same rules as the manager's.
+            // The lock's own times obey the same rules as the manager's.
             let mut ours = settings.clone();
             (ours.ttl, ours.lock_delay, ours.max_hold) = (own.ttl, own.lock_delay, own.max_hold);
             ours.validate()?;
         }
-        if shared.capability().ttl_per_lock {
+        if context.capability().ttl_per_lock {
             let ttl = own.ttl + own.lock_delay;
-            return Ok(Spans { ttl, ..own });
+            return Ok(HoldTimes { ttl, ..own });
         }
         if own.ttl != settings.ttl || own.lock_delay >= own.ttl {
             return Err(Error::new(

@@ -145,7 +145,7 @@ impl MultiLock {
 
     async fn hold_all(&self, wait: Option<Duration>) -> Result<Option<MultiGuard>, Error> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
-        let clock = self.manager.handle.shared().clock();
+        let clock = self.manager.handle.context().clock();
         let started = clock.stamp();
         // Dropped half way, it releases what it has.
         let mut guards = Vec::with_capacity(locks.len());

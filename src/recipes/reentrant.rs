@@ -82,7 +82,7 @@ impl Scope {
     }
 
     fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
-        let manager = Arc::as_ptr(of.handle().shared()) as usize;
+        let manager = Arc::as_ptr(of.handle().context()) as usize;
         let mut places = self.places.lock();
         // A place that nobody asks at and whose hold has ended is of no use, so that a scope stays as small as what it holds.
         places.retain(|_, place| {
@@ -140,7 +140,7 @@ impl ReentrantLock {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire(&self, scope: &Scope) -> Result<ReentrantGuard, Error> {
-        let wait = self.lock.handle().shared().settings().wait;
+        let wait = self.lock.handle().context().settings().wait;
         self.acquire_within(scope, wait)
             .await?
             .ok_or_else(|| self.lock.contended())
@@ -174,8 +174,8 @@ impl ReentrantLock {
         wait: Duration,
     ) -> Result<Option<ReentrantGuard>, Error> {
         let place = scope.place(&self.lock)?;
-        let shared = self.lock.handle().shared();
-        let clock = shared.clock();
+        let context = self.lock.handle().context();
+        let clock = context.clock();
         let started = clock.stamp();
         let Some(mut held) = clock.timeout(wait, place.lock()).await else {
             return Ok(None);
@@ -193,7 +193,7 @@ impl ReentrantLock {
     }
 
     fn enter(&self, guard: Arc<LockGuard>) -> Result<ReentrantGuard, Error> {
-        let needed = self.lock.handle().shared().settings().min_usable;
+        let needed = self.lock.handle().context().settings().min_usable;
         if let Err(error) = guard.lease().ensure(needed) {
             let reason = guard.lease().lost_reason().unwrap_or(LostReason::Lapsed);
             return Err(Error::new(

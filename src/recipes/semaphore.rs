@@ -116,7 +116,7 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
-        let clock = self.manager.handle.shared().clock();
+        let clock = self.manager.handle.context().clock();
         let started = clock.stamp();
         if let Some(guard) = self.try_acquire().await? {
             return Ok(Some(guard));
@@ -152,7 +152,7 @@ impl Semaphore {
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
         let count = slots.len() as u32;
         // From another slot each time, so that callers do not all ask for the first one.
-        let first = self.manager.handle.shared().pick(count);
+        let first = self.manager.handle.context().random_below(count);
         for slot in (0..count).map(|n| (first + n) % count) {
             if let Some(inner) = slots[slot as usize].try_acquire().await? {
                 return Ok(Some(SemaphorePermit { inner, slot }));

@@ -1,91 +1,93 @@
-//! A call for a lock: through the handlers to [`acquire`](super::acquire), and told to the observers.
+//! A call for a lock: through the handlers to [`acquire_without_handlers`], and reported to the observers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::acquire::{self, Patience, Want};
+use super::acquire::acquire_without_handlers;
+use super::context::ManagerContext;
 use super::guard::LockGuard;
-use super::shared::{Shared, closed};
+use super::handle::Handle;
+use super::lifetime::closed;
+use super::request::{LockRequest, Patience};
 use crate::clock::Stamp;
 use crate::handler::{AcquireOutcome, AcquireRequest, AcquireResponse, Event, Granted, Last};
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 
-/// Holds the lock, or says that it is busy.
+/// Holds the lock; `None` if it is busy.
 ///
-/// Cancel safe: as [`acquire::acquire`]; what handlers had attached is dropped.
+/// Cancel safe: as [`acquire_without_handlers`]; what handlers had attached is dropped.
 pub(crate) async fn acquire(
-    shared: &Arc<Shared>,
-    want: Want,
+    handle: &Handle,
+    request: LockRequest,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
-    if shared.observers.is_empty() {
-        return through_chain(shared, want, patience).await;
+    let context = handle.context();
+    if context.hooks.observers.is_empty() {
+        return through_chain(handle, request, patience).await;
     }
-    let call = Call::begin(shared, &want);
-    let answer = through_chain(shared, want, patience).await;
+    let call = ObservedCall::begin(context, &request);
+    let answer = through_chain(handle, request, patience).await;
     call.end(&answer);
     answer
 }
 
 async fn through_chain(
-    shared: &Arc<Shared>,
-    want: Want,
+    handle: &Handle,
+    request: LockRequest,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
-    if shared.chain.is_empty() {
-        return acquire::acquire(shared, want, patience).await;
+    let context = handle.context();
+    if context.hooks.chain.is_empty() {
+        return acquire_without_handlers(handle, request, patience).await;
     }
-    if shared.closing.is_cancelled() {
+    if context.is_closing() {
         return Err(closed());
     }
     let wait = match patience {
         Patience::Once => None,
         Patience::Within(wait) => Some(wait),
     };
-    let mut request = AcquireRequest::new(
-        want.key.clone(),
-        want.label.as_ref().unwrap_or(&shared.label).clone(),
-        want.spans.ttl,
-        shared.clock.clone(),
+    let mut passed = AcquireRequest::new(
+        request.key.clone(),
+        request.label.as_ref().unwrap_or(&context.label).clone(),
+        request.times.ttl,
+        context.clock.clone(),
         wait,
     );
-    // A single look at the store may take this long as well.
+    // One request to the store may take this long in addition.
     let limit = wait
         .unwrap_or_default()
-        .saturating_add(shared.settings.request_timeout);
+        .saturating_add(context.settings.request_timeout);
     let behind = BehindChain {
-        shared,
-        want,
+        handle,
+        request,
         guard: Mutex::default(),
     };
     let is_closed = async {
-        shared.closing.cancelled().await;
+        context.lifetime.closing().await;
         closed()
     };
-    let answered = shared
-        .chain
-        .acquire(&mut request, &behind, limit, is_closed)
-        .await;
-    // A guard that the answer does not speak of is dropped here, and so released.
+    let chain = &context.hooks.chain;
+    let answered = chain.acquire(&mut passed, &behind, limit, is_closed).await;
+    // A guard that the answer does not name is dropped here, and so released.
     let guard = behind.guard.into_inner();
     match (answered?, guard) {
         (AcquireResponse::Granted(_), Some(guard)) => Ok(Some(guard)),
         (AcquireResponse::Granted(_), None) => Err(Error::invalid(
-            "a handler answered with the grant of another call; nothing is held by this call; mend the handler",
+            "a handler answered with the grant of another call; this call holds nothing; fix the handler",
         )),
         (AcquireResponse::Busy, _) => Ok(None),
     }
 }
 
-/// What the last handler calls. The guard itself does not go through the chain: nobody there can keep or swap it.
+/// What the last handler calls. The guard itself does not pass through the chain, so no handler can keep or swap it.
 struct BehindChain<'a> {
-    shared: &'a Arc<Shared>,
-    want: Want,
+    handle: &'a Handle,
+    request: LockRequest,
     guard: Mutex<Option<LockGuard>>,
 }
 
@@ -100,7 +102,8 @@ impl Last for BehindChain<'_> {
             } else {
                 Patience::Once
             };
-            let held = acquire::acquire(self.shared, self.want.clone(), patience).await?;
+            let held =
+                acquire_without_handlers(self.handle, self.request.clone(), patience).await?;
             let Some(guard) = held else {
                 return Ok(AcquireResponse::Busy);
             };
@@ -113,29 +116,29 @@ impl Last for BehindChain<'_> {
     }
 }
 
-/// A call that observers will hear of, also when its future is dropped.
-struct Call<'a> {
-    shared: &'a Shared,
+/// A call that is reported to the observers, also when its future is dropped.
+struct ObservedCall<'a> {
+    context: &'a ManagerContext,
     key: Key,
     label: Label,
     started: Stamp,
     is_over: bool,
 }
 
-impl<'a> Call<'a> {
-    fn begin(shared: &'a Shared, want: &Want) -> Self {
+impl<'a> ObservedCall<'a> {
+    fn begin(context: &'a ManagerContext, request: &LockRequest) -> Self {
         Self {
-            shared,
-            key: want.key.clone(),
-            label: want.label.as_ref().unwrap_or(&shared.label).clone(),
-            started: shared.clock.stamp(),
+            context,
+            key: request.key.clone(),
+            label: request.label.as_ref().unwrap_or(&context.label).clone(),
+            started: context.clock.stamp(),
             is_over: false,
         }
     }
 
     fn end(mut self, answer: &Result<Option<LockGuard>, Error>) {
         self.is_over = true;
-        self.tell(match answer {
+        self.report(match answer {
             Ok(Some(guard)) => AcquireOutcome::Held {
                 token: guard.token(),
             },
@@ -144,8 +147,8 @@ impl<'a> Call<'a> {
         });
     }
 
-    fn tell(&self, outcome: AcquireOutcome<'_>) {
-        self.shared.observers.tell(&Event::Acquire {
+    fn report(&self, outcome: AcquireOutcome<'_>) {
+        self.context.hooks.observers.tell(&Event::Acquire {
             key: &self.key,
             label: &self.label,
             outcome,
@@ -154,14 +157,14 @@ impl<'a> Call<'a> {
     }
 
     fn waited(&self) -> Duration {
-        self.shared.clock.stamp().since(&self.started)
+        self.context.clock.stamp().since(&self.started)
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for ObservedCall<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.tell(AcquireOutcome::Abandoned);
+            self.report(AcquireOutcome::Abandoned);
         }
     }
 }

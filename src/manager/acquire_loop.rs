@@ -1,0 +1,224 @@
+//! [`AcquireLoop`]: asks the store until it grants, or the budget is spent.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::budget::Budget;
+use super::guard::LockGuard;
+use super::handle::Handle;
+use super::hold::{Hold, Origin};
+use super::hooks::ObservedWait;
+use super::queue::Turn;
+use super::request::LockRequest;
+use crate::clock::Stamp;
+use crate::lease::{Granted, Lease};
+use crate::model::error::{Error, ErrorKind};
+use crate::store::{Acquired, Fencing, Grant, Hint};
+
+/// The caller whose turn it is to ask the store.
+pub(super) struct AcquireLoop<'a> {
+    handle: &'a Handle,
+    request: LockRequest,
+    budget: Budget<'a>,
+    turn: Option<Turn>,
+    wait: Option<ObservedWait<'a>>,
+    /// How many requests in a row have failed.
+    failures: u32,
+}
+
+/// The pause before a retry doubles with each failure, this many times at most.
+const MOST_DOUBLINGS: u32 = 3;
+
+/// How one claim ended.
+enum ClaimEnd {
+    Held(Box<LockGuard>),
+    /// Another caller holds the lock, and the budget is spent.
+    Busy,
+    /// A new claim may succeed.
+    Failed(Error),
+}
+
+impl<'a> AcquireLoop<'a> {
+    pub(super) fn new(
+        handle: &'a Handle,
+        request: LockRequest,
+        budget: Budget<'a>,
+        turn: Turn,
+        wait: Option<ObservedWait<'a>>,
+    ) -> Self {
+        Self {
+            handle,
+            request,
+            budget,
+            turn: Some(turn),
+            wait,
+            failures: 0,
+        }
+    }
+
+    /// One claim after the other, until one holds or the budget is spent.
+    pub(super) async fn run(&mut self) -> Result<Option<LockGuard>, Error> {
+        self.give_way().await;
+        loop {
+            match self.claim().await? {
+                ClaimEnd::Held(guard) => return Ok(Some(*guard)),
+                ClaimEnd::Busy => return Ok(None),
+                ClaimEnd::Failed(error) => {
+                    let pause = self.back_off();
+                    if self.budget.left() <= pause {
+                        return Err(error);
+                    }
+                    self.handle.context().pause(pause).await;
+                }
+            }
+        }
+    }
+
+    /// The pause before a store that failed is asked again.
+    fn back_off(&self) -> Duration {
+        let context = self.handle.context();
+        let pause = context.retry_pause();
+        let longer = pause * (1 << self.failures.saturating_sub(1).min(MOST_DOUBLINGS));
+        // A place in the store's queue is kept for as long as two polls.
+        longer.min(context.settings.max_poll_interval).max(pause)
+    }
+
+    /// Lets other processes ask first, if ours had the key for as long as it may: they were woken by the release, and a look at
+    /// the store takes as long as their requests. Where the store queues we are behind them anyway.
+    async fn give_way(&mut self) {
+        let context = self.handle.context();
+        let has_to = self.turn.as_mut().is_some_and(Turn::take_give_way);
+        if !has_to || context.capability.queues {
+            return;
+        }
+        let look = context.store.inspect(&self.request.key);
+        // Only the time that it takes matters.
+        let _ = (context.clock)
+            .timeout(self.budget.request_limit(), look)
+            .await;
+    }
+
+    /// One claim: asked again as long as that may help, until it is granted, fails, or the budget is spent.
+    async fn claim(&mut self) -> Result<ClaimEnd, Error> {
+        let context = self.handle.context();
+        let place_ttl = if self.budget.waits() {
+            context.place_ttl()
+        } else {
+            Duration::ZERO
+        };
+        let mut attempt = Attempt::new(context, &self.request, place_ttl)?;
+        let mut hint = None;
+        let mut was_busy = false;
+        loop {
+            let limit = self.budget.request_limit();
+            context.lifetime.ensure_open()?;
+            // Before the request leaves (I1).
+            let sent_at = context.clock.stamp();
+            let busy_for = match attempt.ask(limit).await {
+                Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
+                Ok(Acquired::Busy { remaining }) => remaining,
+                // The wait ended before an answer could arrive. The claim is withdrawn with the attempt.
+                Err(_) if was_busy && self.budget.left().is_zero() => return Ok(ClaimEnd::Busy),
+                Err(error) if is_retryable(error.kind()) => {
+                    self.failures += 1;
+                    let pause = self.back_off();
+                    let left = self.budget.left();
+                    if !attempt.claim.queues() || left <= pause {
+                        return Ok(ClaimEnd::Failed(error));
+                    }
+                    // The same claim again, so that a lost answer costs no place in the store's queue.
+                    context.pause(pause).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            was_busy = true;
+            self.failures = 0;
+            let left = self.budget.left();
+            if left.is_zero() {
+                return Ok(ClaimEnd::Busy);
+            }
+            let begin_wait = || context.hooks.begin_wait(&self.request.key);
+            self.wait = self.wait.take().or_else(begin_wait);
+            // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
+            match hint.take() {
+                None if context.capability.wakes => {
+                    hint = attempt.subscribe(limit.min(left)).await;
+                    if hint.is_none() {
+                        self.wait_for(None, busy_for).await;
+                    }
+                }
+                subscribed => self.wait_for(subscribed, busy_for).await,
+            }
+            if self.budget.left().is_zero() {
+                return Ok(ClaimEnd::Busy);
+            }
+        }
+    }
+
+    /// Waits until the hint resolves, the holder's time may be over, or the next poll is due.
+    async fn wait_for(&self, hint: Option<Hint>, busy_for: Option<Duration>) {
+        let context = self.handle.context();
+        let settings = &context.settings;
+        let poll = busy_for
+            .unwrap_or(settings.max_poll_interval)
+            .min(settings.max_poll_interval);
+        let pause = poll.max(settings.retry_delay) + context.retry_pause() - settings.retry_delay;
+        let pause = pause.min(self.budget.left());
+        match hint {
+            Some(hint) => context.pause_or(pause, hint).await,
+            None => context.pause(context.retry_pause().min(pause)).await,
+        }
+    }
+
+    /// There is no await from here to the guard, so nothing can be lost in between.
+    fn granted(
+        &mut self,
+        attempt: Attempt<'_>,
+        grant: Grant,
+        sent_at: Stamp,
+    ) -> Result<ClaimEnd, Error> {
+        let context = self.handle.context();
+        let settings = &context.settings;
+        let granted = Granted {
+            key: &grant.claim.key,
+            token: grant.token,
+            is_fencing: context.capability.fencing == Fencing::Monotonic,
+            sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
+            ttl: self.request.times.leased(grant.proof.ttl),
+        };
+        let lease = Lease::new(context.clock.clone(), settings.terms(), &granted);
+        if let Err(error) = lease.ensure(settings.min_usable) {
+            // Too little is left for any work. The attempt is withdrawn when it is dropped.
+            return Ok(ClaimEnd::Failed(Error::unavailable(format!(
+                "the store granted, but too late or for too short: {error}; raise ttl or look at the store's latency"
+            ))));
+        }
+        let Some(turn) = self.turn.take() else {
+            return Err(Error::closed("an acquire continued after its end"));
+        };
+        let origin = Origin {
+            grant,
+            granted_at: sent_at,
+            handoffs: 0,
+            times: self.request.times,
+            was_in_doubt: attempt.was_in_doubt,
+        };
+        let hold = Hold::new(lease, origin, context.clock.stamp(), turn);
+        if let Err(error) = context.holds.adopt(&hold, settings.terms()) {
+            // Withdrawn before the turn ends, because a shutdown waits for the turn.
+            drop(attempt);
+            return Err(error);
+        }
+        attempt.close();
+        Ok(ClaimEnd::Held(Box::new(LockGuard::new(self.handle, hold))))
+    }
+}
+
+/// Whether a new claim may succeed.
+fn is_retryable(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Contended
+    )
+}

@@ -1,0 +1,98 @@
+//! [`Attempt`]: one claim and the requests for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::ManagerContext;
+use super::message::Message;
+use super::request::LockRequest;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::OwnerToken;
+use crate::store::{Acquired, Claim, Hint};
+
+/// A claim that the store may know of. Dropped while it is open, it is withdrawn in the background.
+pub(super) struct Attempt<'a> {
+    context: &'a Arc<ManagerContext>,
+    pub(super) claim: Claim,
+    is_open: bool,
+    /// A request was not answered: it may be executed at any time.
+    pub(super) was_in_doubt: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// `place_ttl` is how long the store keeps the claim's place in its queue; zero for none.
+    pub(super) fn new(
+        context: &'a Arc<ManagerContext>,
+        request: &LockRequest,
+        place_ttl: Duration,
+    ) -> Result<Self, Error> {
+        let owner = OwnerToken::generate()?;
+        let label = request.label.as_ref().unwrap_or(&context.label).clone();
+        let mut claim = Claim::new(request.key.clone(), owner, label, request.times.ttl);
+        claim.mode = request.mode;
+        claim.is_fair = request.is_fair;
+        claim.place_ttl = place_ttl;
+        Ok(Self {
+            context,
+            claim,
+            is_open: false,
+            was_in_doubt: false,
+        })
+    }
+
+    /// One request for the claim, within `limit`.
+    pub(super) async fn ask(&mut self, limit: Duration) -> Result<Acquired, Error> {
+        let was_open = std::mem::replace(&mut self.is_open, true);
+        let context = self.context;
+        let asked = context.store.acquire(&self.claim);
+        let answer = context.clock.timeout(limit, asked).await;
+        let answer = answer.unwrap_or_else(|| {
+            Err(Error::in_doubt(format!(
+                "no answer to an acquire within {limit:?}: key={}; it is withdrawn in the background",
+                self.claim.key
+            )))
+        });
+        match &answer {
+            Ok(Acquired::Granted(_)) => {}
+            Ok(Acquired::Busy { .. }) => {
+                // A store that queues claims keeps a place for this one.
+                let has_place = self.claim.queues() && !self.claim.place_ttl.is_zero();
+                self.is_open = context.capability.queues || has_place;
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::InDoubt => self.was_in_doubt = true,
+                // Nothing happened, so there is nothing to withdraw.
+                ErrorKind::Unavailable => self.is_open = was_open,
+                _ => {}
+            },
+        }
+        answer
+    }
+
+    /// Subscribes to wake-ups. `None` if there is no subscription: the caller polls.
+    pub(super) async fn subscribe(&self, limit: Duration) -> Option<Hint> {
+        let subscribing = self.context.store.subscribe(&self.claim);
+        match self.context.clock.timeout(limit, subscribing).await {
+            Some(Ok(hint)) => Some(hint),
+            Some(Err(error)) => {
+                tracing::debug!(key = %self.claim.key, %error, "no subscription to wake-ups: polling");
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// The claim is held: there is nothing to withdraw.
+    pub(super) fn close(mut self) {
+        self.is_open = false;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let claim = self.claim.clone();
+            self.context.inbox.send(Message::Withdraw(claim));
+        }
+    }
+}

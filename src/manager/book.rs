@@ -1,0 +1,169 @@
+//! [`HoldBook`]: every hold of a manager, and when each is due. Callers add and remove holds; the task does what is due.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use super::engine::{Engine, HoldId, Proven, nanos};
+use super::hold::Hold;
+use super::lifetime::closed;
+use super::timer_lag::TimerLag;
+use crate::clock::{ClockKind, Stamp};
+use crate::lease::Terms;
+use crate::model::error::{Error, ErrorKind, LostReason};
+
+#[derive(Debug)]
+pub(super) struct HoldBook {
+    pages: Mutex<Pages>,
+    /// Wakes the task when a hold is due before its next look.
+    wake: Notify,
+    pub(super) timer_lag: TimerLag,
+}
+
+/// The book's contents, under its lock.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) engine: Engine,
+    holds: Vec<Option<Arc<Hold>>>,
+    /// When the task looks next, in nanoseconds of the boot clock.
+    pub(super) next_look: u64,
+    is_closed: bool,
+}
+
+impl HoldBook {
+    pub(super) fn new(engine: Engine) -> Self {
+        Self {
+            pages: Mutex::new(Pages {
+                engine,
+                holds: Vec::new(),
+                next_look: u64::MAX,
+                is_closed: false,
+            }),
+            wake: Notify::new(),
+            timer_lag: TimerLag::default(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock()
+    }
+
+    /// Completes when a hold is due earlier than the task knows.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Puts a new hold under renewal.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down.
+    pub(super) fn adopt(&self, hold: &Arc<Hold>, terms: Terms) -> Result<(), Error> {
+        let origin = &hold.origin;
+        // The request paces the first renewal; the deadline counts from the proof's own instant where it has one.
+        let proof = &origin.grant.proof;
+        let proven_at = proof.sent_at.as_ref().unwrap_or(&origin.granted_at);
+        let ttl = origin.times.leased(proof.ttl);
+        let usable = nanos(terms.usable(ttl));
+        let granted_at = origin.granted_at.on(ClockKind::Boot);
+        let proven = Proven {
+            sent_at: granted_at,
+            ttl,
+            deadline: proven_at.on(ClockKind::Boot).saturating_add(usable),
+        };
+        let mut pages = self.lock();
+        if pages.is_closed {
+            return Err(closed());
+        }
+        let id = pages
+            .engine
+            .adopt(proven, granted_at, origin.times.max_hold);
+        self.enter(&mut pages, id, hold);
+        Ok(())
+    }
+
+    /// Puts `next`, which has the grant of `before`, in the place of `before`. What was proven for the grant counts for `next`.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down; `Lost` if the time of the hold was over.
+    pub(super) fn transfer(
+        &self,
+        before: &Hold,
+        next: &Arc<Hold>,
+        now: &Stamp,
+    ) -> Result<(), Error> {
+        let now = now.on(ClockKind::Boot);
+        let mut pages = self.lock();
+        if pages.is_closed {
+            return Err(closed());
+        }
+        let id = before.id.get();
+        let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now)) else {
+            return Err(Error::new(
+                ErrorKind::Lost(LostReason::Lapsed),
+                format!(
+                    "the hold ended before it could be passed on: key={}; ask for the lock again",
+                    before.lease.key()
+                ),
+            ));
+        };
+        // Answers that came after the old lease ended went to the old lease. Later answers wait for the book.
+        next.lease.set_at_risk(pages.engine.is_failing(id));
+        self.enter(&mut pages, id, next);
+        Ok(())
+    }
+
+    fn enter(&self, pages: &mut Pages, id: HoldId, hold: &Arc<Hold>) {
+        // A hold enters the book once.
+        let _ = hold.id.set(id);
+        pages.put(id, Arc::clone(hold));
+        let due = pages.engine.next_tick();
+        if due.is_some_and(|due| due < pages.next_look) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Stops the renewals of a hold; nothing if it has left.
+    pub(super) fn forget(&self, hold: &Hold) {
+        let Some(id) = hold.id.get() else { return };
+        let mut pages = self.lock();
+        pages.engine.forget(*id);
+        let removed = pages.remove(*id);
+        drop(pages);
+        drop(removed);
+    }
+
+    /// Takes no hold any more. Gives those that are there.
+    pub(super) fn close(&self) -> Vec<Arc<Hold>> {
+        let mut pages = self.lock();
+        pages.is_closed = true;
+        pages.holds().cloned().collect()
+    }
+}
+
+impl Pages {
+    /// The holds that the engine names.
+    pub(super) fn find(&self, ids: impl Iterator<Item = HoldId>) -> Vec<(HoldId, Arc<Hold>)> {
+        ids.filter_map(|id| Some((id, Arc::clone(self.holds.get(id.index())?.as_ref()?))))
+            .collect()
+    }
+
+    pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.holds.iter().flatten()
+    }
+
+    fn put(&mut self, id: HoldId, hold: Arc<Hold>) {
+        if self.holds.len() <= id.index() {
+            self.holds.resize_with(id.index() + 1, || None);
+        }
+        self.holds[id.index()] = Some(hold);
+    }
+
+    /// Takes out the hold at a place that the engine has given up.
+    pub(super) fn remove(&mut self, id: HoldId) -> Option<Arc<Hold>> {
+        let place = self.holds.get_mut(id.index())?;
+        place.take_if(|hold| hold.id.get() == Some(&id))
+    }
+}

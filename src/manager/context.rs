@@ -1,0 +1,135 @@
+//! [`ManagerContext`]: what the calls, the holds and the task of one manager have in common.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select;
+use tokio::runtime;
+
+use super::book::HoldBook;
+use super::engine::{Engine, Pace, nanos};
+use super::hooks::Hooks;
+use super::jitter::Jitter;
+use super::lifetime::Lifetime;
+use super::message::Inbox;
+use super::queue::Queues;
+use crate::clock::{Clock, ClockKind};
+use crate::model::holder::Label;
+use crate::settings::Settings;
+use crate::store::{AnyStore, Capability};
+
+pub(crate) struct ManagerContext {
+    pub(super) store: AnyStore,
+    pub(super) capability: Capability,
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) label: Label,
+    /// The manager's runtime: for callers that have none, and for work that outlives its caller.
+    pub(super) runtime: runtime::Handle,
+    pub(super) lifetime: Lifetime,
+    pub(super) hooks: Hooks,
+    pub(super) holds: HoldBook,
+    pub(super) queues: Arc<Queues>,
+    pub(super) inbox: Inbox,
+    jitter: Jitter,
+}
+
+/// What a context is made from.
+pub(super) struct Parts {
+    pub(super) store: AnyStore,
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) label: Label,
+    pub(super) runtime: runtime::Handle,
+    pub(super) hooks: Hooks,
+    pub(super) inbox: Inbox,
+    pub(super) seed: u64,
+}
+
+impl ManagerContext {
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let capability = parts.store.capability();
+        let pace = Pace {
+            renewals_per_ttl: parts.settings.renewals_per_ttl,
+            heartbeat: capability.heartbeat,
+            request_timeout: parts.settings.request_timeout,
+        };
+        let now = parts.clock.stamp().on(ClockKind::Boot);
+        Arc::new(Self {
+            capability,
+            lifetime: Lifetime::begin(),
+            holds: HoldBook::new(Engine::new(pace, now, parts.seed)),
+            queues: Queues::new(parts.settings.max_waiters),
+            jitter: Jitter::new(parts.seed),
+            store: parts.store,
+            settings: parts.settings,
+            clock: parts.clock,
+            label: parts.label,
+            runtime: parts.runtime,
+            hooks: parts.hooks,
+            inbox: parts.inbox,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn capability(&self) -> Capability {
+        self.capability
+    }
+
+    pub(crate) fn runtime(&self) -> &runtime::Handle {
+        &self.runtime
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lifetime.is_closing()
+    }
+
+    /// A random number below `limit`, which is not zero.
+    pub(crate) fn random_below(&self, limit: u32) -> u32 {
+        // Below a u32, so it fits.
+        self.jitter.below(u64::from(limit)) as u32
+    }
+
+    /// The pause before a retry: the retry delay and a random part of the jitter.
+    pub(crate) fn retry_pause(&self) -> Duration {
+        let random = self.jitter.below(nanos(self.settings.retry_jitter) + 1);
+        self.settings.retry_delay + Duration::from_nanos(random)
+    }
+
+    /// Waits for `span`, or for the shutdown.
+    pub(crate) async fn pause(&self, span: Duration) {
+        self.pause_or(span, std::future::pending()).await;
+    }
+
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first.
+    pub(super) async fn pause_or(&self, span: Duration, hint: impl Future<Output = ()>) {
+        let hint = std::pin::pin!(hint);
+        let closing = std::pin::pin!(self.lifetime.closing());
+        self.clock.timeout(span, select(hint, closing)).await;
+    }
+
+    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.
+    pub(super) fn place_ttl(&self) -> Duration {
+        let settings = &self.settings;
+        2 * (settings.max_poll_interval + settings.retry_jitter + 2 * settings.request_timeout)
+    }
+}
+
+/// Short, since every handle of a manager prints it.
+impl fmt::Debug for ManagerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerContext")
+            .field("store", &self.store.name())
+            .field("label", &self.label)
+            .field("is_closing", &self.is_closing())
+            .finish_non_exhaustive()
+    }
+}

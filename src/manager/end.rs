@@ -1,0 +1,214 @@
+//! The one end of a hold, in order (I5): close, drain, compensate, then lost, then release or handoff.
+//!
+//! Release, loss, drop and shutdown all come here.
+
+use std::sync::Arc;
+
+use super::context::ManagerContext;
+use super::handoff::hand_off;
+use super::hold::{EndCause, Hold};
+use super::message::Message;
+use super::store_requests::release_once;
+use crate::handler::{Around, EndReason, Event, ReleaseRequest};
+use crate::model::error::LostReason;
+use crate::store::Released;
+
+/// Ends `hold`. It ends once; a later caller gets the same answer.
+///
+/// # Cancel safety
+///
+/// Cancel safe: a later call continues with the first step that is not done.
+pub(super) async fn end_hold(
+    context: &Arc<ManagerContext>,
+    hold: &Arc<Hold>,
+    cause: EndCause,
+) -> Released {
+    let mut ended = hold.progress.ended.lock().await;
+    if let Some(released) = &*ended {
+        return released.clone();
+    }
+    let ending = Ending {
+        context,
+        hold,
+        cause,
+    };
+    let released = ending.run().await;
+    context.holds.forget(hold);
+    hold.pass_turn();
+    match cause {
+        EndCause::Clean => hold.attachments().end(),
+        EndCause::Dropped | EndCause::Lost | EndCause::Closed => {
+            hold.attachments().end_aside(&context.runtime);
+        }
+    }
+    *ended = Some(released.clone());
+    released
+}
+
+/// Waits until nothing runs under the hold. False if a run or a compensation is still in progress when its time is over.
+pub(super) async fn is_at_rest(context: &ManagerContext, hold: &Hold) -> bool {
+    drained(context, hold).await && compensated(context, hold).await
+}
+
+/// Waits until no run is in progress, or the lease is over. True if none is.
+async fn drained(context: &ManagerContext, hold: &Hold) -> bool {
+    loop {
+        let left = hold.lease.remaining();
+        // `timeout` polls the drain first, so a lease that is over is drained too if nothing runs.
+        let drained = context.clock.timeout(left, hold.lease.drained()).await;
+        if drained.is_some() {
+            return true;
+        }
+        if hold.lease.remaining().is_zero() {
+            return false;
+        }
+    }
+}
+
+/// Waits until every compensation has ended. True if all have.
+async fn compensated(context: &ManagerContext, hold: &Hold) -> bool {
+    let limit = context.settings.max_ttl;
+    let done = context.clock.timeout(limit, hold.detached.done()).await;
+    done.is_some()
+}
+
+/// Reports a loss to the observers, once for each hold.
+pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: LostReason) {
+    let observers = &context.hooks.observers;
+    if observers.is_empty() || !hold.progress.begin_loss_report() {
+        return;
+    }
+    observers.tell(&Event::Lost {
+        key: &hold.origin.grant.claim.key,
+        label: &hold.origin.grant.claim.label,
+        token: hold.lease.token(),
+        reason,
+    });
+}
+
+struct Ending<'a> {
+    context: &'a Arc<ManagerContext>,
+    hold: &'a Arc<Hold>,
+    cause: EndCause,
+}
+
+impl Ending<'_> {
+    async fn run(&self) -> Released {
+        let hooks = &self.context.hooks;
+        self.hold.lease.close();
+        let is_at_rest = is_at_rest(self.context, self.hold).await;
+        if hooks.is_empty() {
+            return self.finish(is_at_rest).await;
+        }
+        let request = self.release_request();
+        if let EndReason::Lost(reason) = request.road {
+            report_lost(self.context, self.hold, reason);
+        }
+        let released = if hooks.chain.is_empty() || !self.hold.progress.begin_handlers() {
+            self.finish(is_at_rest).await
+        } else {
+            let around = Around {
+                clock: &self.context.clock,
+                limit: self.context.settings.request_timeout,
+                aside: (self.cause != EndCause::Clean).then_some(&self.context.runtime),
+            };
+            let step = self.finish(is_at_rest);
+            hooks.chain.release(request.clone(), around, step).await
+        };
+        hooks.observers.tell(&Event::Release {
+            key: &request.key,
+            label: &request.label,
+            token: request.token,
+            road: request.road,
+            released: &released,
+            held_for: request.held_for,
+        });
+        released
+    }
+
+    fn release_request(&self) -> ReleaseRequest {
+        let claim = &self.hold.origin.grant.claim;
+        let lost = self.hold.lease.lost_reason();
+        ReleaseRequest {
+            key: claim.key.clone(),
+            label: claim.label.clone(),
+            token: self.hold.lease.token(),
+            road: match (lost, self.cause) {
+                (Some(LostReason::Released) | None, EndCause::Clean) => EndReason::Released,
+                (Some(LostReason::Released) | None, EndCause::Dropped) => EndReason::Dropped,
+                (Some(LostReason::Closed), _) | (_, EndCause::Closed) => EndReason::Closed,
+                (Some(reason), _) => EndReason::Lost(reason),
+                (None, EndCause::Lost) => EndReason::Lost(LostReason::Lapsed),
+            },
+            held_for: self.context.clock.stamp().since(&self.hold.began),
+        }
+    }
+
+    /// The step that the handlers wrap, done once.
+    async fn finish(&self, is_at_rest: bool) -> Released {
+        let finished = &self.hold.progress.finished;
+        if let Some(released) = finished.get() {
+            return released.clone();
+        }
+        // No await between the step and the note that it is done.
+        let released = self.release_or_withhold(is_at_rest).await;
+        finished.get_or_init(|| released).clone()
+    }
+
+    async fn release_or_withhold(&self, is_at_rest: bool) -> Released {
+        let Self {
+            context,
+            hold,
+            cause,
+        } = self;
+        if !is_at_rest || hold.lease.is_in_doubt() {
+            // A run that is still in progress, or an effect that may land late, has one TTL for it.
+            hold.lease.revoke(self.lost_reason());
+            return Released::Withheld;
+        }
+        if *cause == EndCause::Clean && hand_off(context, hold) {
+            return Released::Released;
+        }
+        // A lease that is past its deadline is marked as lapsed here, and keeps that reason.
+        let _ = hold.lease.remaining();
+        hold.lease.revoke(self.lost_reason());
+        let was_live = match hold.lease.lost_reason() {
+            // In a fork the lock is the parent's: a release here would take it from the parent.
+            Some(LostReason::Forked) => return Released::AlreadyGone,
+            Some(LostReason::Gone) => {
+                self.withdraw_unanswered();
+                return Released::AlreadyGone;
+            }
+            Some(LostReason::Released | LostReason::Closed) => true,
+            _ => false,
+        };
+        if !was_live && !hold.origin.times.lock_delay.is_zero() {
+            // What was sent before the lapse has the lock delay to land.
+            return Released::Withheld;
+        }
+        let released = release_once(context, &hold.origin.grant).await;
+        if let Released::Unknown(_) = &released {
+            let grant = hold.origin.grant.clone();
+            context.inbox.send(Message::Release(grant));
+        }
+        self.withdraw_unanswered();
+        released
+    }
+
+    /// An unanswered request may be executed after the release, and would then hold for nobody.
+    fn withdraw_unanswered(&self) {
+        let origin = &self.hold.origin;
+        if origin.was_in_doubt {
+            let claim = origin.grant.claim.clone();
+            self.context.inbox.send(Message::Withdraw(claim));
+        }
+    }
+
+    fn lost_reason(&self) -> LostReason {
+        match self.cause {
+            EndCause::Clean | EndCause::Dropped => LostReason::Released,
+            EndCause::Lost => LostReason::Lapsed,
+            EndCause::Closed => LostReason::Closed,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! [`Message`]: what the manager's task is asked to do.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::hold::{EndCause, Hold};
+use crate::store::{Claim, Grant};
+
+/// A request to the task.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// End a hold whose guard is gone.
+    End(Arc<Hold>, EndCause),
+    /// Withdraw an attempt whose result is unknown.
+    Withdraw(Claim),
+    /// Repeat a release that was not answered.
+    Release(Grant),
+    /// End every hold, then the store, then the task.
+    Shutdown(Option<oneshot::Sender<()>>),
+    /// Answer when there is nothing left to do until time passes or the store answers.
+    #[cfg(feature = "test-util")]
+    Settle(oneshot::Sender<()>),
+}
+
+/// The way to the task.
+#[derive(Debug)]
+pub(super) struct Inbox(mpsc::UnboundedSender<Message>);
+
+impl Inbox {
+    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    /// After a shutdown nobody reads the message: leases are over, and TTLs end the rest.
+    pub(super) fn send(&self, message: Message) {
+        let _ = self.0.send(message);
+    }
+}

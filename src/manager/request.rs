@@ -1,0 +1,80 @@
+//! [`LockRequest`]: what a caller asks for.
+
+use std::time::Duration;
+
+use crate::model::error::Error;
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::store::{Capability, FAIR_STORES, LockMode, READ_WRITE_STORES};
+
+/// One call for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct LockRequest {
+    pub(crate) key: Key,
+    pub(crate) times: HoldTimes,
+    pub(crate) mode: LockMode,
+    /// First come, first served over all processes.
+    pub(crate) is_fair: bool,
+    /// The holder's label, if it is not the manager's.
+    pub(crate) label: Option<Label>,
+    /// Whether the caller accepts the hold of another local caller, with its token.
+    pub(crate) accepts_handoff: bool,
+}
+
+/// How long a hold lasts. A handoff needs the same times on both sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HoldTimes {
+    /// What the store is asked for: the lock delay included.
+    pub(crate) ttl: Duration,
+    /// The part of the store's TTL that the lease does not use: it belongs to the next holder.
+    pub(crate) lock_delay: Duration,
+    /// The longest time that the hold is renewed for.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// How long a caller waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// One attempt.
+    Once,
+    /// One budget for the local queue and the store together.
+    Within(Duration),
+}
+
+impl HoldTimes {
+    /// The part of the store's `ttl` that the lease may use.
+    pub(super) fn leased(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.lock_delay)
+    }
+}
+
+impl LockRequest {
+    /// Whether each caller asks the store itself: because the store keeps the order, or because several may hold.
+    pub(super) fn bypasses_queue(&self) -> bool {
+        self.is_fair || self.mode != LockMode::Exclusive
+    }
+
+    /// Checks the request against what the store can do.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the store has no such lock.
+    pub(super) fn ensure_supported(
+        &self,
+        store: &str,
+        capability: &Capability,
+    ) -> Result<(), Error> {
+        let key = &self.key;
+        if self.mode != LockMode::Exclusive && !capability.read_write {
+            return Err(Error::unsupported(format!(
+                "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write: {READ_WRITE_STORES}"
+            )));
+        }
+        if self.is_fair && !capability.is_fair() {
+            return Err(Error::unsupported(format!(
+                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues: {FAIR_STORES}"
+            )));
+        }
+        Ok(())
+    }
+}

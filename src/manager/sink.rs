@@ -1,0 +1,68 @@
+//! What the runs under a hold leave behind, passed to the manager: debts, compensations, events.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::context::ManagerContext;
+use super::hold::Hold;
+use crate::handler::Event;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::{Debt, Intent, RunSink};
+
+/// The sink of the runs under one hold.
+#[derive(Debug)]
+pub(super) struct HoldSink {
+    context: Arc<ManagerContext>,
+    hold: Arc<Hold>,
+}
+
+impl HoldSink {
+    pub(super) fn new(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            hold: Arc::clone(hold),
+        }
+    }
+}
+
+impl RunSink for HoldSink {
+    fn intent(&self, intent: &Intent) {
+        let Intent {
+            key,
+            token,
+            txn_id,
+            intent,
+        } = intent;
+        tracing::trace!(%key, %token, %txn_id, %intent, "an effect is about to be sent");
+    }
+
+    fn debt(&self, debt: Debt) {
+        self.hold.detached.debt(&debt);
+        let observers = &self.context.hooks.observers;
+        observers.tell(&Event::Debt { debt: &debt });
+    }
+
+    fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
+        let observers = self.context.hooks.observers.clone();
+        let work = work.inspect(move |debts| {
+            for debt in debts {
+                observers.tell(&Event::Debt { debt });
+            }
+        });
+        (self.hold.detached).run(&self.context.runtime, Box::pin(work));
+    }
+
+    fn is_watched(&self) -> bool {
+        !self.context.hooks.observers.is_empty()
+    }
+
+    fn ran(&self, event: RunEvent) {
+        self.context.hooks.observers.tell(&Event::Run {
+            key: &self.hold.origin.grant.claim.key,
+            token: self.hold.origin.grant.token,
+            event,
+        });
+    }
+}

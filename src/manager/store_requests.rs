@@ -1,0 +1,55 @@
+//! Releases and withdrawals: one attempt, and the repetition in the background of what was not answered.
+
+use std::time::Duration;
+
+use super::context::ManagerContext;
+use crate::model::error::Error;
+use crate::store::{Claim, Grant, Released};
+
+/// One attempt to release, within the request's time-out.
+pub(super) async fn release_once(context: &ManagerContext, grant: &Grant) -> Released {
+    let limit = context.settings.request_timeout;
+    let released = context.clock.timeout(limit, context.store.release(grant));
+    released.await.unwrap_or_else(|| {
+        Released::Unknown(Error::in_doubt(format!(
+            "no answer to a release within {limit:?}: key={}; it is retried in the background",
+            grant.claim.key
+        )))
+    })
+}
+
+/// Releases until the store confirms it, or the TTL has ended the hold.
+pub(super) async fn retry_release(context: &ManagerContext, grant: Grant) {
+    let started = context.clock.stamp();
+    let mut pause = context.retry_pause();
+    while context.clock.stamp().since(&started) < grant.proof.ttl {
+        context.clock.sleep(pause).await;
+        pause = longer(context, pause);
+        if !matches!(release_once(context, &grant).await, Released::Unknown(_)) {
+            return;
+        }
+    }
+    tracing::warn!(key = %grant.claim.key, "a release was never confirmed; its ttl has ended the hold");
+}
+
+/// Withdraws until the store confirms it, or a TTL has passed.
+pub(super) async fn retry_withdraw(context: &ManagerContext, claim: Claim) {
+    let started = context.clock.stamp();
+    let limit = context.settings.request_timeout;
+    let mut pause = context.retry_pause();
+    while context.clock.stamp().since(&started) < claim.ttl {
+        let withdrawn = context.store.withdraw(&claim);
+        if let Some(Ok(())) = context.clock.timeout(limit, withdrawn).await {
+            return;
+        }
+        context.clock.sleep(pause).await;
+        pause = longer(context, pause);
+    }
+    tracing::warn!(key = %claim.key, "an attempt could not be withdrawn within its ttl; if the store still executes it, it ends after another ttl");
+}
+
+/// The pause doubles, up to a request's time-out.
+fn longer(context: &ManagerContext, pause: Duration) -> Duration {
+    let most = context.settings.request_timeout;
+    (2 * pause).min(most).max(context.retry_pause())
+}
