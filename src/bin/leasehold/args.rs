@@ -1,4 +1,4 @@
-//! What the tool is asked for. The help of each subcommand ends with an example.
+//! The command line. The help of each subcommand ends with an example.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use leasehold::{Key, Label};
 use serde::{Deserialize, Serialize};
 
-/// Run a command only while you hold a lock, and look at the locks of a store.
+/// Run a command only while you hold a lock, and inspect the locks of a store.
 #[derive(Parser, Debug)]
 #[command(name = "leasehold", version, propagate_version = true)]
 #[command(after_help = "\
 Exit codes:
   0    done; for `run`, the command's own status, or 128 and the signal that ended it
-  1    looked, and the answer is no: the lock is free, a clause is broken, an update was lost
-  64   bad usage                          65  what the store keeps is not what we wrote
+  1    the answer is no: the lock is free, a clause is broken, an update was lost
+  64   bad usage                          65  the store holds data that is not ours
   69   the store cannot be reached        70  an error of the tool itself
   71   the system refused: no process, no terminal, no file
   75   the lock was not acquired in time  76  the lease was lost, and the command was ended
@@ -25,7 +25,7 @@ Exit codes:
 Example:
   leasehold run --store redis://127.0.0.1:6379 --lock nightly -- ./backup.sh")]
 pub(crate) struct Cli {
-    /// Tell scripts: one JSON object a line
+    /// Print one JSON object a line, for scripts
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -59,10 +59,10 @@ pub(crate) struct StoreArgs {
     pub(crate) store: String,
 }
 
-/// The command, and what becomes of it when its lease is lost.
+/// The command, and what happens to it when its lease is lost.
 #[derive(Args, Debug)]
 pub(crate) struct CommandArgs {
-    /// How long the store keeps the lock if this machine dies [default: 10s, or what the store says]
+    /// How long the store keeps the lock if this machine dies [default: 10s, or the store's own]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
 
@@ -106,11 +106,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY")]
     pub(crate) lock: Key,
 
-    /// How long to wait for a busy lock [default: 30s]; 0s: one look
+    /// How long to wait for a busy lock [default: 30s]; 0s: try once
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Hold it together with others that say --shared
+    /// Hold it together with others that use --shared
     #[arg(long)]
     pub(crate) shared: bool,
 
@@ -124,8 +124,9 @@ pub(crate) struct RunArgs {
 
 /// Run a command on the one host that leads
 ///
-/// Stands for election until it leads, and runs the command. When the command ends, the office is resigned and its status is
-/// ours. When the leadership is lost, the command is ended as by `run`, and the tool stands for the next term.
+/// Campaigns until it leads, and runs the command. When the command ends, the tool resigns and exits as the command did. When
+/// the leadership is lost, the command is ended as by `run`, and the tool campaigns for the next term. After SIGTERM, SIGINT or
+/// SIGQUIT it starts no other term.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: on every host
@@ -134,11 +135,11 @@ pub(crate) struct LeaderArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// The office: a key, as of a lock
+    /// The election's name: a key, as of a lock
     #[arg(long, value_name = "NAME")]
     pub(crate) election: Key,
 
-    /// Who we are, for people
+    /// The candidate's name, for people
     #[arg(long, value_name = "ID", value_parser = Label::parse)]
     pub(crate) label: Label,
 
@@ -148,8 +149,8 @@ pub(crate) struct LeaderArgs {
 
 /// Take a lock away from a holder that hangs
 ///
-/// The next holder enters when the old one's lease is over, whether that one hears of it or not. Exits with 1 if nobody
-/// held it.
+/// The next holder enters when the old holder's lease is over, even if the old holder cannot be reached. Exits with 1 if
+/// nobody held the lock.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -161,12 +162,12 @@ pub(crate) struct RevokeArgs {
     /// The lock
     pub(crate) key: Key,
 
-    /// Free it at once: two may act until the old holder notices
+    /// Free it at once: two holders may act until the old one notices
     #[arg(long)]
     pub(crate) now: bool,
 }
 
-/// Tell who holds a lock
+/// Show who holds a lock
 ///
 /// Exits with 1 if it is free.
 #[derive(Args, Debug)]
@@ -195,7 +196,7 @@ pub(crate) struct ListArgs {
     pub(crate) prefix: String,
 }
 
-/// Show whether a store keeps the contract
+/// Check that a store keeps the contract
 ///
 /// Runs the behaviour suite, with keys of its own. Exits with 1 if a clause is broken.
 #[derive(Args, Debug)]
@@ -206,7 +207,7 @@ pub(crate) struct ConformArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// The TTL that the cases ask for [default: 1s, or what the store says]
+    /// The TTL that the cases ask for [default: 1s, or the store's own]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -241,11 +242,11 @@ pub(crate) struct CounterArgs {
     #[arg(long, value_name = "N", conflicts_with = "time", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
 
-    /// How long each task goes on taking rounds, in place of --rounds
+    /// How long each task takes rounds, instead of --rounds
     #[arg(long = "for", id = "time", value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
 
-    /// How long the store keeps a lock whose holder died [default: 10s, or what the store says]
+    /// How long the store keeps a lock whose holder died [default: 10s, or the store's own]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
 
@@ -261,7 +262,7 @@ pub(crate) struct CounterArgs {
     #[arg(long, value_name = "MODE", default_value = "exclusive")]
     pub(crate) mode: CounterMode,
 
-    /// Stop and continue the processes, each beyond its ttl, while the counter stands behind a fence
+    /// Stop and continue the processes, each for longer than its ttl, while a fence protects the counter
     ///
     /// The counter is then a key in the Redis server, or a node in the ZooKeeper ensemble, of the lock. A store without a
     /// fence is refused. On Redis the ttl is 1s unless it is given; on ZooKeeper it is the session time-out.

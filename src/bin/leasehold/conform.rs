@@ -35,7 +35,7 @@ async fn settings(url: &str, ttl: Option<Duration>) -> Result<Settings, Failure>
         settings.ttl = ttl.unwrap_or(TTL);
     } else if ttl.is_some_and(|ttl| ttl != settings.ttl) {
         return Err(Failure::usage(format!(
-            "this store has one ttl for all locks: ttl={:?}; leave out --ttl, and say it in the URL",
+            "this store has one ttl for all locks: ttl={:?}; omit --ttl, and set it in the URL",
             settings.ttl
         )));
     }
@@ -48,7 +48,7 @@ struct AtUrl {
     url: String,
     settings: Settings,
     clock: Clock,
-    /// Clients that say nothing any more.
+    /// Clients that send nothing any more.
     silent: Mutex<Vec<UrlStore>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the exit codes mean, and how an error becomes one.
+//! Exit codes, and how an error becomes one.
 
 use std::error::Error as _;
 use std::fmt;
@@ -15,11 +15,11 @@ pub(crate) mod code {
 
     /// Everything went well.
     pub(crate) const DONE: u8 = 0;
-    /// Looked, and the answer is no: the lock is free, a clause is broken, an update was lost.
+    /// The answer is no: the lock is free, a clause is broken, an update was lost.
     pub(crate) const NO: u8 = 1;
     /// Bad usage.
     pub(crate) const USAGE: u8 = 64;
-    /// What the store keeps is not what we wrote.
+    /// The store holds data that is not ours.
     pub(crate) const DATA: u8 = 65;
     /// The store cannot be reached.
     pub(crate) const UNAVAILABLE: u8 = 69;
@@ -33,14 +33,14 @@ pub(crate) mod code {
     pub(crate) const LOST: u8 = 76;
     /// The store refuses this caller.
     pub(crate) const DENIED: u8 = 77;
-    /// The command is there and cannot be executed, as shells say it.
+    /// The command exists but cannot be executed, as in shells.
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
-    /// The command was not found, as shells say it.
+    /// The command was not found, as in shells.
     pub(crate) const NOT_FOUND: u8 = 127;
-    /// A signal ended it: 128 and the signal's number, as shells say it.
+    /// A signal ended the command: 128 plus the signal's number, as in shells.
     pub(crate) const SIGNAL: u8 = 128;
 
-    /// As shells say that a signal ended something.
+    /// The exit code that shells give for a signal.
     pub(crate) fn of(signal: Signal) -> u8 {
         // Signals end at 64.
         SIGNAL | u8::try_from(signal as i32).unwrap_or(0)
@@ -87,7 +87,7 @@ impl Status {
     }
 }
 
-/// Why the tool ends without having done what it was asked to.
+/// Why the tool failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -128,10 +128,10 @@ impl From<Error> for Failure {
     }
 }
 
-/// How many causes are told: nobody reads more.
+/// How many causes are printed.
 const MOST_CAUSES: usize = 8;
 
-/// An error, and what it came of.
+/// An error with its causes.
 pub(crate) fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -17,7 +17,7 @@ pub(crate) fn generate(args: &GenerateArgs, output: Output) -> Result<u8, Failur
         (None, shell) => text(shell, output)?,
         (Some(_), Some(_)) => {
             return Err(Failure::usage(
-                "--dir goes with `man`; send completions where your shell looks for them",
+                "--dir goes with `man`; redirect completions to where your shell reads them",
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The tool's own program, which it starts again: to become a command, and to count.
+//! The tool's own program, which it starts again as the parent of a command and as a counting process.
 
 use std::io;
 use std::os::unix::process::CommandExt;

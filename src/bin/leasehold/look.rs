@@ -1,4 +1,4 @@
-//! `leasehold inspect` and `leasehold list`: what the store tells of its locks.
+//! `leasehold inspect` and `leasehold list`: the locks of a store.
 
 use leasehold::store::LockInfo;
 use serde_json::{Value, json};
@@ -61,13 +61,13 @@ fn table(records: &[LockInfo]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What the store does not tell is a dash.
+/// A dash for what the store does not report.
 fn columns(record: &LockInfo) -> [String; 3] {
-    let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
-        told(record.label.as_ref().map(ToString::to_string)),
-        told(record.token.map(|token| token.to_string())),
-        told(record.remaining.map(span)),
+        text(record.label.as_ref().map(ToString::to_string)),
+        text(record.token.map(|token| token.to_string())),
+        text(record.remaining.map(span)),
     ]
 }
 

@@ -1,7 +1,7 @@
-//! The tool `leasehold`: commands that run only while a lock is held, and looks at the locks of a store.
+//! The tool `leasehold`: runs commands only while a lock is held, and inspects the locks of a store.
 //!
-//! It uses the library as every user does. Each subcommand is a file or a folder of its own; [`exit`] says what the exit
-//! codes mean, [`output`] how people and scripts are told.
+//! It uses the library as every user does. Each subcommand is a file or a folder of its own; [`exit`] defines the
+//! exit codes, [`output`] the output for people and scripts.
 
 #![cfg_attr(not(unix), allow(unused))]
 
@@ -32,7 +32,7 @@ use exit::{Failure, Status, code};
 use output::Output;
 
 fn main() -> ExitCode {
-    // What the tool starts of itself. It is not for people, so that it stands in no help and no completion.
+    // Subcommands that only the tool itself starts. They are in no help and no completion.
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(run::EXEC) => return run::exec(words),
@@ -41,14 +41,14 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => {
-            let is_help = !told.use_stderr();
+        Err(error) => {
+            let is_help = !error.use_stderr();
             if is_help || !wants_json() {
-                // Nobody can be told that nobody can be told.
-                let _ = told.print();
+                // If this cannot be printed, neither can the error.
+                let _ = error.print();
                 return ExitCode::from(if is_help { code::DONE } else { code::USAGE });
             }
-            let failure = Failure::usage(told.render().to_string().trim_end());
+            let failure = Failure::usage(error.render().to_string().trim_end());
             Output { json: true }.failure(&failure);
             return ExitCode::from(failure.code);
         }
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a script called that could not make itself understood otherwise. What stands behind `--` is the command's own.
+/// Whether `--json` was given, although the arguments could not be parsed. Words after `--` belong to the command.
 fn wants_json() -> bool {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     words.any(|word| word == "--json")

@@ -1,4 +1,4 @@
-//! How people and scripts are told: answers on stdout, everything else on stderr; one JSON object a line with `--json`.
+//! Output for people and for scripts: answers go to stdout, everything else to stderr. With `--json` each line is one JSON object.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -15,7 +15,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The answer to what was asked.
+    /// The result of the subcommand.
     pub(crate) fn answer(self, people: impl Display, scripts: &Value) {
         let mut out = std::io::stdout().lock();
         // A reader that has gone away (`| head`) wants no more.
@@ -26,7 +26,7 @@ impl Output {
         };
     }
 
-    /// What happens on the way. It must not mix with what the command writes to stdout.
+    /// An event on the way. It goes to stderr, because stdout belongs to the command.
     pub(crate) fn event(self, people: impl Display, scripts: &Value) {
         let mut out = std::io::stderr().lock();
         let _ = if self.json {
@@ -36,14 +36,14 @@ impl Output {
         };
     }
 
-    /// What happens on the way and only scripts want to know.
+    /// An event that only scripts need.
     pub(crate) fn quiet_event(self, scripts: &Value) {
         if self.json {
             let _ = writeln!(std::io::stderr().lock(), "{scripts}");
         }
     }
 
-    /// From now on what the library warns of is told on stderr too.
+    /// Prints the library's warnings on stderr from now on.
     pub(crate) fn listen(self) {
         let log = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)

@@ -5,8 +5,8 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// News of the command, and what is the command's business. SIGTSTP is caught so that it does not stop us: a lease does not
-/// wait.
+/// SIGCHLD, and the signals that are forwarded to the command. SIGTSTP is caught so that it does not stop the tool, whose
+/// lease would run out.
 const OURS: [Signal; 10] = [
     Signal::SIGCHLD,
     Signal::SIGHUP,
@@ -20,7 +20,7 @@ const OURS: [Signal; 10] = [
     Signal::SIGWINCH,
 ];
 
-/// Those that end a tool which runs no command: it waits for its lock, or counts.
+/// The signals that end a tool that runs no command: it waits for its lock, or counts.
 const ENDING: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -32,12 +32,12 @@ const ENDING: [Signal; 4] = [
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// All that are the business of a command that we run.
+    /// The signals of a tool that runs a command.
     pub(crate) fn listen() -> Result<Self, Failure> {
         Self::of(&OURS)
     }
 
-    /// Those that end us, so that we may put away what we have begun.
+    /// The signals that end the tool, so that it can clean up first.
     pub(crate) fn that_end_us() -> Result<Self, Failure> {
         Self::of(&ENDING)
     }
@@ -65,7 +65,7 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends whoever only waits. Cancel safe.
+    /// The next signal that ends a tool that only waits. Cancel safe.
     pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;

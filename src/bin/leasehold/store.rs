@@ -18,7 +18,7 @@ impl StoreArgs {
         Ok(&self.store)
     }
 
-    /// A manager that only looks.
+    /// A manager that only inspects.
     pub(crate) async fn looker(&self) -> Result<LockManager, Failure> {
         Ok(LockManager::connect(self.shared()?).await?)
     }

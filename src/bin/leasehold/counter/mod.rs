@@ -8,8 +8,9 @@
 //!
 //! The counter is a file, so that it is the same for every store, and is written by the commit of a guarded run. With a
 //! nemesis it is a value in the lock's own store, behind a fence: a process that is stopped between its check and its write
-//! cannot be told to wait, only be refused.
+//! cannot be asked to wait, only refused.
 
+mod hold_mode;
 mod nemesis;
 mod plan;
 mod process;
@@ -18,7 +19,6 @@ mod report;
 mod resource;
 mod round;
 mod turns;
-mod way;
 mod worker;
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::signals::Signals;
 use crate::store;
 use nemesis::Nemesis;
 use plan::{Plan, Until};
-use process::{Process, Told};
+use process::{Message, Process};
 use progress::Progress;
 use report::Report;
 use resource::Place;
@@ -47,7 +47,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
         nemesis::check_url(url)?;
     }
     let ttl = args.ttl.or(args.nemesis.and_then(|_| nemesis::ttl(url)));
-    // One look, so that a store which cannot be reached is told once and not by every process.
+    // One request first, so that an unreachable store is reported once and not by every process.
     let locks = LockManager::builder_for_url(url, store::settings(ttl, Some(args.wait)))
         .await?
         .build()?;
@@ -117,18 +117,18 @@ async fn run(
     ttl: Duration,
     signals: &mut Signals,
 ) -> Result<(Vec<Round>, Option<usize>), Failure> {
-    let (told, mut news) = unbounded_channel();
+    let (reported, mut news) = unbounded_channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
-        processes.push(Process::start(plan, process, told.clone())?);
+        processes.push(Process::start(plan, process, reported.clone())?);
     }
-    drop(told);
+    drop(reported);
     let tasks = args.processes as usize * args.tasks as usize;
     let mut progress = Progress::of(plan.until, tasks);
     let (mut ready, mut nemesis, mut all) = (0, None, Vec::new());
     loop {
-        let told = tokio::select! {
-            told = news.recv() => told,
+        let reported = tokio::select! {
+            reported = news.recv() => reported,
             signal = signals.ending() => {
                 progress.done();
                 process::end(&mut processes).await?;
@@ -138,23 +138,23 @@ async fn run(
                 });
             }
         };
-        match told {
-            Some(Told::Ready) => {
+        match reported {
+            Some(Message::Ready) => {
                 ready += 1;
                 if ready == processes.len() {
-                    // Together, so that none has the lock to itself while the others connect.
+                    // All at once, so that no process has the lock to itself while the others connect.
                     processes.iter_mut().try_for_each(Process::go)?;
                     nemesis = args.nemesis.map(|NemesisKind::Pause| {
                         Nemesis::pause(processes.iter().filter_map(Process::id).collect(), ttl)
                     });
                 }
             }
-            Some(Told::Round(round)) => {
+            Some(Message::Round(round)) => {
                 progress.one_more(round.answered());
                 all.push(round);
             }
-            Some(Told::Ended) if ready < processes.len() => return Err(process::ended_early()),
-            Some(Told::Ended) => {}
+            Some(Message::Ended) if ready < processes.len() => return Err(process::ended_early()),
+            Some(Message::Ended) => {}
             None => break,
         }
     }
@@ -167,7 +167,7 @@ async fn run(
         return Err(Failure {
             code: code::SOFTWARE,
             message: format!(
-                "of {tasks} times {each} rounds only {} were told",
+                "of {tasks} times {each} rounds only {} were reported",
                 all.len()
             ),
         });

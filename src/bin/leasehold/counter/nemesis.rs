@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::exit::Failure;
 
-/// Short, so that a process stands still for long enough without much patience. Where the store has one ttl for all locks, that
+/// Short, so that a stopped process exceeds it soon. Where the store has one ttl for all locks, that
 /// is what it is.
 const TTL: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ pub(super) struct Nemesis {
     thread: Option<JoinHandle<usize>>,
 }
 
-/// Whether a store of this URL has a fence that keeps out who was stopped.
+/// Whether a store of this URL has a fence that refuses a process that was stopped.
 pub(super) fn check_url(url: &str) -> Result<(), Failure> {
     match scheme(url) {
         "redis" | "rediss" | "unix" => Ok(()),
@@ -35,7 +35,7 @@ pub(super) fn check_url(url: &str) -> Result<(), Failure> {
     }
 }
 
-/// The ttl that a run with a nemesis asks for, if the user does not say.
+/// The ttl of a run with a nemesis, unless the user gives one.
 pub(super) fn ttl(url: &str) -> Option<Duration> {
     (scheme(url) != "zookeeper").then_some(TTL)
 }
@@ -49,7 +49,7 @@ pub(super) fn check(capability: &Capability) -> Result<(), Failure> {
     match capability.fencing {
         Fencing::Monotonic => Ok(()),
         _ => Err(refusal(
-            "this server replicates asynchronously, so that its tokens may go back",
+            "this server replicates asynchronously, so its tokens may decrease",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! [`Plan`]: what a counting process is told.
+//! [`Plan`]: the plan of a counting process.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::resource::Place;
 use crate::args::{CounterArgs, CounterMode};
 
-/// How many rounds a task takes when nothing is said.
+/// How many rounds a task takes by default.
 const ROUNDS: u32 = 100;
 
 /// When a task has counted enough. Each takes one round at least.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     pub(super) hold: Duration,
     pub(super) mode: CounterMode,
     pub(super) counter: Place,
-    /// How its log is told.
+    /// The format of its log.
     pub(super) json: bool,
 }
 

@@ -1,4 +1,4 @@
-//! [`Process`]: a counting process, ended with us, and what it [tells](Told).
+//! [`Process`]: a counting process, which ends with the tool, and its [messages](Message).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,16 +16,16 @@ use super::worker::{READY, WORKER};
 use crate::exit::{Failure, code};
 use crate::itself;
 
-/// How often, and how far apart, we look whether the processes have ended that we told to: two seconds in all.
+/// How often, and how far apart, we check that the processes have ended: two seconds in all.
 const END_LOOKS: u32 = 200;
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a process tells. The channel ends when every process has closed its end.
-pub(super) enum Told {
-    /// It is connected, and waits to be [let go](Process::go).
+/// A message of a process. The channel ends when every process has closed its end.
+pub(super) enum Message {
+    /// It is connected, and waits for [`Process::go`].
     Ready,
     Round(Round),
-    /// It tells no more.
+    /// It sends no more messages.
     Ended,
 }
 
@@ -38,7 +38,7 @@ impl Process {
     pub(super) fn start(
         plan: &Plan,
         process: usize,
-        told: UnboundedSender<Told>,
+        reported: UnboundedSender<Message>,
     ) -> Result<Self, Failure> {
         let failed = |why| Failure::system("a counting process could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
@@ -46,25 +46,25 @@ impl Process {
             .arg(WORKER)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for us, who end them, whatever state they are in.
+            // Ctrl-C is for the tool, which ends them in any state.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
         let mut started = Self { child, input: None };
         started.input = started.child.stdin.take();
         // Not on the command line, where everybody could read the store's password.
-        started.tell(&plan.to_line(process))?;
+        started.write(&plan.to_line(process))?;
         if let Some(lines) = started.child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(lines).lines().map_while(Result::ok) {
                     // The receiver goes only when the tool ends.
                     if line == READY {
-                        let _ = told.send(Told::Ready);
+                        let _ = reported.send(Message::Ready);
                     } else if let Some(round) = Round::from_line(&line, process) {
-                        let _ = told.send(Told::Round(round));
+                        let _ = reported.send(Message::Round(round));
                     }
                 }
-                let _ = told.send(Told::Ended);
+                let _ = reported.send(Message::Ended);
             });
         }
         Ok(started)
@@ -76,17 +76,17 @@ impl Process {
 
     /// Lets it count.
     pub(super) fn go(&mut self) -> Result<(), Failure> {
-        self.tell(b"\n")
+        self.write(b"\n")
     }
 
-    fn tell(&mut self, line: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
         match self.input.as_mut().map(|input| input.write_all(line)) {
             Some(Ok(())) => Ok(()),
             _ => Err(ended_early()),
         }
     }
 
-    /// It has told everything: how it ended.
+    /// Its exit, after its last message.
     pub(super) fn ended(&mut self) -> Result<(), Failure> {
         let status = (self.child.wait())
             .map_err(|why| Failure::system("a process could not be waited for", &why))?;
@@ -108,7 +108,7 @@ impl Drop for Process {
     }
 }
 
-/// One that ended says why on stderr.
+/// A process that failed prints the reason on stderr.
 pub(super) fn ended_early() -> Failure {
     Failure {
         code: code::SOFTWARE,

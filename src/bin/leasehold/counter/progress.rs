@@ -38,7 +38,7 @@ impl Progress {
             }
         };
         let percent = done * 100 / expected.max(1);
-        // Processes tell of the same time in any order.
+        // Processes report the same time in any order.
         if self.is_shown && self.shown < Some(percent) {
             self.shown = Some(percent);
             let unit = match self.until {

@@ -11,7 +11,7 @@ use crate::output::{millis, span};
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) took: Duration,
-    /// What stands in the counter.
+    /// The value of the counter.
     pub(super) counted: u64,
     pub(super) rounds: Vec<Round>,
     pub(super) processes: usize,
@@ -233,10 +233,10 @@ mod tests {
         assert!(!report.people().contains("late"), "{}", report.people());
         report.rounds[1].late_by = Some(Duration::from_millis(12));
         assert_eq!(report.lost(), 0);
-        let told = report.people();
+        let reported = report.people();
         assert!(
-            told.contains("1 commits ended after their lease, by 12ms"),
-            "{told}"
+            reported.contains("1 commits ended after their lease, by 12ms"),
+            "{reported}"
         );
         assert_eq!(report.scripts()["late"], 1);
     }

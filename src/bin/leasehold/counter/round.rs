@@ -1,4 +1,4 @@
-//! [`Round`]: what became of one round, as a counting process tells it: one JSON object a line.
+//! [`Round`]: the outcome of one round, which a counting process prints as one JSON object a line.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Round {
     }
 
     pub(super) fn to_line(&self) -> String {
-        // A round holds nothing that JSON cannot say.
+        // A round holds only what JSON can express.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

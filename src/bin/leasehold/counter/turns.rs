@@ -9,9 +9,9 @@ use super::round::Round;
 pub(super) struct Turns {
     /// How many of a hundred turns went to another process than the turn before, in the order of the counter.
     pub(super) changed_percent: u64,
-    /// The most turns that one process had in a row. As all that is told of the order: until the first process had its last.
+    /// The most turns that one process had in a row, counted until the first process had its last turn.
     pub(super) longest_row: usize,
-    /// The most turns in a row under one grant of the store: what was handed on within a process.
+    /// The most turns in a row under one grant of the store: handoffs within a process.
     pub(super) most_of_a_grant: usize,
     /// How many tasks had a turn.
     pub(super) served: usize,
@@ -50,7 +50,7 @@ impl Task {
 }
 
 impl Turns {
-    /// `rounds` as each process told them; `tasks` in all.
+    /// `rounds` as each process reported them; `tasks` in all.
     pub(super) fn of(rounds: &[Round], tasks: usize) -> Self {
         let mut each: HashMap<(usize, u32), Task> = HashMap::new();
         for round in rounds {
@@ -88,7 +88,7 @@ impl Turns {
     }
 }
 
-/// How many turns in a row are the same in what `of` tells.
+/// The longest run of turns with the same value of `of`.
 fn longest_row<T, K: PartialEq>(turns: &[T], of: impl Fn(&T) -> K) -> usize {
     let rows = turns.chunk_by(|one, next| of(one) == of(next));
     rows.map(<[T]>::len).max().unwrap_or(0)

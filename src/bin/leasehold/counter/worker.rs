@@ -1,4 +1,4 @@
-//! A counting process: takes its plan from stdin, tells each round on stdout.
+//! A counting process: reads its plan from stdin, and prints each round on stdout.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use nix::unistd::Pid;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::hold_mode::HoldMode;
 use super::plan::Plan;
 use super::resource::Resource;
 use super::round::{Outcome, Round};
-use super::way::Way;
 use crate::exit::{Failure, code};
 use crate::output::Output;
 use crate::parent::die_with;
@@ -24,7 +24,7 @@ use crate::store;
 /// The hidden subcommand.
 pub(crate) const WORKER: &str = "__counting";
 
-/// Told when it is connected. It counts when a second line has come.
+/// Printed when it is connected. It counts after it has read a second line.
 pub(super) const READY: &str = "ready";
 
 pub(crate) fn worker() -> ExitCode {
@@ -42,7 +42,7 @@ pub(crate) fn worker() -> ExitCode {
         let parent =
             i32::try_from(plan.parent).map_err(|why| Failure::system("no parent", &why))?;
         die_with(Pid::from_raw(parent))
-            .map_err(|why| Failure::system("nobody is left to count for", &why))?;
+            .map_err(|why| Failure::system("the counter has ended", &why))?;
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -52,7 +52,7 @@ pub(crate) fn worker() -> ExitCode {
     match counted() {
         Ok(()) => ExitCode::from(code::DONE),
         Err(failure) => {
-            // Whoever ended us by a signal has said so.
+            // The sender of the signal knows the reason.
             if failure.code < code::SIGNAL {
                 output.failure(&failure);
             }
@@ -75,7 +75,7 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     tokio::select! {
         went = go => went.map_err(|_| Failure {
             code: code::SOFTWARE,
-            message: "nobody waits for the counting".to_owned(),
+            message: "the counter has ended".to_owned(),
         })?,
         signal = signals.ending() => {
             locks.shutdown().await;
@@ -87,7 +87,7 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     for task in 0..plan.tasks {
         let counter = counter.clone();
         let counting = Counting {
-            lock: Way::of(&plan, &locks, &counter),
+            lock: HoldMode::of(&plan, &locks, &counter),
             plan: Arc::clone(&plan),
             clock: clock.clone(),
             counter,
@@ -108,8 +108,8 @@ async fn count(plan: Plan) -> Result<(), Failure> {
 
 async fn all(tasks: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
     while let Some(ended) = tasks.join_next().await {
-        let told = ended.map_err(|why| Failure::system("a task failed", &why))?;
-        told.map_err(|why| Failure::system("a round could not be told", &why))?;
+        let reported = ended.map_err(|why| Failure::system("a task failed", &why))?;
+        reported.map_err(|why| Failure::system("a round could not be reported", &why))?;
     }
     Ok(())
 }
@@ -124,10 +124,10 @@ fn ended_by(signal: Signal) -> Failure {
 /// Says that it is ready. What it gives completes when the counting may begin.
 fn ready() -> Result<oneshot::Receiver<()>, Failure> {
     let mut out = std::io::stdout().lock();
-    let told = writeln!(out, "{READY}").and_then(|()| out.flush());
-    told.map_err(|why| Failure::system("nobody waits for the counting", &why))?;
+    let reported = writeln!(out, "{READY}").and_then(|()| out.flush());
+    reported.map_err(|why| Failure::system("the counter has ended", &why))?;
     let (go, gone) = oneshot::channel();
-    // A thread, since a signal must be heard while nothing comes.
+    // A thread, because a signal must be handled while no line arrives.
     std::thread::spawn(move || {
         if matches!(std::io::stdin().read_line(&mut String::new()), Ok(1..)) {
             let _ = go.send(());
@@ -136,7 +136,7 @@ fn ready() -> Result<oneshot::Receiver<()>, Failure> {
     Ok(gone)
 }
 
-fn tell(round: &Round) -> std::io::Result<()> {
+fn write(round: &Round) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", round.to_line())?;
     out.flush()
@@ -145,7 +145,7 @@ fn tell(round: &Round) -> std::io::Result<()> {
 /// One task of this process.
 struct Counting {
     plan: Arc<Plan>,
-    lock: Way,
+    lock: HoldMode,
     counter: Resource,
     clock: Clock,
     began: Stamp,
@@ -156,7 +156,7 @@ impl Counting {
     async fn run(&self) -> std::io::Result<()> {
         for rounds in 1.. {
             let round = self.round().await;
-            tell(&round)?;
+            write(&round)?;
             if self.plan.until.is_reached(rounds, self.age()) {
                 break;
             }

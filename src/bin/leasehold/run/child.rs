@@ -1,4 +1,4 @@
-//! The command: started in a group of its own, told signals, looked after until it has ended.
+//! The command: started in a process group of its own, signalled, and waited for.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -47,8 +47,8 @@ impl Child {
         self.id
     }
 
-    /// Starts the command. The thread that calls must live for as long as the command does: on Linux the parent whose
-    /// death is told is a thread.
+    /// Starts the command. The calling thread must live as long as the command: on Linux the parent-death signal
+    /// is sent when the parent thread ends.
     pub(super) fn spawn(command: &[OsString], lease: &Lease) -> Result<Self, Failure> {
         let failed = |why| Failure::system("the command could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
@@ -59,7 +59,7 @@ impl Child {
         } else {
             BACKGROUND
         };
-        // Not waited for through this handle: it cannot tell that a child was stopped.
+        // Not waited for through this handle, which does not report that a child was stopped.
         let child = tool
             .arg(EXEC)
             .arg(getpid().to_string())
@@ -137,8 +137,8 @@ impl Child {
         })
     }
 
-    /// A command that was suspended from the terminal goes on: its lease does not wait, and the terminal would be without
-    /// a foreground. Whoever stops it on purpose (SIGSTOP) may.
+    /// Continues a command that was suspended from the terminal: its lease would run out, and the terminal would be without a
+    /// foreground. A command that was stopped by SIGSTOP stays stopped.
     pub(super) fn keep_going(&mut self) {
         if self.stopped_by.take() == Some(Signal::SIGTSTP) {
             let _ = self.signal(Signal::SIGCONT);
@@ -150,7 +150,7 @@ impl Drop for Child {
     /// The shell that started the tool reads from the terminal next.
     fn drop(&mut self) {
         if let Some(terminal) = &self.terminal {
-            // Without a terminal any more there is nobody to give it back to.
+            // It fails if the terminal is gone.
             let _ = terminal.give(getpgrp());
         }
     }

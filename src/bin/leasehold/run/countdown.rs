@@ -1,4 +1,4 @@
-//! When a command whose lease runs out is told, and when it is ended. Pure: the time is an argument.
+//! When a command whose lease runs out gets SIGTERM, and when SIGKILL. Pure: the time is an argument.
 //!
 //! ```text
 //!  lease renewed            no renewal any more
@@ -27,7 +27,7 @@ pub(super) struct Countdown {
     room: Duration,
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// Nothing, for this long.
@@ -39,7 +39,7 @@ pub(super) enum Step {
 }
 
 impl Countdown {
-    /// For the locks of a manager, now that the store has had its say in the ttl.
+    /// For the locks of a manager, whose settings have the ttl that the store allows.
     pub(super) fn of(locks: &LockManager, grace: Option<Duration>) -> Result<Self, Failure> {
         let settings = locks.settings();
         let usable = settings.terms().usable(settings.ttl);
@@ -86,16 +86,16 @@ impl Countdown {
         remaining >= self.room
     }
 
-    /// What is to be done when so much is left of the lease, and the command was told so long ago.
+    /// The next step for what is left of the lease and the time since SIGTERM.
     ///
-    /// A command that was told is ended when its grace is over, even if the lease was renewed after all.
-    pub(super) fn step(self, remaining: Duration, told_for: Option<Duration>) -> Step {
+    /// A command that got SIGTERM gets SIGKILL when its grace is over, even if the lease was renewed meanwhile.
+    pub(super) fn step(self, remaining: Duration, warned_for: Option<Duration>) -> Step {
         let until_end = remaining.saturating_sub(self.reserve);
-        let left = match told_for {
+        let left = match warned_for {
             None => until_end.saturating_sub(self.grace),
-            Some(told_for) => until_end.min(self.grace.saturating_sub(told_for)),
+            Some(warned_for) => until_end.min(self.grace.saturating_sub(warned_for)),
         };
-        match told_for {
+        match warned_for {
             _ if until_end.is_zero() => Step::Kill,
             None if left.is_zero() => Step::Terminate,
             Some(_) if left.is_zero() => Step::Kill,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_so_early_that_its_grace_ends_before_the_deadline() {
+    fn a_command_gets_sigterm_so_early_that_its_grace_ends_before_the_deadline() {
         let countdown = countdown();
         assert_eq!(countdown.step(ms(9_000), None), Step::Wait(ms(6_900)));
         assert_eq!(countdown.step(ms(2_101), None), Step::Wait(ms(1)));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_told_is_ended_though_the_lease_was_renewed_after_all() {
+    fn a_command_that_got_sigterm_is_ended_though_the_lease_was_renewed_after_all() {
         assert_eq!(
             countdown().step(ms(9_000), Some(ms(500))),
             Step::Wait(ms(1_500))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_lease_never_tells_a_command() {
+    fn a_healthy_lease_never_ends_a_command() {
         for ttl in [1_000, 3_000, 10_000, 30_000] {
             let usable = ms(ttl * 91 / 100);
             let countdown = Countdown::plan(usable, None, None).unwrap();

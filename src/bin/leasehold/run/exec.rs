@@ -1,4 +1,4 @@
-//! What stands between the tool and its command: the tool again, which ties itself to its parent and becomes the command.
+//! The step between the tool and its command: the tool again, which ties itself to its parent and then becomes the command.
 //!
 //! The parent-death signal and the terminal are the child's own to set, between fork and exec, where only unsafe code can
 //! run. So the child is a program of ours first. It is in its own process group when it begins.
@@ -20,7 +20,7 @@ pub(crate) const EXEC: &str = "__exec";
 pub(super) const FOREGROUND: &str = "foreground";
 pub(super) const BACKGROUND: &str = "background";
 
-/// Becomes the command. Comes back only if that failed.
+/// Becomes the command. Returns only if that failed.
 pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut word = || words.next().and_then(|word| word.into_string().ok());
     let parent = word().and_then(|word| word.parse().ok()).map(Pid::from_raw);

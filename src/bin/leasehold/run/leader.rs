@@ -48,7 +48,7 @@ async fn lead(
         };
         match run_under(held, &args.command.command, countdown, signals, output).await? {
             Ended::ByItself(status) => return Ok(status),
-            // Whoever sent it wants no other term.
+            // The sender wants no other term.
             Ended::Lost {
                 asked: Some(signal),
             } if signal != Signal::SIGHUP => {

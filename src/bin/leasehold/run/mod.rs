@@ -49,8 +49,7 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failur
     ended
 }
 
-/// What was asked of the store and not answered is withdrawn before we go. Who is in a hurry sends one more signal: TTLs end
-/// the rest.
+/// Withdraws requests without an answer before the tool exits. One more signal ends it at once: TTLs end the rest.
 async fn put_away(locks: &LockManager, signals: &mut Signals) {
     tokio::select! {
         () = locks.shutdown() => {}
@@ -109,7 +108,7 @@ fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBu
 }
 
 async fn busy(locks: &LockManager, args: &RunArgs, wait: Duration) -> Failure {
-    // Only to tell: a store that cannot say does not change the outcome.
+    // For the message only: a failure here does not change the outcome.
     let holder = match locks.inspect(&args.lock).await {
         Ok(Some(record)) => record.label.map(|label| format!(" holder={label}")),
         _ => None,

@@ -1,4 +1,4 @@
-//! Who stands in the foreground of the terminal.
+//! The foreground of the terminal.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal that controls us, while we stand in its foreground.
+/// Our controlling terminal, while we are in its foreground.
 #[derive(Debug)]
 pub(super) struct Terminal(File);
 
@@ -26,8 +26,8 @@ impl Terminal {
         tcgetpgrp(self.0.as_fd()) == Ok(getpgrp())
     }
 
-    /// Puts a process group into the foreground. Whoever asks from the background would be stopped by SIGTTOU, so that it
-    /// is blocked meanwhile.
+    /// Puts a process group into the foreground. A caller in the background would be stopped by SIGTTOU, so it is blocked
+    /// meanwhile.
     pub(super) fn give(&self, group: Pid) -> nix::Result<()> {
         let mut blocked = SigSet::empty();
         blocked.add(Signal::SIGTTOU);

@@ -76,7 +76,7 @@ async fn start_and_watch(
     };
     let ended = watched.until_it_ends(&clock, signals).await;
     if ended.is_err() {
-        // Nobody watches over it any more.
+        // Nothing watches over it from here on.
         watched.signal(Signal::SIGKILL);
     }
     ended
@@ -194,7 +194,7 @@ impl Watched<'_> {
         );
     }
 
-    /// A command that we may not signal cannot be ended by us. Whoever waits for us learns it now, and not when it ends.
+    /// The tool cannot end a command that it may not signal. It reports this and exits, instead of waiting for the command.
     fn report_unkillable(&self) -> Ended {
         self.output.event(
             format!(

@@ -29,7 +29,7 @@ fn write(path: &Path, number: u64) -> Result<()> {
     file.write_all(&digits(number))
 }
 
-/// Always as long, so that a write is one write.
+/// Of fixed length, so that a change is one write.
 fn digits(number: u64) -> [u8; 20] {
     let mut digits = [b'0'; 20];
     let text = format!("{number:020}");

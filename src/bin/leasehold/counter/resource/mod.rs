@@ -13,7 +13,7 @@ use self::redis::InRedis;
 use self::zookeeper::InZooKeeper;
 use crate::exit::Failure;
 
-/// Where it is, in words that a counting process can be told.
+/// Where it is, as text for a counting process.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(super) enum Place {
     File(PathBuf),
@@ -37,7 +37,7 @@ pub(super) enum Resource {
 }
 
 impl Place {
-    /// A place of our own, at which 0 stands.
+    /// A new place that holds 0.
     pub(super) async fn make(fenced_at: Option<&str>) -> Result<Self, Failure> {
         let now = Clock::system()?.stamp().on(ClockKind::Boot);
         let name = format!("leasehold-counter-{}-{now:x}", std::process::id());
@@ -68,7 +68,7 @@ impl Place {
         })
     }
 
-    /// Takes it away. What is left in a temporary folder, or of a key that nobody reads, harms nobody.
+    /// Removes it. A failure leaves a temporary file or a key that nobody reads.
     pub(super) async fn remove(&self) {
         match self {
             Self::File(path) => drop(std::fs::remove_file(path)),

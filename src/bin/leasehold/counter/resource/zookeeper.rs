@@ -71,7 +71,7 @@ async fn plain(url: &str) -> Result<(Client, Acls<'static>), BoxError> {
     Ok((connector.connect(&options.servers).await?, acls))
 }
 
-/// What stands before the servers of a URL that was parsed before.
+/// The part before the servers of a URL that was parsed before.
 fn login(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?']).next()?;

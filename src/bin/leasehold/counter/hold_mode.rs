@@ -1,4 +1,4 @@
-//! [`Way`]: how the lock is held, as `--mode` says.
+//! [`HoldMode`]: how the lock is held, from `--mode`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::resource::Resource;
 use crate::args::CounterMode;
 
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum HoldMode {
     Lock(Lock),
     Writer(ReadWriteLock),
 }
@@ -19,7 +19,7 @@ pub(super) enum Held {
     Writer(WriteGuard),
 }
 
-impl Way {
+impl HoldMode {
     pub(super) fn of(plan: &Plan, locks: &LockManager, counter: &Resource) -> Self {
         match plan.mode {
             CounterMode::Exclusive => Self::Lock(counter.tie(locks.lock(&plan.lock))),
@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// What was counted is counted, whatever becomes of the release.
+    /// The count is done, whatever the outcome of the release.
     pub(super) async fn release(self) {
         let _ = match self {
             Self::Lock(guard) => guard.release().await,
