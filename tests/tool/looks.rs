@@ -3,8 +3,8 @@
 use crate::command::{Mark, Running, code, leasehold, lines, server, told};
 use crate::redis::free_port;
 
-const SUBCOMMANDS: [&str; 8] = [
-    "run", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
+const SUBCOMMANDS: [&str; 9] = [
+    "run", "hold", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
 ];
 
 #[test]
@@ -120,7 +120,7 @@ fn every_subcommand_has_help_with_an_example() {
         assert!(words.any(|word| word == code.to_string()), "{code}: {text}");
     }
     let text = told(&leasehold(&["run", "--help"]));
-    for promise in ["SIGKILL and no SIGTERM", "nothing that it has started"] {
+    for promise in ["SIGKILL and no SIGTERM", "not what it has started", "sudo"] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(promise), "{promise}: {text}");
     }

@@ -15,5 +15,6 @@ mod counter;
 mod ends;
 mod kinds;
 mod looks;
+mod options;
 mod run;
 mod terminal;

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use leasehold::{Key, Label};
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Failure, code};
+
 /// Run a command only while you hold a lock, and inspect the locks of a store.
 #[derive(Parser, Debug)]
 #[command(name = "leasehold", version, propagate_version = true)]
@@ -37,6 +39,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(RunArgs),
     Leader(LeaderArgs),
+    Hold(HoldArgs),
     Revoke(RevokeArgs),
     Inspect(InspectArgs),
     List(ListArgs),
@@ -74,9 +77,122 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) kill_grace: Option<Duration>,
 
+    /// Keep the lock until the processes that the command leaves behind have ended too
+    #[arg(long)]
+    pub(crate) wait_children: bool,
+
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Which lock to acquire, and how.
+#[derive(Args, Debug)]
+pub(crate) struct LockArgs {
+    /// The lock; several are acquired all or none
+    #[arg(long, value_name = "KEY", required = true)]
+    pub(crate) lock: Vec<Key>,
+
+    /// How long to wait for a busy lock: 10 (seconds), 1m30s, forever [default: 45s]; 0: try once
+    #[arg(long, value_name = "SPAN", value_parser = Wait::parse)]
+    pub(crate) wait: Option<Wait>,
+
+    /// Hold it together with others that use --shared (a read lock)
+    #[arg(long, conflicts_with_all = ["write", "slots"])]
+    pub(crate) shared: bool,
+
+    /// Exclude others that use --shared or --write (a write lock)
+    #[arg(long, conflicts_with = "slots")]
+    pub(crate) write: bool,
+
+    /// Hold one of N slots, so that N holders run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) slots: Option<u32>,
+
+    /// Exit with CODE instead of 75 (not acquired) and 76 (lost)
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) exit_code: Option<u8>,
+
+    /// Who holds the lock, for people [default: host:process id]
+    #[arg(long, value_name = "TEXT", value_parser = Label::parse)]
+    pub(crate) label: Option<Label>,
+}
+
+impl LockArgs {
+    /// The keys as text.
+    pub(crate) fn keys(&self) -> String {
+        let keys: Vec<&str> = self.lock.iter().map(Key::as_str).collect();
+        keys.join(",")
+    }
+
+    /// The wait that was given, if it has an end.
+    pub(crate) fn within(&self) -> Option<Duration> {
+        match self.wait {
+            Some(Wait::Within(wait)) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// With the exit code that was asked for, if the lock was not acquired.
+    pub(crate) fn exit_with(&self, failure: Failure) -> Failure {
+        match self.exit_code {
+            Some(code) if failure.code == code::NOT_ACQUIRED => Failure { code, ..failure },
+            _ => failure,
+        }
+    }
+
+    /// Refuses options that do not go together.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.lock.len() > 1 && (self.shared || self.write || self.slots.is_some()) {
+            return Err(Failure::usage(
+                "several --lock are exclusive; omit --shared, --write and --slots, or name one lock",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How long to wait for a busy lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    Within(Duration),
+    Forever,
+}
+
+impl Wait {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        if let Ok(seconds) = text.parse() {
+            return Ok(Self::Within(Duration::from_secs(seconds)));
+        }
+        humantime::parse_duration(text)
+            .map(Self::Within)
+            .map_err(|error| format!("{error}; write 10, 10s, 1m30s or forever"))
+    }
+}
+
+/// Hold a lock without a command
+///
+/// Prints the fencing token when the lock is held, and holds it until stdin closes or a signal arrives. Exits with 0 after
+/// the end of stdin, and with 76 as soon as the lease is lost.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: a shell script that works under a lock
+  coproc leasehold hold --store redis://127.0.0.1:6379 --lock nightly
+  read -u ${COPROC[0]} token && ./backup.sh --token $token
+  exec {COPROC[1]}>&-")]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+
+    /// How long the store keeps the lock if this machine dies [default: 10s, or the store's own]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Hold a lock while a command runs
@@ -102,21 +218,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// The lock
-    #[arg(long, value_name = "KEY")]
-    pub(crate) lock: Key,
-
-    /// How long to wait for a busy lock [default: 30s]; 0s: try once
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
-    pub(crate) wait: Option<Duration>,
-
-    /// Hold it together with others that use --shared
-    #[arg(long)]
-    pub(crate) shared: bool,
-
-    /// Who holds the lock, for people [default: host:process id]
-    #[arg(long, value_name = "TEXT", value_parser = Label::parse)]
-    pub(crate) label: Option<Label>,
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
 
     #[command(flatten)]
     pub(crate) command: CommandArgs,

@@ -81,6 +81,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
     runtime.block_on(async {
         let code = match command {
             Command::Run(args) => return run::run(args, output).await,
+            Command::Hold(args) => return run::hold(args, output).await,
             Command::Leader(args) => return run::leader(args, output).await,
             Command::Revoke(args) => revoke::revoke(args, output).await,
             Command::Inspect(args) => look::inspect(args, output).await,

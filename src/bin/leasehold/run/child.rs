@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
-use leasehold::Lease;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid};
 
+use super::descendants;
 use super::exec::{BACKGROUND, EXEC, FOREGROUND};
+use super::held::Held;
 use super::peers::has_peers;
 use super::terminal::Terminal;
 use crate::exit::{Failure, Status};
@@ -21,6 +22,9 @@ pub(super) struct Child {
     id: Pid,
     terminal: Option<Terminal>,
     stopped_by: Option<Signal>,
+    end: Option<End>,
+    /// No child of ours is left.
+    is_last: bool,
 }
 
 /// The command runs as another user (`sudo`, setuid), and we may not signal it.
@@ -49,7 +53,8 @@ impl Child {
 
     /// Starts the command. The calling thread must live as long as the command: on Linux the parent-death signal
     /// is sent when the parent thread ends.
-    pub(super) fn spawn(command: &[OsString], lease: &Lease) -> Result<Self, Failure> {
+    pub(super) fn spawn(command: &[OsString], held: &Held) -> Result<Self, Failure> {
+        descendants::adopt();
         let failed = |why| Failure::system("the command could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
         // Others of our own pipeline read from the terminal too.
@@ -65,8 +70,10 @@ impl Child {
             .arg(getpid().to_string())
             .arg(place)
             .args(command)
-            .env("LEASEHOLD_KEY", lease.key().as_str())
-            .env("LEASEHOLD_TOKEN", lease.token().to_string())
+            .env("LEASEHOLD_KEY", held.keys())
+            .env("LEASEHOLD_TOKEN", held.tokens())
+            // It may hold a password, and is the business of the tool.
+            .env_remove("LEASEHOLD_STORE")
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -75,6 +82,8 @@ impl Child {
             id: Pid::from_raw(id),
             terminal,
             stopped_by: None,
+            end: None,
+            is_last: false,
         })
     }
 
@@ -120,21 +129,33 @@ impl Child {
         Ok(())
     }
 
-    /// How it ended, if it has.
-    pub(super) fn look(&mut self) -> Result<Option<End>, Failure> {
+    /// Takes note of every child that has ended or was stopped: the command, and processes that it has left behind.
+    pub(super) fn look(&mut self) -> Result<(), Failure> {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
-        let status = waitpid(self.id, Some(flags))
-            .map_err(|why| Failure::system("the command could not be waited for", &why))?;
         self.stopped_by = None;
-        Ok(match status {
-            WaitStatus::Exited(_, status) => Some(End::Exited(status)),
-            WaitStatus::Signaled(_, signal, _) => Some(End::Signalled(signal)),
-            WaitStatus::Stopped(_, signal) => {
-                self.stopped_by = Some(signal);
-                None
+        loop {
+            match waitpid(None, Some(flags)) {
+                Ok(WaitStatus::StillAlive) => return Ok(()),
+                Err(Errno::ECHILD) => {
+                    self.is_last = true;
+                    return Ok(());
+                }
+                Err(Errno::EINTR) => {}
+                Err(why) => {
+                    return Err(Failure::system("the command could not be waited for", &why));
+                }
+                Ok(status) if status.pid() != Some(self.id) => {}
+                Ok(WaitStatus::Exited(_, status)) => self.end = Some(End::Exited(status)),
+                Ok(WaitStatus::Signaled(_, signal, _)) => self.end = Some(End::Signalled(signal)),
+                Ok(WaitStatus::Stopped(_, signal)) => self.stopped_by = Some(signal),
+                Ok(_) => {}
             }
-            _ => None,
-        })
+        }
+    }
+
+    /// How the command ended, if it has, and, with `children`, if none of its processes is left.
+    pub(super) fn end(&self, children: bool) -> Option<End> {
+        self.end.filter(|_| self.is_last || !children)
     }
 
     /// Continues a command that was suspended from the terminal: its lease would run out, and the terminal would be without a

@@ -1,29 +1,119 @@
-//! [`Held`]: what a command runs under. A lock, a share of one, or a term of office.
+//! [`Held`]: what a command runs under. A lock, a share or a slot of one, several locks, or a term of leadership.
+
+use std::time::Duration;
 
 use leasehold::store::Released;
-use leasehold::{Leadership, Lease, LockGuard, ReadGuard};
+use leasehold::{
+    Error, Key, Leadership, Lease, LockGuard, LostReason, MultiGuard, ReadGuard, SemaphorePermit,
+    WriteGuard,
+};
+use serde_json::{Value, json};
 
 #[derive(Debug)]
 pub(super) enum Held {
     Alone(LockGuard),
     Shared(ReadGuard),
+    Written(WriteGuard),
+    Slot(SemaphorePermit),
+    All(MultiGuard),
     Term(Leadership),
 }
 
 impl Held {
-    pub(super) fn lease(&self) -> &Lease {
-        match self {
+    /// The lease; `None` for several locks, which have one each.
+    fn lease(&self) -> Option<&Lease> {
+        Some(match self {
             Self::Alone(guard) => guard.lease(),
             Self::Shared(guard) => guard.lease(),
+            Self::Written(guard) => guard.lease(),
+            Self::Slot(permit) => permit.lease(),
             Self::Term(leadership) => leadership.lease(),
+            Self::All(_) => return None,
+        })
+    }
+
+    /// The keys in their order, separated by commas, which no key contains.
+    pub(super) fn keys(&self) -> String {
+        match (self, self.lease()) {
+            (_, Some(lease)) => lease.key().to_string(),
+            (Self::All(guard), None) => join(guard.keys()),
+            (_, None) => String::new(),
         }
     }
 
-    pub(super) async fn release(self) -> Released {
-        match self {
-            Self::Alone(guard) => guard.release().await,
-            Self::Shared(guard) => guard.release().await,
-            Self::Term(leadership) => leadership.resign().await,
+    /// The fencing tokens, in the order of the keys.
+    pub(super) fn tokens(&self) -> String {
+        match (self, self.lease()) {
+            (_, Some(lease)) => lease.token().to_string(),
+            (Self::All(guard), None) => join(
+                guard
+                    .keys()
+                    .filter_map(|key| guard.token(key.as_str()).ok()),
+            ),
+            (_, None) => String::new(),
         }
     }
+
+    /// Keys and tokens for scripts: a string and a number, or a list of each for several locks.
+    pub(super) fn to_json(&self) -> (Value, Value) {
+        match self {
+            Self::All(guard) => {
+                let token = |key: &Key| Some(guard.token(key.as_str()).ok()?.number());
+                let tokens: Vec<_> = guard.keys().filter_map(token).collect();
+                (
+                    json!(guard.keys().map(Key::as_str).collect::<Vec<_>>()),
+                    json!(tokens),
+                )
+            }
+            _ => (
+                json!(self.keys()),
+                json!(self.lease().map(|lease| lease.token().number())),
+            ),
+        }
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        match (self, self.lease()) {
+            (_, Some(lease)) => lease.remaining(),
+            (Self::All(guard), None) => guard.remaining(),
+            (_, None) => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Completes when the lease, or one of several, has ended.
+    pub(super) async fn lost(&self) -> LostReason {
+        match (self, self.lease()) {
+            (_, Some(lease)) => lease.lost().await,
+            (Self::All(guard), None) => guard.lost().await,
+            (_, None) => LostReason::Lapsed,
+        }
+    }
+
+    /// Releases what is held. Returns the error of a release that had no answer.
+    pub(super) async fn release(self) -> Option<Error> {
+        let released = match self {
+            Self::Alone(guard) => vec![guard.release().await],
+            Self::Shared(guard) => vec![guard.release().await],
+            Self::Written(guard) => vec![guard.release().await],
+            Self::Slot(permit) => vec![permit.release().await],
+            Self::Term(leadership) => vec![leadership.resign().await],
+            Self::All(guard) => {
+                let released = guard.release().await;
+                released.into_iter().map(|(_, released)| released).collect()
+            }
+        };
+        released.into_iter().find_map(|released| match released {
+            Released::Unknown(error) => Some(error),
+            _ => None,
+        })
+    }
+}
+
+fn join(parts: impl Iterator<Item = impl ToString>) -> String {
+    let parts: Vec<String> = parts.map(|part| part.to_string()).collect();
+    parts.join(",")
 }

@@ -46,7 +46,7 @@ async fn lead(
             held = campaign(&election, args, &clock, output) => held?,
             signal = signals.ending() => return Ok(Status::Signal(signal)),
         };
-        match run_under(held, &args.command.command, countdown, signals, output).await? {
+        match run_under(held, &args.command, countdown, signals, output).await? {
             Ended::ByItself(status) => return Ok(status),
             // The sender wants no other term.
             Ended::Lost {

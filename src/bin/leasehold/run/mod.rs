@@ -7,41 +7,47 @@
 //!       └─ lease running out: SIGTERM, and SIGKILL before the deadline (countdown.rs)
 //! ```
 //!
-//! The lock is released only when the command has ended. What it has left running in the background is not waited for.
+//! The lock is released only when the command has ended. Processes that it leaves behind are reported, and waited for only with
+//! `--wait-children`.
 //!
 //! Not promised: when the tool itself is stopped (SIGSTOP) for longer than its lease, the command runs on; it is killed
 //! when the tool goes on. A fence at the resource, raised to `LEASEHOLD_TOKEN`, is what shuts out such a command.
 
+mod acquire;
 mod child;
 mod countdown;
+mod descendants;
 mod exec;
 mod held;
+mod hold;
 mod leader;
 mod peers;
 mod terminal;
 mod under;
 
-use std::time::Duration;
-
 use leasehold::{Label, LockManager, LockManagerBuilder};
+use serde_json::json;
 
 pub(crate) use exec::{EXEC, exec};
+pub(crate) use hold::hold;
 pub(crate) use leader::leader;
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, Status, code};
-use crate::output::{Output, span};
+use crate::exit::{Failure, Status, code, with_causes};
+use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
+use acquire::acquire;
 use countdown::Countdown;
 use held::Held;
 use under::{Ended, run_under};
 
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
+    args.lock.check()?;
     let mut signals = Signals::listen()?;
-    let settings = store::settings(args.command.ttl, args.wait);
+    let settings = store::settings(args.command.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.label).build()?,
+        builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.lock.label).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, output).await;
@@ -65,38 +71,24 @@ async fn hold_and_run(
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let held = tokio::select! {
-        held = acquire(locks, args) => held?,
+        held = acquire(locks, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
-    let ended = run_under(held, &args.command.command, countdown, signals, output).await?;
+    let ended = run_under(held, &args.command, countdown, signals, output).await?;
     Ok(match ended {
         Ended::ByItself(status) => status,
-        Ended::Lost { .. } => Status::Code(code::LOST),
+        Ended::Lost { .. } => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
 }
 
-async fn acquire(locks: &LockManager, args: &RunArgs) -> Result<Held, Failure> {
-    let wait = locks.settings().wait;
-    let held = if args.shared {
-        let lock = locks.read_write(&args.lock);
-        let guard = if wait.is_zero() {
-            lock.try_read().await?
-        } else {
-            lock.read_within(wait).await?
-        };
-        guard.map(Held::Shared)
-    } else {
-        let lock = locks.lock(&args.lock);
-        let guard = if wait.is_zero() {
-            lock.try_acquire().await?
-        } else {
-            lock.acquire_within(wait).await?
-        };
-        guard.map(Held::Alone)
-    };
-    match held {
-        Some(held) => Ok(held),
-        None => Err(busy(locks, args, wait).await),
+/// Releases what is held, and reports a release that had no answer.
+async fn release(held: Held, output: Output) {
+    if let Some(error) = held.release().await {
+        let why = with_causes(&error);
+        output.event(
+            format!("the lock could not be released, and ends with its ttl: {why}"),
+            &json!({ "event": "release_unknown", "why": why }),
+        );
     }
 }
 
@@ -104,22 +96,5 @@ fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBu
     match label {
         Some(label) => builder.label(label.clone()),
         None => builder,
-    }
-}
-
-async fn busy(locks: &LockManager, args: &RunArgs, wait: Duration) -> Failure {
-    // For the message only: a failure here does not change the outcome.
-    let holder = match locks.inspect(&args.lock).await {
-        Ok(Some(record)) => record.label.map(|label| format!(" holder={label}")),
-        _ => None,
-    };
-    Failure {
-        code: code::NOT_ACQUIRED,
-        message: format!(
-            "the lock was not acquired: key={} wait={}{}; try later, or wait longer",
-            args.lock,
-            span(wait),
-            holder.unwrap_or_default()
-        ),
     }
 }

@@ -7,13 +7,7 @@ pub(super) fn has_peers() -> bool {
     use nix::unistd::{getpgrp, getpid};
 
     let (us, group) = (getpid().as_raw(), getpgrp().as_raw());
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return false;
-    };
-    let members: Vec<Process> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(Process::read)
-        .collect();
+    let members = processes();
     let mut ancestors = vec![us];
     let parent_of = |id: i32| members.iter().find(|member| member.id == id);
     while let Some(process) = ancestors.last().and_then(|id| parent_of(*id)) {
@@ -32,12 +26,22 @@ pub(super) fn has_peers() -> bool {
     false
 }
 
+/// All processes that we can see.
 #[cfg(target_os = "linux")]
-struct Process {
-    id: i32,
-    parent: i32,
+pub(super) fn processes() -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(Process::read)
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+pub(super) struct Process {
+    pub(super) id: i32,
+    pub(super) parent: i32,
     group: i32,
-    is_dead: bool,
+    pub(super) is_dead: bool,
 }
 
 #[cfg(target_os = "linux")]

@@ -1,18 +1,18 @@
 //! One command under one hold, from its start to the release.
 
-use std::ffi::OsString;
 use std::future::pending;
 use std::time::Duration;
 
-use leasehold::store::Released;
-use leasehold::{Clock, Lease};
+use leasehold::Clock;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::child::{Child, End, NotAllowed, asks_to_end};
 use super::countdown::{Countdown, Step};
 use super::held::Held;
-use crate::exit::{Failure, Status, with_causes};
+use super::{descendants, release};
+use crate::args::CommandArgs;
+use crate::exit::{Failure, Status};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
 
@@ -33,44 +33,35 @@ pub(super) enum Ended {
 
 pub(super) async fn run_under(
     held: Held,
-    command: &[OsString],
+    command: &CommandArgs,
     countdown: Countdown,
     signals: &mut Signals,
     output: Output,
 ) -> Result<Ended, Failure> {
-    let lease = held.lease();
-    output.quiet_event(&json!({
-        "event": "acquired",
-        "key": lease.key().as_str(),
-        "token": lease.token().number(),
-    }));
-    let ended = start_and_watch(command, lease, countdown, signals, output).await;
-    if let Released::Unknown(error) = held.release().await {
-        let why = with_causes(&error);
-        output.event(
-            format!("the lock could not be released, and ends with its ttl: {why}"),
-            &json!({ "event": "release_unknown", "why": why }),
-        );
-    }
+    let (key, token) = held.to_json();
+    output.quiet_event(&json!({ "event": "acquired", "key": key, "token": token }));
+    let ended = start_and_watch(command, &held, countdown, signals, output).await;
+    release(held, output).await;
     ended
 }
 
 async fn start_and_watch(
-    command: &[OsString],
-    lease: &Lease,
+    command: &CommandArgs,
+    held: &Held,
     countdown: Countdown,
     signals: &mut Signals,
     output: Output,
 ) -> Result<Ended, Failure> {
     let clock = Clock::system()?;
-    if let Some(ended) = wait_for_room(lease, countdown, &clock, signals, output).await {
+    if let Some(ended) = wait_for_room(held, countdown, &clock, signals, output).await {
         return Ok(ended);
     }
     let mut watched = Watched {
-        child: Child::spawn(command, lease)?,
-        lease,
+        child: Child::spawn(&command.command, held)?,
+        held,
         countdown,
         output,
+        waits_for_children: command.wait_children,
         asked: None,
         is_refused: false,
     };
@@ -84,15 +75,15 @@ async fn start_and_watch(
 
 /// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
 async fn wait_for_room(
-    lease: &Lease,
+    held: &Held,
     countdown: Countdown,
     clock: &Clock,
     signals: &mut Signals,
     output: Output,
 ) -> Option<Ended> {
-    while !countdown.may_start(lease.remaining()) {
+    while !countdown.may_start(held.remaining()) {
         tokio::select! {
-            _ = lease.lost() => {
+            _ = held.lost() => {
                 output.event(
                     "the lease was lost before the command was started",
                     &json!({ "event": "lost", "command": null }),
@@ -109,9 +100,10 @@ async fn wait_for_room(
 /// A command that runs, and what is known of it.
 struct Watched<'a> {
     child: Child,
-    lease: &'a Lease,
+    held: &'a Held,
     countdown: Countdown,
     output: Output,
+    waits_for_children: bool,
     /// The last signal that asked us to end, and was forwarded.
     asked: Option<Signal>,
     /// The system does not let us signal the command.
@@ -128,7 +120,7 @@ impl Watched<'_> {
         let mut is_killed = false;
         loop {
             let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
-            let pause = match self.countdown.step(self.lease.remaining(), warned_for) {
+            let pause = match self.countdown.step(self.held.remaining(), warned_for) {
                 _ if is_killed => None,
                 Step::Wait(pause) => Some(pause),
                 Step::Terminate => {
@@ -145,21 +137,26 @@ impl Watched<'_> {
                     if self.is_refused {
                         return Ok(self.report_unkillable());
                     }
+                    // What it has left behind is waited for only under a live lease.
+                    if let Some(end) = self.child.end(false) {
+                        return Ok(self.leave(end, true));
+                    }
                     None
                 }
             };
             tokio::select! {
                 signal = signals.next() => match signal {
-                    Signal::SIGCHLD => match self.child.look()? {
-                        Some(end) => {
-                            let is_lost = warned_at.is_some() || is_killed || !self.lease.is_live();
+                    Signal::SIGCHLD => {
+                        self.child.look()?;
+                        self.child.keep_going();
+                        if let Some(end) = self.child.end(self.waits_for_children) {
+                            let is_lost = warned_at.is_some() || is_killed || !self.held.is_live();
                             return Ok(self.leave(end, is_lost));
                         }
-                        None => self.child.keep_going(),
-                    },
+                    }
                     signal => self.forward(signal),
                 },
-                _ = self.lease.lost(), if !is_killed => {}
+                _ = self.held.lost(), if !is_killed => {}
                 () = sleep(clock, pause) => {}
             }
         }
@@ -177,17 +174,17 @@ impl Watched<'_> {
     }
 
     fn report_at_risk(&self) {
-        let remaining = self.lease.remaining();
+        let remaining = self.held.remaining();
         self.output.event(
             format!(
                 "the lease cannot be renewed: key={} remaining={}; the command gets SIGTERM, and SIGKILL after {}",
-                self.lease.key(),
+                self.held.keys(),
                 span(remaining),
                 span(self.countdown.grace())
             ),
             &json!({
                 "event": "at_risk",
-                "key": self.lease.key().as_str(),
+                "key": self.held.keys(),
                 "remaining_ms": millis(remaining),
                 "kill_grace_ms": millis(self.countdown.grace()),
             }),
@@ -200,7 +197,7 @@ impl Watched<'_> {
             format!(
                 "the lease was lost, and the command RUNS ON WITHOUT THE LOCK: it runs as another user (sudo, setuid), and the system \
                  does not let us signal it: key={} process_group={}; end it by hand, and run leasehold itself under sudo",
-                self.lease.key(),
+                self.held.keys(),
                 self.child.id()
             ),
             &json!({
@@ -213,11 +210,25 @@ impl Watched<'_> {
         Ended::Lost { asked: self.asked }
     }
 
+    /// What the command has left behind runs without the lock from now on.
+    fn report_children(&self) {
+        let children = descendants::count();
+        if children > 0 {
+            self.output.event(
+                format!(
+                    "the command has ended, and {children} of its processes run on without the lock; use --wait-children to keep the lock until they end"
+                ),
+                &json!({ "event": "children_left", "children": children }),
+            );
+        }
+    }
+
     fn leave(&mut self, end: End, is_lost: bool) -> Ended {
         let status = self.child.status(end);
         if !is_lost {
             self.output
                 .quiet_event(&json!({ "event": "ended", "exit": status.code() }));
+            self.report_children();
             return Ended::ByItself(status);
         }
         // What the command left behind in its group has no lock from now on.
