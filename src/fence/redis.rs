@@ -321,7 +321,7 @@ fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
             "command number {at} of the batch failed, and those before it are applied: {locks} reason={}; fix the data by hand",
             text(parts.get(2))
         ))),
-        _ => Err(fault::strange("apply a batch")),
+        _ => Err(fault::unexpected_reply("apply a batch")),
     }
 }
 

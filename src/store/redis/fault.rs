@@ -1,4 +1,4 @@
-//! What an error of the Redis client means for us: what changed, and what to do.
+//! The meaning of the Redis client's errors: what changed, and what to do.
 
 use std::error::Error as StdError;
 use std::io;
@@ -8,7 +8,7 @@ use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 
 use crate::model::error::{Error, ErrorKind};
 
-/// The kind for a server's refusal. `None`: a refusal that does not tell whether something was done before it.
+/// The kind for a server's refusal. `None`: a refusal that does not say whether something was done before it.
 fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
     match error.kind() {
         Redis::AuthenticationFailed | Redis::Server(Server::NoPerm) => Some(ErrorKind::Denied),
@@ -43,22 +43,22 @@ fn advice(kind: ErrorKind) -> &'static str {
             "use a server of version 6 or later; for nodes of a cluster a URL that begins with redis+cluster://"
         }
         ErrorKind::Corrupt => {
-            "a key under our prefix is no lock of ours; it was left as it is, look at it"
+            "a key under our prefix is no lock of ours; it was left as it is, check it"
         }
         ErrorKind::InDoubt => "it may have been done",
         _ => "try later",
     }
 }
 
-/// What can be shown of the client's error: never its detail, which may quote arguments (passwords, owner tokens).
-fn told(error: &RedisError) -> String {
+/// The part of the client's error that may be shown: never its detail, which may quote arguments (passwords, owner tokens).
+fn shown(error: &RedisError) -> String {
     match (error.code(), error.kind()) {
         (Some(code), _) => code.to_owned(),
         (None, kind) => format!("{kind:?}"),
     }
 }
 
-/// Which trouble of the network it was, without the detail.
+/// The kind of network error, without the detail.
 fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     let cause = error
         .source()?
@@ -66,10 +66,10 @@ fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     Some(cause.downcast_ref::<io::Error>()?.kind())
 }
 
-/// The server could not be reached, or refused us at the door: nothing was asked.
+/// The server could not be reached, or refused the handshake: nothing was sent.
 pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
     let refusal = kind_of_refusal(error);
-    let why = io_kind(error).map_or_else(|| told(error), |kind| format!("{kind:?}"));
+    let why = io_kind(error).map_or_else(|| shown(error), |kind| format!("{kind:?}"));
     let advice = refusal.map_or(
         "check host and port, and that the server runs; then try again",
         advice,
@@ -83,7 +83,7 @@ pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
 /// The server refused a request.
 pub(super) fn refused(error: &RedisError, doing: &str) -> Error {
     let kind = kind_of_refusal(error).unwrap_or(ErrorKind::InDoubt);
-    let why = told(error);
+    let why = shown(error);
     Error::new(
         kind,
         format!("redis refused to {doing}: reason={why}; {}", advice(kind)),
@@ -102,10 +102,10 @@ pub(super) fn unanswered(error: &RedisError, doing: &str) -> Error {
     ))
 }
 
-/// An answer that our scripts do not give.
-pub(crate) fn strange(doing: &str) -> Error {
+/// An answer that our scripts never give.
+pub(crate) fn unexpected_reply(doing: &str) -> Error {
     Error::in_doubt(format!(
-        "redis gave an answer that is none of our scripts': asked={doing}; look for a proxy that changes answers"
+        "redis gave an answer that our scripts never give: asked={doing}; look for a proxy that changes answers"
     ))
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_connected_is_told_why_and_what_to_look_at() {
+    fn a_failed_connect_names_the_cause_and_what_to_check() {
         let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
         assert_eq!(
             not_connected(&refused, "db:6379").to_string(),

@@ -36,13 +36,13 @@ impl Names {
         joined(&self.lock_parts(key))
     }
 
-    /// What the name of the lock itself is made of.
+    /// The parts of the lock's own name.
     pub(crate) fn lock_parts<'a>(&'a self, key: &'a Key) -> [&'a str; 2] {
         [&self.prefix, key.as_str()]
     }
 
-    /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so that no lock
-    /// can have such a name.
+    /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so no lock has such
+    /// a name.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
         joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:", what])
     }
@@ -67,7 +67,7 @@ impl Names {
         self.beside(key, "free")
     }
 
-    /// What the name of every tombstone of a lock begins with.
+    /// The beginning of the name of every tombstone of a lock.
     pub(crate) fn tombstones(&self, key: &Key) -> String {
         self.beside(key, "gone:")
     }
@@ -77,7 +77,7 @@ impl Names {
         self.beside(key, "queue")
     }
 
-    /// Those of the queue who go with nobody.
+    /// Those of the queue that share with nobody.
     pub(crate) fn alone(&self, key: &Key) -> String {
         self.beside(key, "alone")
     }
@@ -97,7 +97,7 @@ impl Names {
         self.beside(key, "grants")
     }
 
-    /// There only while a script lets a reader in.
+    /// Exists only while a script admits a reader.
     pub(crate) fn entering(&self, key: &Key) -> String {
         self.beside(key, "entering")
     }
@@ -110,18 +110,18 @@ impl Names {
         }
     }
 
-    /// Since when the node of this slot is what it is.
+    /// When the node of this slot became what it is.
     pub(super) fn witness(&self, slot: Slot) -> String {
         format!("{}{{{}}}:leasehold:witness", self.prefix, slot.tag())
     }
 
-    /// The key of a lock by its name in the server; `None` for what stands beside locks and for what is none of ours.
+    /// The key of a lock by its name in the server; `None` for the keys beside locks and for those of others.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
     }
 }
 
-/// One allocation: names are made for every request.
+/// One allocation, since names are made for every request.
 fn joined(parts: &[&str]) -> String {
     parts.concat()
 }

@@ -1,87 +1,89 @@
 //! Delayed restart, done by the clients: a server that may have forgotten locks grants nothing until the last of them has
-//! ended by the clocks of those who hold them, which is at most `max_ttl` later.
+//! ended by the clocks of their holders, which is at most `max_ttl` later.
 //!
-//! A marker key holds the run id of the server that granted last, and if it was a replica in that run, which promotion it was.
-//! Each acquire passes along what its connection read of these; the script that would grant looks at the marker first.
+//! A marker key holds the run id of the server that granted last, and the promotion if it was a replica in that run. Each
+//! acquire carries what its connection read of these. The script that would grant reads the marker first.
 //!
 //! | the marker | means | quarantine |
 //! |---|---|---|
 //! | names this run | nothing was forgotten | none |
-//! | names another run, which persisted every write, as this one does | nothing was forgotten | none but one that runs already; all of `max_ttl` after a promotion or a flush, and as below where another server may come in its place |
-//! | names another run, or promotion | restarted (perhaps from an old snapshot), or a replica was promoted, or another database came in the place of ours | the rest of `max_ttl` since the start; all of it after a promotion or a flush |
-//! | is not there, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
-//! | is not there, and the server is younger than `max_ttl` | perhaps forgotten with all the rest | the rest of `max_ttl` since the start |
-//! | is not there, on an older server | nobody used this prefix yet | none |
+//! | names another run, which persisted every write, as this one does | nothing was forgotten | none except one that has begun; all of `max_ttl` after a promotion or a flush, and as in the next row where another server may replace this one |
+//! | names another run, or promotion | restarted (perhaps from an old snapshot), or a replica was promoted, or another database replaced ours | the rest of `max_ttl` since the start; all of it after a promotion or a flush |
+//! | is missing, and this store saw it in this run, or the server was flushed in this run | the data were flushed | `max_ttl`; in a cluster only if that is not known to be [long ago](super::cluster) |
+//! | is missing, and the server is younger than `max_ttl` | perhaps forgotten with all other data | the rest of `max_ttl` since the start |
+//! | is missing, on an older server | nobody used this prefix yet | none |
 //!
-//! What a client was told at its connect may be old by the time of its first attempt. So the script that finds the marker
-//! wrong reads the server's account of flushes and copies once more, at the instant of the attempt; if it is not the one that
-//! the client judged by, nothing is granted, and the client connects anew and judges again.
+//! What a client read at its connect may be old by the time of its first attempt. So the script that finds the marker wrong
+//! reads the server's account of flushes and copies again, at the instant of the attempt. If it differs from the one that the
+//! client used, nothing is granted, and the client connects and decides again.
 //!
-//! What cannot be noticed:
+//! Not noticed:
 //!
 //! - a flush before statistics were reset (`CONFIG RESETSTAT`), by a client that was not connected before it;
-//! - that a server was deposed and promoted again, by a client whose connection outlasted both and which asked for nothing in
-//!   between, until another asks (Sentinel ends such connections);
+//! - that a server was deposed and promoted again, by a client whose connection outlasted both and which sent nothing in
+//!   between, until another client sends something (Sentinel closes such connections);
 //! - a database that is swapped for one whose marker is of the same run;
-//! - a deletion of single keys, which is an operator's to answer for;
-//! - of a single server that persists every write: that it persisted less at the end of the run that wrote the marker, that it
-//!   was a replica in a run in which nobody asked it, or that an older copy was put in the place of its data.
+//! - a deletion of single keys, for which the operator is responsible;
+//! - on a single server that persists every write: that it persisted less at the end of the run that wrote the marker, that it
+//!   was a replica in a run in which nobody used it, or that an older copy replaced its data.
 //!
-//! A server that persists every write forgets nothing by a restart, and brings its marker along, which tells of the run before
-//! that it did so too. One without a marker may have lost its log with its disk, or had none before: its age counts. A server
-//! that does not tell its run id is quarantined when there is no marker; that it restarted from an old snapshot cannot be
-//! noticed.
+//! A server that persists every write forgets nothing by a restart, and keeps its marker, which shows that the run before did
+//! so too. One without a marker may have lost its log with its disk, or had none before, so its age counts. A server that
+//! hides its run id is quarantined when there is no marker; a restart from an old snapshot is not noticed there.
 
 use std::time::Duration;
 
-use super::preflight::Server;
+use super::connection::Server;
 
 /// How long nothing is granted, for the two ways in which the marker can be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Caution {
+pub(super) struct Quarantine {
     /// The marker names another run.
     pub(super) if_other: Duration,
     /// There is no marker.
     pub(super) if_none: Duration,
-    /// Every write is on disk, none came from another server, and none was flushed: another run of this server of which that is
-    /// true too has left all it had.
+    /// Every write is on disk, none came from another server, and none was flushed: another run of this server of which that
+    /// is true too has kept all its data.
     pub(super) is_durable: bool,
 }
 
-/// What is to be done about this server, as a pure function of what it told. `is_missed`: this store saw the marker that is
-/// not there. `same_for`: for so long at least the server has been what it is, seen by anybody.
-///
-/// A replica that was promoted long ago is trusted with a slot that nobody used yet, but not with a marker of another run: were
-/// marker and grant written at one instant, they could be lost together when it dies, and a master of before, whose copy still
-/// has the marker of its own run, would know of neither.
-pub(super) fn caution(
-    server: &Server,
-    max_ttl: Duration,
-    is_missed: bool,
-    same_for: Duration,
-) -> Caution {
-    let since_change = max_ttl.saturating_sub(same_for);
-    // What it told of its age is as old as the connection.
-    let since_start = since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
-    let if_other = if server.was_replica {
-        max_ttl
-    } else if server.was_flushed {
-        // A database with a marker of its own may have taken the place of ours.
-        since_change
-    } else {
-        since_start
-    };
-    let if_none = if is_missed || server.run_id.is_none() {
-        max_ttl
-    } else if server.was_flushed || server.was_replica {
-        since_change
-    } else {
-        since_start
-    };
-    Caution {
-        if_other,
-        if_none,
-        is_durable: server.durable && !server.was_replica && !server.was_flushed,
+impl Quarantine {
+    /// Decides by what the server reported. `is_missed`: this store saw the marker that is missing now. `same_for`: for how
+    /// long at least the server has been what it is, as seen by any client.
+    ///
+    /// A replica that was promoted long ago is trusted with a slot that nobody used yet, but not with a marker of another
+    /// run: a marker and a grant that were written at one instant can be lost together when the server dies, and an earlier
+    /// master, whose copy still has the marker of its own run, would know of neither.
+    pub(super) fn of(
+        server: &Server,
+        max_ttl: Duration,
+        is_missed: bool,
+        same_for: Duration,
+    ) -> Self {
+        let since_change = max_ttl.saturating_sub(same_for);
+        // The age that it reported is as old as the connection.
+        let since_start =
+            since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
+        let if_other = if server.was_replica {
+            max_ttl
+        } else if server.was_flushed {
+            // A database with a marker of its own may have replaced ours.
+            since_change
+        } else {
+            since_start
+        };
+        let if_none = if is_missed || server.run_id.is_none() {
+            max_ttl
+        } else if server.was_flushed || server.was_replica {
+            since_change
+        } else {
+            since_start
+        };
+        Self {
+            if_other,
+            if_none,
+            is_durable: server.durable && !server.was_replica && !server.was_flushed,
+        }
     }
 }
 
@@ -99,13 +101,17 @@ mod tests {
         }
     }
 
+    fn of(server: &Server, is_missed: bool, same_for: u64) -> Quarantine {
+        Quarantine::of(server, MAX_TTL, is_missed, Duration::from_secs(same_for))
+    }
+
     fn seconds(server: &Server, is_missed: bool) -> (u64, u64) {
         seconds_after(server, is_missed, 0)
     }
 
     fn seconds_after(server: &Server, is_missed: bool, same_for: u64) -> (u64, u64) {
-        let caution = caution(server, MAX_TTL, is_missed, Duration::from_secs(same_for));
-        (caution.if_other.as_secs(), caution.if_none.as_secs())
+        let quarantine = of(server, is_missed, same_for);
+        (quarantine.if_other.as_secs(), quarantine.if_none.as_secs())
     }
 
     #[test]
@@ -131,7 +137,7 @@ mod tests {
             ..up_for(1_000)
         };
         assert_eq!(seconds(&promoted, false), (30, 30));
-        assert!(!caution(&promoted, MAX_TTL, false, Duration::ZERO).is_durable);
+        assert!(!of(&promoted, false, 0).is_durable);
     }
 
     #[test]
@@ -143,7 +149,7 @@ mod tests {
             ..up_for(1_000)
         };
         assert_eq!(seconds(&flushed, false), (30, 30));
-        assert!(!caution(&flushed, MAX_TTL, false, Duration::ZERO).is_durable);
+        assert!(!of(&flushed, false, 0).is_durable);
     }
 
     #[test]
@@ -155,7 +161,7 @@ mod tests {
         };
         assert_eq!(seconds_after(&changed, false, 10).1, 20);
         assert_eq!(seconds_after(&changed, false, 30).1, 0);
-        // A marker that was there and is not: whatever took it away, it is not that.
+        // A marker that was there and is missing: the old event did not remove it.
         assert_eq!(seconds_after(&changed, true, 30).1, 30);
     }
 
@@ -182,11 +188,11 @@ mod tests {
             ..up_for(1)
         };
         assert_eq!(seconds(&durable, false), (29, 29));
-        assert!(caution(&durable, MAX_TTL, false, Duration::ZERO).is_durable);
+        assert!(of(&durable, false, 0).is_durable);
     }
 
     #[test]
-    fn a_server_that_tells_nothing_is_not_trusted() {
+    fn a_server_that_hides_everything_is_not_trusted() {
         assert_eq!(seconds(&Server::default(), false), (30, 30));
     }
 }

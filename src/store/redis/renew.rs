@@ -1,14 +1,15 @@
-//! Renewing many grants at one server: scripts of so many locks each, all in one request.
+//! Renewing many grants at one server: one request with one script for each batch of locks.
 //!
-//! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and has
-//! lost its replicas to another, keeps no holder beside that one's.
+//! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and
+//! has lost its replicas to another master, keeps no holder beside the other's.
 
 use ::redis::{Cmd, RedisError, Value};
 
-use super::link::{Failure, Link, is_unknown_script};
+use super::client::RedisClient;
+use super::connection::{Connection, Failure, is_unknown_script};
+use super::replicated::confirmed;
 use super::reply;
 use super::script::{Call, RENEW};
-use super::store::Shared;
 use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
@@ -38,119 +39,117 @@ impl Confirmation {
     }
 }
 
-impl Shared {
-    /// Renews grants that one server has.
-    pub(super) async fn renew_at(&self, link: &Link, grants: &[Grant]) -> Vec<Renewed> {
-        let batches = grants.chunks(RENEW_BATCH);
-        let calls = batches.clone().map(|batch| self.renew_call(batch.iter()));
-        let calls: Vec<_> = calls.collect();
-        match self.renew_over(link, &calls, false).await {
-            Ok((answers, confirmation)) => (batches.zip(answers))
-                .flat_map(|(batch, answer)| match answer {
-                    Ok(answer) => confirmation.read(batch.iter(), &answer),
-                    Err(refusal) => all_unknown(batch, &Failure::of(refusal).into_error("renew")),
-                })
-                .collect(),
-            Err(failure) => all_unknown(grants, &failure.into_error("renew")),
-        }
-    }
-
-    /// The call that renews grants, all of one slot where there are slots.
-    pub(super) fn renew_call<'a>(&self, grants: impl Iterator<Item = &'a Grant> + Clone) -> Call {
-        let names = &self.options().names;
-        let owners = grants.clone().map(|grant| grant.claim.owner.digits());
-        let mut rows: Vec<(usize, u128)> = Vec::new();
-        for ttl in grants.clone().map(|grant| grant.claim.ttl.as_millis()) {
-            match rows.last_mut() {
-                Some((count, of_row)) if *of_row == ttl => *count += 1,
-                _ => rows.push((1, ttl)),
-            }
-        }
-        let ttls = rows.iter().map(|(count, ttl)| format!("{count} {ttl} "));
-        Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
-            .parts(owners)
-            .parts(ttls)
-            .arg(names.prefix())
-            .number(self.options().is_cluster().into())
-    }
-
-    /// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node that takes in the slot of the
-    /// only one.
-    pub(super) async fn renew_over(
-        &self,
-        link: &Link,
-        calls: &[Call],
-        is_asking: bool,
-    ) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
-        // A request of nothing has no answer, and would count as unanswered.
-        if calls.is_empty() {
-            return Ok((Vec::new(), Confirmation(None)));
-        }
-        let told = self
-            .renew_by(
-                link,
-                is_asking,
-                calls.iter().map(|call| call.by_hash(&RENEW)),
-            )
-            .await?;
-        let is_unknown =
-            |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
-        if !told.0.iter().any(is_unknown) {
-            return Ok(told);
-        }
-        // The first brings the text along, and loads it for the others. To renew twice is to renew once.
-        let by_text = calls.iter().enumerate().map(|(index, call)| {
-            if index == 0 {
-                call.by_text(&RENEW)
-            } else {
-                call.by_hash(&RENEW)
-            }
-        });
-        self.renew_by(link, is_asking, by_text).await
-    }
-
-    /// The commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
-    async fn renew_by(
-        &self,
-        link: &Link,
-        is_asking: bool,
-        commands: impl Iterator<Item = Cmd>,
-    ) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
-        let options = self.options();
-        let mut all = ::redis::pipe();
-        if is_asking {
-            all.cmd("ASKING");
-        }
-        for command in commands {
-            all.add_command(command);
-        }
-        if options.replicas > 0 {
-            all.add_command(options.wait_for_replicas());
-        }
-        let mut answers = link.ask_all(&all).await?;
-        if is_asking && !answers.is_empty() {
-            drop(answers.remove(0));
-        }
-        if options.replicas == 0 {
-            return Ok((answers, Confirmation(None)));
-        }
-        let confirmed = confirmed(answers.pop());
-        let lacking = (confirmed < options.replicas).then(|| {
-            Error::unavailable(format!(
-                "too few replicas confirmed the renewal, and so it proves nothing: replicas={} confirmed={confirmed} waited={:?}; mend the replicas",
-                options.replicas, options.replica_wait
-            ))
-        });
-        Ok((answers, Confirmation(lacking)))
+/// Renews grants that one server has.
+pub(super) async fn renew_at(
+    client: &RedisClient,
+    connection: &Connection,
+    grants: &[Grant],
+) -> Vec<Renewed> {
+    let batches = grants.chunks(RENEW_BATCH);
+    let calls = batches
+        .clone()
+        .map(|batch| renew_call(client, batch.iter()));
+    let calls: Vec<_> = calls.collect();
+    match renew_over(client, connection, &calls, false).await {
+        Ok((answers, confirmation)) => (batches.zip(answers))
+            .flat_map(|(batch, answer)| match answer {
+                Ok(answer) => confirmation.read(batch.iter(), &answer),
+                Err(refusal) => all_unknown(batch, &Failure::of(refusal).into_error("renew")),
+            })
+            .collect(),
+        Err(failure) => all_unknown(grants, &failure.into_error("renew")),
     }
 }
 
-/// How many replicas confirmed, by the answer to [`wait_for_replicas`](super::RedisOptions::wait_for_replicas).
-pub(super) fn confirmed(answer: Option<Result<Value, RedisError>>) -> u32 {
-    match answer {
-        Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
-        _ => 0,
+/// The call that renews grants, all of one slot where there are slots.
+pub(super) fn renew_call<'a>(
+    client: &RedisClient,
+    grants: impl Iterator<Item = &'a Grant> + Clone,
+) -> Call {
+    let names = &client.options().names;
+    let owners = grants.clone().map(|grant| grant.claim.owner.digits());
+    let mut rows: Vec<(usize, u128)> = Vec::new();
+    for ttl in grants.clone().map(|grant| grant.claim.ttl.as_millis()) {
+        match rows.last_mut() {
+            Some((count, of_row)) if *of_row == ttl => *count += 1,
+            _ => rows.push((1, ttl)),
+        }
     }
+    let ttls = rows.iter().map(|(count, ttl)| format!("{count} {ttl} "));
+    Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
+        .parts(owners)
+        .parts(ttls)
+        .arg(names.prefix())
+        .number(client.options().is_cluster().into())
+}
+
+/// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node to which the slot of the only call
+/// is moving.
+pub(super) async fn renew_over(
+    client: &RedisClient,
+    connection: &Connection,
+    calls: &[Call],
+    is_asking: bool,
+) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
+    // A request of nothing has no answer, and would count as unanswered.
+    if calls.is_empty() {
+        return Ok((Vec::new(), Confirmation(None)));
+    }
+    let answered = renew_by(
+        client,
+        connection,
+        is_asking,
+        calls.iter().map(|call| call.by_hash(&RENEW)),
+    )
+    .await?;
+    let is_unknown = |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
+    if !answered.0.iter().any(is_unknown) {
+        return Ok(answered);
+    }
+    // The first call carries the text, which loads it for the others. To renew twice is to renew once.
+    let by_text = calls.iter().enumerate().map(|(index, call)| {
+        if index == 0 {
+            call.by_text(&RENEW)
+        } else {
+            call.by_hash(&RENEW)
+        }
+    });
+    renew_by(client, connection, is_asking, by_text).await
+}
+
+/// The commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
+async fn renew_by(
+    client: &RedisClient,
+    connection: &Connection,
+    is_asking: bool,
+    commands: impl Iterator<Item = Cmd>,
+) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
+    let options = client.options();
+    let mut all = ::redis::pipe();
+    if is_asking {
+        all.cmd("ASKING");
+    }
+    for command in commands {
+        all.add_command(command);
+    }
+    if options.replicas > 0 {
+        all.add_command(options.wait_for_replicas());
+    }
+    let mut answers = connection.ask_all(&all).await?;
+    if is_asking && !answers.is_empty() {
+        drop(answers.remove(0));
+    }
+    if options.replicas == 0 {
+        return Ok((answers, Confirmation(None)));
+    }
+    let confirmed = confirmed(answers.pop());
+    let lacking = (confirmed < options.replicas).then(|| {
+        Error::unavailable(format!(
+            "too few replicas confirmed the renewal, so it proves nothing: replicas={} confirmed={confirmed} waited={:?}; repair the replicas",
+            options.replicas, options.replica_wait
+        ))
+    });
+    Ok((answers, Confirmation(lacking)))
 }
 
 pub(super) fn all_unknown(grants: &[Grant], error: &Error) -> Vec<Renewed> {

@@ -1,4 +1,4 @@
-//! What our scripts answer, as data.
+//! The answers of our scripts, as data.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::{
     Acquired, Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
 };
 
-use super::fault::strange;
+use super::fault::unexpected_reply;
 
 /// The answer of the acquire script.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(super) struct Answer {
     pub(super) micros: u64,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Acquired(Acquired),
-    /// Nothing is granted for so long.
+    /// The server grants nothing for this long.
     Quarantined(Duration),
 }
 
@@ -36,7 +36,7 @@ impl Outcome {
     }
 }
 
-/// Whether the acquire script says this word.
+/// Whether the acquire script answered this word.
 pub(super) fn is(answer: &Value, word: &str) -> bool {
     text(answer) == Some(word)
 }
@@ -46,24 +46,25 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
     let mut parts = text(answer).unwrap_or_default().split(' ');
     let word = parts.next().unwrap_or_default();
     let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
-    let numbers = numbers.map_err(|_| strange("acquire"))?;
+    let numbers = numbers.map_err(|_| unexpected_reply("acquire"))?;
     let key = &claim.key;
-    let told = |outcome, micros: i64| {
-        let micros = u64::try_from(micros).map_err(|_| strange("acquire"))?;
+    let with_time = |outcome, micros: i64| {
+        let micros = u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?;
         Ok(Answer { outcome, micros })
     };
     match (word, numbers.as_slice()) {
         ("granted", [token, left, micros]) => {
-            let token = FencingToken::new(u64::try_from(*token).map_err(|_| strange("acquire"))?)?;
-            let proof = GrantProof::of(millis(*left).ok_or_else(|| strange("acquire"))?);
+            let token =
+                FencingToken::new(u64::try_from(*token).map_err(|_| unexpected_reply("acquire"))?)?;
+            let proof = GrantProof::of(millis(*left).ok_or_else(|| unexpected_reply("acquire"))?);
             let grant = Grant::new(claim.clone(), token, proof);
-            told(Outcome::Acquired(Acquired::Granted(grant)), *micros)
+            with_time(Outcome::Acquired(Acquired::Granted(grant)), *micros)
         }
         ("busy", [left, micros]) => {
             let remaining = millis(*left);
-            told(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
+            with_time(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
         }
-        ("quarantined", [left, micros]) => told(
+        ("quarantined", [left, micros]) => with_time(
             Outcome::Quarantined(millis(*left).unwrap_or_default()),
             *micros,
         ),
@@ -75,7 +76,7 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {{leasehold}}:marker under the prefix (in a cluster, every key that ends in :leasehold:marker)"
         ))),
         ("foreign", []) => Err(foreign(key)),
-        _ => Err(strange("acquire")),
+        _ => Err(unexpected_reply("acquire")),
     }
 }
 
@@ -92,26 +93,26 @@ pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
         Some(("gone", _)) => Ok(Raised::Gone),
         Some(("ahead", numbers)) => match numbers.as_slice() {
             [token, now] => Err(ahead(&claim.key, *token, *now)),
-            _ => Err(strange("raise")),
+            _ => Err(unexpected_reply("raise")),
         },
         Some(("foreign", _)) => Err(foreign(&claim.key)),
-        _ => Err(strange("raise")),
+        _ => Err(unexpected_reply("raise")),
     }
 }
 
 fn foreign(key: &Key) -> Error {
     Error::corrupt(format!(
-        "a key beside the lock holds what we did not write: key={key}; it was left as it is, look at it"
+        "a key beside the lock holds a value that is not ours: key={key}; it was left as it is, check it"
     ))
 }
 
 fn wrong_type(key: &Key) -> Error {
     Error::corrupt(format!(
-        "the key is no lock: key={key}; it was left as it is, look at it"
+        "the key is no lock: key={key}; it was left as it is, check it"
     ))
 }
 
-/// A word and the whole numbers after it; texts after it are left out.
+/// A word and the whole numbers after it; texts after it are skipped.
 fn words(answer: &Value) -> Option<(&str, Vec<i64>)> {
     let Value::Array(parts) = answer else {
         return None;
@@ -143,21 +144,25 @@ pub(super) fn renewed<'a>(
 ) -> Vec<Renewed> {
     let answers = match text(answer) {
         Some(answers) if answers.len() == grants.len() => answers.bytes(),
-        _ => return grants.map(|_| Renewed::Unknown(strange("renew"))).collect(),
+        _ => {
+            return grants
+                .map(|_| Renewed::Unknown(unexpected_reply("renew")))
+                .collect();
+        }
     };
     let read = |(grant, answer): (&Grant, u8)| match answer {
         b'1' => Renewed::Extended(GrantProof::of(whole_millis(grant.claim.ttl))),
-        // What is no lock any more is not ours any more.
+        // A key that is no longer a lock is no longer ours.
         b'0' | b'!' => Renewed::Gone,
         b'?' => Renewed::Unknown(Error::unavailable(
-            "the keys of a lock are on their way to another node of the cluster; nothing was extended",
+            "the keys of a lock are moving to another node of the cluster; nothing was extended",
         )),
-        _ => Renewed::Unknown(strange("renew")),
+        _ => Renewed::Unknown(unexpected_reply("renew")),
     };
     grants.zip(answers).map(read).collect()
 }
 
-/// What the server counts of a TTL.
+/// A TTL as the server counts it.
 pub(super) fn whole_millis(ttl: Duration) -> Duration {
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
@@ -167,16 +172,16 @@ pub(super) fn revoked(key: &Key, answer: &Value) -> Result<Revoked, Error> {
     match words(answer) {
         Some(("revoked", numbers)) => match numbers.as_slice() {
             [left] => {
-                let free_in = millis(*left).ok_or_else(|| strange("revoke"))?;
+                let free_in = millis(*left).ok_or_else(|| unexpected_reply("revoke"))?;
                 Ok(Revoked::Revoked { free_in })
             }
-            _ => Err(strange("revoke")),
+            _ => Err(unexpected_reply("revoke")),
         },
         Some(("free", _)) => Ok(Revoked::NotHeld),
         Some(("endless", _)) => Err(Error::corrupt(format!(
-            "the key never expires, so that there is no end of a lease to wait for: key={key}; it was left as it is: look at it, or revoke it now"
+            "the key never expires, so no lease end can be awaited: key={key}; it was left as it is: check it, or revoke it now"
         ))),
-        _ => Err(strange("revoke")),
+        _ => Err(unexpected_reply("revoke")),
     }
 }
 
@@ -185,10 +190,10 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
     let parts = match answer {
         Value::Nil | Value::Boolean(false) => return Ok(None),
         Value::Array(parts) => parts.as_slice(),
-        _ => return Err(strange("inspect")),
+        _ => return Err(unexpected_reply("inspect")),
     };
     let [word, rest @ ..] = parts else {
-        return Err(strange("inspect"));
+        return Err(unexpected_reply("inspect"));
     };
     match (text(word), rest) {
         (
@@ -204,23 +209,23 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
             label: (last.get(1).and_then(text)).and_then(|label| Label::parse(label).ok()),
             token: match last.first() {
                 Some(Value::Int(token)) => Some(FencingToken::new(
-                    u64::try_from(*token).map_err(|_| strange("inspect"))?,
+                    u64::try_from(*token).map_err(|_| unexpected_reply("inspect"))?,
                 )?),
                 _ => None,
             },
             remaining: millis(*left),
             mode: text(mode).and_then(mode_of),
-            holders: usize::try_from(*holders).map_err(|_| strange("inspect"))?,
+            holders: usize::try_from(*holders).map_err(|_| unexpected_reply("inspect"))?,
             queue: usize::try_from(*queue).ok(),
             ..LockInfo::of(key.clone())
         })),
         (Some("wrongtype"), _) => Err(wrong_type(key)),
         (Some("foreign"), _) => Err(foreign(key)),
-        _ => Err(strange("inspect")),
+        _ => Err(unexpected_reply("inspect")),
     }
 }
 
-/// `None` for a holder of whom we know nothing, and for nobody.
+/// `None` for a holder that is not ours, and for nobody.
 fn mode_of(word: &str) -> Option<LockMode> {
     [LockMode::Exclusive, LockMode::Read, LockMode::Write]
         .into_iter()

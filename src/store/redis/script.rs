@@ -1,5 +1,5 @@
-//! The scripts, and how each is called: by its hash, and by its text where the server does not know the hash (after a
-//! restart, or `SCRIPT FLUSH`), which loads it again. A server that does not know the hash has executed nothing.
+//! The scripts, and how they are called: by the hash, and by the text if the server does not know the hash (after a restart,
+//! or `SCRIPT FLUSH`), which loads the script again. A server that does not know the hash has executed nothing.
 
 use std::fmt;
 use std::io::Write;
@@ -7,10 +7,9 @@ use std::sync::LazyLock;
 
 use ::redis::{Cmd, Value};
 
-use super::link::{Failure, Link};
-use super::session::Session;
+use super::connection::{Connection, Failure, Session};
 
-/// A script's text and the hash that the server knows it by.
+/// A script's text, and its hash.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
@@ -24,7 +23,7 @@ impl Script {
     }
 }
 
-/// A script around the function that makes an attempt, so that trust and tokens are the same for every claim.
+/// A script around the function that makes an attempt, so that the quarantine and tokens are the same for every claim.
 macro_rules! around_acquire {
     ($rest:expr) => {
         Script::new(concat!(
@@ -36,7 +35,7 @@ macro_rules! around_acquire {
     };
 }
 
-/// An attempt, answered by one text: the server builds it faster than a list.
+/// An attempt, answered by one text, which the server builds faster than a list.
 pub(crate) static ACQUIRE: LazyLock<Script> =
     LazyLock::new(|| around_acquire!("return table.concat({acquire()}, ' ')\n"));
 
@@ -64,7 +63,7 @@ scripts! {
     WITNESS = "witness.lua";
 }
 
-/// One call of a script: its keys and arguments, one behind the other in one piece of memory.
+/// One call of a script: its keys and arguments, in one piece of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     text: Vec<u8>,
@@ -140,17 +139,21 @@ impl Call {
         command
     }
 
-    /// Runs a script at the node that takes in the slot of its keys.
-    pub(super) async fn run_asking(&self, script: &Script, link: &Link) -> Result<Value, Failure> {
+    /// Runs a script at the node to which the slot of its keys is moving.
+    pub(super) async fn run_asking(
+        &self,
+        script: &Script,
+        connection: &Connection,
+    ) -> Result<Value, Failure> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING");
         both.add_command(self.by_text(script));
-        let answers = link.ask_all(&both).await?;
+        let answers = connection.ask_all(&both).await?;
         let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
         answer.map_err(Failure::of)
     }
 
-    /// Runs a script over one connection or not at all.
+    /// Runs a script over this connection or not at all.
     pub(super) async fn run_in(
         &self,
         script: &Script,
@@ -162,10 +165,16 @@ impl Call {
         }
     }
 
-    /// Runs a script over a link.
-    pub(crate) async fn run(&self, script: &Script, link: &Link) -> Result<Value, Failure> {
-        match link.ask(&self.by_hash(script)).await {
-            Err(failure) if failure.is_unknown_script() => link.ask(&self.by_text(script)).await,
+    /// Runs a script over a connection, which is made again if it is dead.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        connection: &Connection,
+    ) -> Result<Value, Failure> {
+        match connection.ask(&self.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => {
+                connection.ask(&self.by_text(script)).await
+            }
             answer => answer,
         }
     }

@@ -1,4 +1,4 @@
-//! [`Map`]: which node has which slot, as a node tells it. A pure reading of `CLUSTER SLOTS`.
+//! [`Map`]: which node has which slot, as a node reports it. Reads `CLUSTER SLOTS`, without side effects.
 
 use std::fmt;
 
@@ -14,19 +14,22 @@ pub(in super::super) struct Address {
 }
 
 impl Address {
-    /// Reads `host:port`, of which the host may be left out: then it is that of the node that says so. An IPv6 address has no
-    /// brackets there.
-    pub(super) fn parse(text: &str, told_by: &Self) -> Option<Self> {
+    /// Reads `host:port`. Without a host it is that of the node that reports it. An IPv6 address has no brackets there.
+    pub(super) fn parse(text: &str, reported_by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Self::read(Some(host), i64::from(port.parse::<u16>().ok()?), told_by)
+        Self::read(
+            Some(host),
+            i64::from(port.parse::<u16>().ok()?),
+            reported_by,
+        )
     }
 
-    fn read(host: Option<&str>, port: i64, told_by: &Self) -> Option<Self> {
+    fn read(host: Option<&str>, port: i64, reported_by: &Self) -> Option<Self> {
         let host = match host {
-            // A name that the node should have, and does not.
+            // The node has no name, although it should announce one.
             Some("?") => return None,
             Some(host) if !host.is_empty() => host.trim_matches(['[', ']']),
-            _ => &told_by.host,
+            _ => &reported_by.host,
         };
         let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
         Some(Self {
@@ -56,8 +59,8 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// `None` for what is no such answer, and for one by which no slot has a node.
-    pub(super) fn read(answer: &Value, told_by: &Address) -> Option<Self> {
+    /// `None` for any other answer, and for one in which no slot has a node.
+    pub(super) fn read(answer: &Value, reported_by: &Address) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
         };
@@ -67,13 +70,13 @@ impl Map {
             has_replicas: false,
         };
         for range in ranges {
-            map.read_range(range, told_by)?;
+            map.read_range(range, reported_by)?;
         }
         map.owners.iter().any(Option::is_some).then_some(map)
     }
 
-    /// `None` for a range that cannot be read. One whose master has no address is left out.
-    fn read_range(&mut self, range: &Value, told_by: &Address) -> Option<()> {
+    /// `None` for a range that cannot be read. A range whose master has no address is skipped.
+    fn read_range(&mut self, range: &Value, reported_by: &Address) -> Option<()> {
         let Value::Array(parts) = range else {
             return None;
         };
@@ -98,7 +101,7 @@ impl Map {
             Value::Nil => None,
             _ => return None,
         };
-        let Some(address) = Address::read(host, *port, told_by) else {
+        let Some(address) = Address::read(host, *port, reported_by) else {
             return Some(());
         };
         let known = self.masters.iter().position(|other| *other == address);
@@ -118,7 +121,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    fn told_by() -> Address {
+    fn reported_by() -> Address {
         address("asked", 7_000)
     }
 
@@ -144,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn a_map_tells_the_master_of_each_slot() {
+    fn a_map_has_the_master_of_each_slot() {
         let answer = Value::Array(vec![
             range(0, 99, vec![node("a", 1), node("b", 2)]),
             range(100, 100, vec![node("c", 3)]),
             range(200, 16_383, vec![node("a", 1)]),
         ]);
-        let map = Map::read(&answer, &told_by()).unwrap();
+        let map = Map::read(&answer, &reported_by()).unwrap();
         assert_eq!(map.masters, [address("a", 1), address("c", 3)]);
         assert_eq!(map.owners[..2], [Some(0), Some(0)]);
         assert_eq!(map.owners[99..102], [Some(0), Some(1), None]);
@@ -159,31 +162,31 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_host_is_where_the_one_is_that_was_asked() {
+    fn a_node_without_a_host_has_the_host_of_the_node_that_was_asked() {
         for host in [Value::BulkString("".into()), Value::Nil] {
             let node = Value::Array(vec![host, Value::Int(5)]);
             let answer = Value::Array(vec![range(0, 9, vec![node])]);
-            let map = Map::read(&answer, &told_by()).unwrap();
+            let map = Map::read(&answer, &reported_by()).unwrap();
             assert_eq!(map.masters, [address("asked", 5)]);
         }
         assert_eq!(
-            Address::parse(":6381", &told_by()),
+            Address::parse(":6381", &reported_by()),
             Some(address("asked", 6_381))
         );
     }
 
     #[test]
     fn an_address_may_have_colons() {
-        let parsed = Address::parse("::1:7000", &told_by()).unwrap();
+        let parsed = Address::parse("::1:7000", &reported_by()).unwrap();
         assert_eq!(parsed, address("::1", 7_000));
         assert_eq!(parsed.to_string(), "[::1]:7000");
-        assert_eq!(Address::parse("a", &told_by()), None);
-        assert_eq!(Address::parse("a:0", &told_by()), None);
-        assert_eq!(Address::parse("?:7000", &told_by()), None);
+        assert_eq!(Address::parse("a", &reported_by()), None);
+        assert_eq!(Address::parse("a:0", &reported_by()), None);
+        assert_eq!(Address::parse("?:7000", &reported_by()), None);
     }
 
     #[test]
-    fn what_is_no_map_is_none() {
+    fn any_other_answer_is_none() {
         for answer in [
             Value::Nil,
             Value::Array(vec![]),
@@ -193,7 +196,7 @@ mod tests {
             Value::Array(vec![range(0, 1, vec![])]),
             Value::Array(vec![range(0, 1, vec![node("?", 1)])]),
         ] {
-            assert_eq!(Map::read(&answer, &told_by()), None, "{answer:?}");
+            assert_eq!(Map::read(&answer, &reported_by()), None, "{answer:?}");
         }
     }
 }

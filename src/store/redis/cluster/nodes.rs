@@ -1,8 +1,8 @@
-//! [`Cluster`]: the nodes that are known, which of them has which slot, and how that is looked for anew.
+//! [`Cluster`]: the known nodes, which of them has which slot, and how the map is read again.
 //!
-//! The map is only a hint: a node that is asked for what is not its own refuses, and names who has it. So one slot that moved
-//! is learned from the refusal, and the whole map is read again only when a node cannot be reached, or says that the cluster is
-//! down.
+//! The map is only a hint: a node that is asked for a slot of another refuses, and names the other. So one slot that moved is
+//! learned from the refusal, and the whole map is read again only when a node cannot be reached, or reports that the cluster
+//! is down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +13,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 
+use super::super::connection::{ConnectionPool, Purpose, Target, closed, open};
 use super::super::fault;
-use super::super::link::{Target, open};
-use super::super::links::{Links, Purpose, closed};
 use super::super::options::RedisOptions;
 use super::map::{Address, Map};
 use super::seeds::Seeds;
@@ -23,28 +22,29 @@ use super::slot::{SLOTS, Slot};
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
 
-/// How many nodes are asked for the map at once: so many may be silent before it costs a time-out.
+/// How many nodes are asked for the map at once: one fewer may be silent without costing a time-out.
 const ASKED_AT_ONCE: usize = 3;
 
 /// One master, and our connections to it.
 #[derive(Debug)]
 pub(in super::super) struct Node {
     pub(super) address: Address,
-    pub(in super::super) links: Links,
-    /// What it is, and for how long at least it has been that.
+    pub(in super::super) pool: ConnectionPool,
+    /// Its run and account, and for how long at least it has had them.
     pub(super) witnessed: Mutex<Option<(String, Duration)>>,
 }
 
 /// The nodes of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// Of any node, but for the address.
+    /// Of any node, except the address.
     options: RedisOptions,
     seeds: Seeds,
     pub(super) clock: Clock,
     /// `None` once the store is closed.
     known: Mutex<Option<Known>>,
-    /// Who looks; and what came of the last look, for those who waited for it. `None`: it was given up half-way.
+    /// Held by the caller that reads the map. The result of the last read, for those who waited for it. `None`: it was
+    /// cancelled.
     looking: tokio::sync::Mutex<Option<Result<(), Error>>>,
     looks: AtomicUsize,
 }
@@ -58,7 +58,7 @@ struct Known {
 }
 
 impl Cluster {
-    /// Asks nobody yet.
+    /// Connects to nothing yet.
     pub(in super::super) fn new(options: RedisOptions, seeds: Seeds, clock: Clock) -> Self {
         Self {
             options,
@@ -74,12 +74,12 @@ impl Cluster {
         }
     }
 
-    /// Finds the nodes, and connects to every master that can be reached. Whether one of them has a replica.
+    /// Finds the nodes, connects to every master that can be reached, and returns whether one of them has a replica.
     pub(in super::super) async fn connect(&self) -> Result<bool, Error> {
         self.look().await?;
         let nodes = self.nodes()?;
         let mut connecting: FuturesUnordered<_> = (nodes.iter())
-            .map(|node| async { node.links.link(Purpose::Ask)?.server().await })
+            .map(|node| async { node.pool.connection(Purpose::Ask)?.server().await })
             .collect();
         let (mut is_any, mut failure) = (false, None);
         // The map may not show a replica that is new.
@@ -90,7 +90,7 @@ impl Cluster {
                     is_any = true;
                     has_replicas |= server.replicas > 0;
                 }
-                // A node that is down has its locks for itself; one that cannot keep locks is no node for us.
+                // Only the locks of a node that is down cannot be used; a node that cannot keep locks is an error.
                 Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -101,7 +101,7 @@ impl Cluster {
         }
     }
 
-    /// The node of a slot, as far as is known.
+    /// The node of a slot, if one is known.
     pub(in super::super) fn owner(&self, slot: Slot) -> Result<Option<Arc<Node>>, Error> {
         let known = self.known.lock();
         let known = known.as_ref().ok_or_else(closed)?;
@@ -122,7 +122,7 @@ impl Cluster {
         Slot::new(u16::try_from(slot).ok()?)
     }
 
-    /// All that are known.
+    /// All known nodes.
     pub(in super::super) fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         let known = self.known.lock();
         Ok(known.as_ref().ok_or_else(closed)?.nodes.clone())
@@ -136,7 +136,7 @@ impl Cluster {
         Ok(Arc::clone(&known.nodes[index]))
     }
 
-    /// A node said that a slot is elsewhere.
+    /// A node reported where a slot is.
     pub(super) fn learn(&self, slot: Slot, address: &Address) -> Result<(), Error> {
         let mut known = self.known.lock();
         let known = known.as_mut().ok_or_else(closed)?;
@@ -157,16 +157,16 @@ impl Cluster {
         let target = Target::new(self.options.at(&address.host, address.port))?;
         Ok(Node {
             address: address.clone(),
-            links: Links::new(Arc::new(target)),
+            pool: ConnectionPool::new(Arc::new(target)),
             witnessed: Mutex::default(),
         })
     }
 
-    /// Reads the whole map anew. Who finds another looking waits for what he finds.
+    /// Reads the whole map again. A caller that finds another one reading it waits for that result.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the next one looks.
+    /// Cancel safe: the next caller reads the map.
     pub(in super::super) async fn look(&self) -> Result<(), Error> {
         let (mut looks, waited) = match self.looking.try_lock() {
             Ok(looks) => (looks, false),
@@ -188,7 +188,7 @@ impl Cluster {
                 addresses.push(node.address.clone());
             }
         }
-        // One that is cut off answers as fast as any, from an old map: not always the same ones are asked first.
+        // A node that is cut off answers as fast as any, from an old map: so the first ones to ask change.
         let turn = self.looks.fetch_add(1, Ordering::Relaxed) % addresses.len();
         addresses.rotate_left(turn);
         let mut left = addresses.iter();
@@ -199,7 +199,7 @@ impl Cluster {
         while let Some(answer) = asked.next().await {
             match answer {
                 Ok(map) => return Ok(map),
-                // What an operator has to mend is told before what may pass.
+                // An error that an operator must fix is reported before one that may pass.
                 Err(error) => {
                     let was_worse = failure
                         .as_ref()
@@ -261,11 +261,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Drops every connection; nothing can be asked any more.
+    /// Drops every connection; later requests fail.
     pub(in super::super) fn close(&self) {
         let known = self.known.lock().take();
         for node in known.iter().flat_map(|known| &known.nodes) {
-            node.links.close();
+            node.pool.close();
         }
     }
 }

@@ -1,31 +1,29 @@
-//! [`Route`]: the way of one request to the node that has its slot.
+//! [`Route`]: how one request finds the node that has its slot.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind, Value};
 
-use super::super::link::{Failure, Link};
-use super::super::links::Purpose;
+use super::super::connection::{Connection, Failure, Purpose, Subscriber};
 use super::super::script::{Call, Script};
-use super::super::wake::Waker;
 use super::map::Address;
 use super::nodes::{Cluster, Node};
 use super::slot::Slot;
 use crate::model::error::{Error, ErrorKind};
 
-/// How often a request goes on to another node.
+/// How often a request is sent to another node.
 const MOST_TURNS: u32 = 5;
-/// How long a request waits for a slot that is on its way, the first time; each time after that so much longer. A slot with a
-/// few locks is there within this.
+/// How long a request waits for a slot that is moving, the first time; each later time so much longer. A slot with a few locks
+/// arrives within this.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a request does at a slot that is on its way to another node.
+/// What a request does at a slot that is moving to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Passage {
-    /// It names one key, which is here or there: it goes where it is sent.
+    /// It names one key, which is at one of the two nodes: it goes where it is sent.
     Follows,
-    /// It names several keys, of which some are never there: it waits a moment, and ends.
+    /// It names several keys, some of which never exist: it waits a moment, and ends.
     Waits,
 }
 
@@ -37,7 +35,7 @@ pub(in super::super) struct Route<'a> {
     purpose: Purpose,
     passage: Passage,
     turns: u32,
-    /// The node that takes the slot in, for this one request.
+    /// The node that the slot moves to, for this one request.
     asking: Option<Address>,
     sent_to: Option<Arc<Node>>,
 }
@@ -60,7 +58,7 @@ impl Cluster {
         }
     }
 
-    /// The node of a slot. If nobody is known to have it, it is looked for.
+    /// The node of a slot. If none is known, the map is read.
     pub(super) async fn find(&self, slot: Slot) -> Result<Arc<Node>, Error> {
         if let Some(node) = self.owner(slot)? {
             return Ok(node);
@@ -68,15 +66,15 @@ impl Cluster {
         self.look().await?;
         self.owner(slot)?.ok_or_else(|| {
             Error::unavailable(format!(
-                "no node of the cluster has this slot: slot={}; look at the cluster",
+                "no node of the cluster has this slot: slot={}; check the cluster",
                 slot.number()
             ))
         })
     }
 
     /// The subscriber at the node of a slot.
-    pub(in super::super) async fn waker(&self, slot: Slot) -> Result<Arc<Waker>, Error> {
-        self.find(slot).await?.links.waker()
+    pub(in super::super) async fn subscriber(&self, slot: Slot) -> Result<Arc<Subscriber>, Error> {
+        self.find(slot).await?.pool.subscriber()
     }
 
     /// Runs a script at the node of a slot.
@@ -89,9 +87,11 @@ impl Cluster {
     ) -> Result<Value, Failure> {
         let mut route = self.route(slot, purpose, Passage::Follows);
         loop {
-            let answer = match route.link().await {
-                Ok(link) if route.asking.is_some() => call.run_asking(script, &link).await,
-                Ok(link) => call.run(script, &link).await,
+            let answer = match route.connection().await {
+                Ok(connection) if route.asking.is_some() => {
+                    call.run_asking(script, &connection).await
+                }
+                Ok(connection) => call.run(script, &connection).await,
                 Err(failure) => Err(failure),
             };
             match answer {
@@ -107,7 +107,7 @@ impl Route<'_> {
         self.slot
     }
 
-    /// Whether it is asked to take the slot in for this one request.
+    /// Whether the request goes to the node that the slot moves to.
     pub(super) fn is_asking(&self) -> bool {
         self.asking.is_some()
     }
@@ -125,28 +125,29 @@ impl Route<'_> {
         self.cluster.look().await
     }
 
-    /// The link to the node that has the slot, as far as is known.
-    pub(in super::super) async fn link(&mut self) -> Result<Arc<Link>, Failure> {
-        let link = self.choose().await.map_err(Failure::NotSent)?;
-        if self.asking.is_some() || !link.is_broken() {
-            return Ok(link);
+    /// The connection to the node that has the slot, as far as is known.
+    pub(in super::super) async fn connection(&mut self) -> Result<Arc<Connection>, Failure> {
+        let connection = self.choose().await.map_err(Failure::NotSent)?;
+        if self.asking.is_some() || !connection.is_broken() {
+            return Ok(connection);
         }
-        // It may be dead, and another in its place. If nobody tells, the node itself is asked.
+        // It may be dead, and replaced by another. If no node answers, the node itself is asked.
         let _ = self.cluster.look().await;
         self.choose().await.map_err(Failure::NotSent)
     }
 
-    async fn choose(&mut self) -> Result<Arc<Link>, Error> {
+    async fn choose(&mut self) -> Result<Arc<Connection>, Error> {
         let node = match &self.asking {
             Some(address) => self.cluster.node_at(address)?,
             None => self.cluster.find(self.slot).await?,
         };
-        let link = node.links.link(self.purpose);
+        let connection = node.pool.connection(self.purpose);
         self.sent_to = Some(node);
-        link
+        connection
     }
 
-    /// What follows from a failure: the request is made again, or it has failed. Only what was surely not done is made again.
+    /// What follows from a failure: the request is made again, or it has failed. Only a request that was surely not executed is
+    /// made again.
     pub(in super::super) async fn follow(&mut self, failure: Failure) -> Result<(), Failure> {
         self.turns += 1;
         if self.turns > MOST_TURNS {
@@ -171,9 +172,9 @@ impl Route<'_> {
                 }
                 Ok(())
             }
-            // A renewal does not wait: it is asked lock by lock.
+            // A renewal does not wait: it is repeated lock by lock.
             Failure::Refused(refusal)
-                if is_on_its_way(refusal) && self.purpose != Purpose::Heartbeat =>
+                if is_moving(refusal) && self.purpose != Purpose::Heartbeat =>
             {
                 self.cluster.clock.sleep(PAUSE * self.turns).await;
                 Ok(())
@@ -188,7 +189,7 @@ impl Route<'_> {
         }
     }
 
-    /// The node cannot do it now. If another has the slot, that one is asked.
+    /// The node cannot do it now. If another node has the slot, that one is asked.
     async fn elsewhere(&self, failure: Failure) -> Result<(), Failure> {
         if self.cluster.look().await.is_err() {
             return Err(failure);
@@ -204,14 +205,14 @@ impl Route<'_> {
         Address::parse(address, &self.sent_to.as_ref()?.address)
     }
 
-    /// A slot that is on its way, or that two nodes take for each other's.
+    /// A slot that is moving, or that two nodes each attribute to the other.
     fn unplaced(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused(refusal)
-                if is(&refusal, ServerErrorKind::Moved) || is_on_its_way(&refusal) =>
+                if is(&refusal, ServerErrorKind::Moved) || is_moving(&refusal) =>
             {
                 Failure::NotSent(Error::unavailable(format!(
-                    "the slot is on its way to another node: slot={}; try later",
+                    "the slot is moving to another node: slot={}; try later",
                     self.slot.number()
                 )))
             }
@@ -224,7 +225,7 @@ pub(super) fn is(refusal: &RedisError, kind: ServerErrorKind) -> bool {
     refusal.kind() == Redis::Server(kind)
 }
 
-/// What is asked for is here and there, or there only.
-fn is_on_its_way(refusal: &RedisError) -> bool {
+/// Some or all of the keys are at the other node.
+fn is_moving(refusal: &RedisError) -> bool {
     is(refusal, ServerErrorKind::Ask) || is(refusal, ServerErrorKind::TryAgain)
 }

@@ -1,4 +1,4 @@
-//! [`Slot`]: which part of a cluster a name belongs to, by the rule that all servers and clients share.
+//! [`Slot`]: which part of a cluster a name belongs to, by the rule of all servers and clients.
 //!
 //! The slot is CRC16 (XMODEM) of the name modulo 16,384; if the name has a `{tag}`, of the tag alone.
 
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 /// How many slots every cluster has.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// A part of the names, which is moved from node to node as one.
+/// A part of the names, which moves between nodes as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(in super::super) struct Slot(u16);
 
@@ -26,14 +26,14 @@ impl Slot {
         self.0
     }
 
-    /// A hash tag for names that are to be in this slot: the smallest whole number whose digits hash to it. Such names stand
-    /// in servers: so the rule must stay what it is.
+    /// A hash tag for names in this slot: the smallest whole number whose digits hash to it. Servers hold such names, so the
+    /// rule must never change.
     pub(in super::super) fn tag(self) -> u32 {
         TAGS[usize::from(self.0)]
     }
 }
 
-/// What of a name is hashed.
+/// The part of a name that is hashed.
 fn tag_of(name: &[u8]) -> &[u8] {
     let tag = || {
         let behind = &name[name.iter().position(|byte| *byte == b'{')? + 1..];
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_the_published_vector() {
+    fn the_checksum_is_that_of_the_published_vector() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(crc16(b""), 0);
     }

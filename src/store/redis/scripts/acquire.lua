@@ -1,12 +1,11 @@
--- One attempt to hold, as the body of a function: script.rs says what stands around it. Everything is judged before the
--- lock is written, because a script that fails half-way is not rolled back; a key of a wrong type ends the script where it
--- is read.
+-- One attempt to hold, as the body of a function, which script.rs completes. Everything is checked before the lock is
+-- written, because a script that fails half-way is not rolled back. A key of a wrong type ends the script where it is read.
 --
 -- KEYS: lock, counter, marker, tombstone of this owner; and outside of enter.lua: queue
 -- ARGV: owner, ttl (ms), label, the least token that will do; and with a quarantine: run id; of a server that was a
---       replica, run-promotion ('?' = the server does not tell), max ttl (ms), and in one text: quarantine if the
+--       replica, run-promotion ('?' = the server hides it), max ttl (ms), and in one text: quarantine if the
 --       marker names another run (ms), quarantine if there is no marker (ms), 1 if every write is on disk, else 0, the
---       account of the server that all were judged by
+--       account of the server by which the client decided
 -- Returns: granted token ttl now | busy ttl now | queued: ask enter.lua | withdrawn | quarantined ms now |
 --          outdated | ahead counter now | foreign | disagree ms
 local COUNTER_TTL, MAX_SKEW = 604800000, 1000000
@@ -16,7 +15,7 @@ if redis.call('EXISTS', unpack(KEYS, 4)) > 0 then
   if redis.call('EXISTS', KEYS[4]) == 1 then
     return 'withdrawn'
   end
-  -- A lock that is free is not so for who comes past a queue.
+  -- A free lock with a queue is not free for a claim without a place.
   if redis.call('EXISTS', lock) == 0 then
     return 'queued'
   end
@@ -45,7 +44,7 @@ if run_id then
     is_other = run ~= run_id and run_id ~= '?'
   end
   if is_other or not marker then
-    -- What changes when the data are flushed, or replaced by those of another server; nothing where a script may not ask.
+    -- Changes when the data are flushed, or replaced by those of another server; nil where a script may not read it.
     local function account()
       local stats, copied = redis.pcall('INFO', 'commandstats'), redis.pcall('INFO', 'replication')
       if type(stats) ~= 'string' or type(copied) ~= 'string' then
@@ -60,7 +59,7 @@ if run_id then
       return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '')
     end
     local if_other, if_none, is_durable, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (%d) (.*)$')
-    -- The client was told at its connect. Since then the server may have lost what it had.
+    -- The client read this at its connect. Since then the server may have lost its data.
     if judged_by ~= (account() or judged_by) then
       return 'outdated'
     end
@@ -96,7 +95,7 @@ if is_ahead or not redis.call('SET', lock, owner, 'NX', 'PX', ttl) then
   end
   local left = redis.call('PTTL', lock)
   if left > 0 and string.match(counter or '', '^%d+ (%x+) ') == owner then
-    -- The first answer was lost: the same grant again. It is written, so that who waits for replicas waits for this.
+    -- The first answer was lost: the same grant again. It is written, so that a wait for replicas covers it.
     redis.call('SET', KEYS[2], counter, 'PX', COUNTER_TTL)
     return 'granted', string.match(counter, '^%d+'), left, now
   end

@@ -7,7 +7,7 @@ local READERS = 'leasehold:readers'
 local lock, readers, grants, owner = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
--- A key of a wrong type ends the script here, where nothing is written yet.
+-- A key of a wrong type ends the script here, before the first write.
 local holder = redis.call('GET', lock)
 local ends = redis.call('ZSCORE', readers, owner)
 redis.call('HLEN', grants)
@@ -29,6 +29,6 @@ redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3])
 redis.call('PEXPIRE', readers, left)
 redis.call('PEXPIRE', grants, left)
 redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')
--- A wake-up is a hint: that this user may not publish is no reason to fail after the write.
+-- A wake-up is a hint, so a user that may not publish does not fail after the write.
 redis.pcall('PUBLISH', ARGV[4], '')
 return left

@@ -1,9 +1,9 @@
--- One attempt of a claim that queues, or of any claim where others queue. It stands behind acquire.lua, whose text is
--- the function acquire(): what is said there of withdrawn claims, quarantine and tokens is said here by the same words.
+-- One attempt of a claim that queues, or of any claim where others queue. The text of acquire.lua comes before it, as the
+-- function acquire(), so withdrawn claims, quarantine and tokens are treated as there.
 --
 -- KEYS: the first four of acquire.lua; then queue, alone, places, readers, grants, entering
 -- ARGV: those of acquire.lua; then mode, the place's ttl (ms; 0: it takes no place)
--- Answers: what acquire.lua returns, but queued, as one text
+-- Answers: what acquire.lua returns, except queued, as one text
 local READERS = 'leasehold:readers'
 local place_ttl = tonumber(table.remove(ARGV))
 local mode = table.remove(ARGV)
@@ -18,7 +18,7 @@ local time = redis.call('TIME')
 local micros = time[1] .. string.sub('00000' .. time[2], -6)
 local now = math.floor(micros / 1000)
 
--- A key of a wrong type ends the script here, where nothing is written yet.
+-- A key of a wrong type ends the script here, before the first write.
 local holder = redis.call('GET', lock)
 local arrival = redis.call('ZSCORE', queue, owner)
 redis.call('ZCARD', alone)
@@ -33,13 +33,13 @@ if holder == owner then
   return table.concat({acquire()}, ' ')
 end
 if holder == READERS and reads_until and grant and tonumber(reads_until) > now then
-  -- The first answer was lost, or the hold was downgraded: the same grant again. It is written, so that who waits for
-  -- replicas waits for this.
+  -- The first answer was lost, or the hold was downgraded: the same grant again. It is written, so that a wait for
+  -- replicas covers it.
   redis.call('HSET', grants, owner, grant)
   return table.concat({'granted', string.match(grant, '^%d+'), reads_until - now, micros}, ' ')
 end
 
--- All dead waiters at once, so that together they cost those behind them one place's time.
+-- All dead waiters at once, so that together they delay those behind them by one place's time.
 for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', now)) do
   redis.call('ZREM', queue, dead)
   redis.call('ZREM', alone, dead)
@@ -49,7 +49,7 @@ for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', now)) do
   end
 end
 
--- A reader waits for those who want to be alone and came before it; whoever wants to be alone, for all who came before.
+-- A reader waits for those before it that share with nobody; whoever shares with nobody waits for all before it.
 local ahead
 if mode == 'read' then
   local first = redis.call('ZRANGE', alone, 0, 0, 'WITHSCORES')
@@ -66,7 +66,7 @@ local is_held = holder and not (mode == 'read' and holder == READERS)
 
 local answer
 if is_held or ahead then
-  -- When asking again may pay: -1 where nobody knows.
+  -- When a retry may succeed: -1 where nobody knows.
   local left = is_held and redis.call('PTTL', lock) or -1
   if ahead then
     local place = tonumber(redis.call('ZSCORE', places, ahead) or now) - now
@@ -75,7 +75,7 @@ if is_held or ahead then
   answer = {'busy', left, micros}
 else
   if mode == 'read' then
-    -- The lock's own key names all readers. A reader's attempt is made on a key that is there only within this script.
+    -- The lock's own key names all readers. A reader's attempt is made on a key that exists only within this script.
     KEYS[1] = entering
   end
   answer = {acquire()}

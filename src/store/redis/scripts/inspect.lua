@@ -1,5 +1,5 @@
--- Who holds: for each lock false if it is free, else its ttl (ms), how it is held and by how many, and how many wait; then
--- token and label of the holder that came last, if its grant was ours.
+-- Who holds: for each lock false if it is free; otherwise its ttl (ms), how it is held and by how many, and how many wait;
+-- then token and label of the newest holder, if its grant was ours.
 --
 -- KEYS: lock, counter, places, readers, grants; lock, counter, ...
 -- Answers, one for each lock: false | held ms mode holders queue [token label] | wrongtype | foreign

@@ -1,5 +1,5 @@
--- Ends the hold of a claim that may be one of several readers: compares, deletes, and wakes who waits. With a tombstone it is
--- withdrawn: it loses its place too, and the tombstone refuses an attempt that is executed only after this.
+-- Ends the hold of a claim that may be one of several readers: compares, deletes, and wakes the waiters. With a tombstone it
+-- is withdrawn: it loses its place too, and the tombstone refuses an attempt that is executed later.
 --
 -- KEYS: lock, queue, alone, places, readers, grants, tombstone of this owner
 -- ARGV: owner, channel, tombstone's ttl (ms; 0: a release, which leaves none)
@@ -7,7 +7,7 @@
 local READERS = 'leasehold:readers'
 local lock, readers, grants, owner = KEYS[1], KEYS[5], KEYS[6], ARGV[1]
 
--- A key of a wrong type is none of ours, and answers an error here.
+-- A key of a wrong type is not ours, and answers an error here.
 local function ask(...)
   local answer = redis.pcall(...)
   if type(answer) == 'table' and answer.err then
@@ -36,7 +36,7 @@ elseif holder == READERS then
     held = tonumber(ends) > now and 1 or 0
     redis.call('ZREM', readers, owner)
     ask('HDEL', grants, owner)
-    -- The lock stands for as long as the last of the other readers.
+    -- The lock lasts as long as the last of the other readers.
     local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
     if latest and tonumber(latest) > now then
       redis.call('PEXPIREAT', lock, latest)
@@ -48,11 +48,11 @@ elseif holder == READERS then
   end
 end
 if held == 1 or waited == 1 then
-  -- A wake-up is a hint: that this user may not publish is no reason to fail after the write.
+  -- A wake-up is a hint, so a user that may not publish does not fail after the write.
   redis.pcall('PUBLISH', ARGV[2], '')
 end
 if ARGV[3] ~= '0' then
-  -- Last, since it alone needs memory. Where it fails the caller is told, and withdraws again.
+  -- Last, since only this needs memory. If it fails, the caller gets the error and withdraws again.
   redis.call('SET', KEYS[7], '', 'PX', ARGV[3])
 end
 return held

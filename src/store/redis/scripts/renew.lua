@@ -1,16 +1,16 @@
 -- Extends many holds: compares and extends, never creates. A key of a wrong type does not stop the others.
 --
--- Each argument costs the server and the client more than what is in it: so there are as few as can be, and one answer.
+-- Each argument costs the server and the client more than its content, so there are as few as possible, and one answer.
 --
 -- KEYS: locks
 -- ARGV: the owners, of 32 characters each; the ttls (ms), as "count ttl" for each row of locks that have the same; the prefix
 --       of all names; 1 in a cluster, else 0
--- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? what stands beside it is at another node now
+-- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? the keys beside it are at another node
 local READERS = 'leasehold:readers'
 local answers = {}
 local now
 
--- One of several readers. What stands beside the lock is in its slot.
+-- One of several readers. The keys beside the lock are in its slot.
 local function renew_reader(lock, owner, ttl)
   if not now then
     local time = redis.call('TIME')
@@ -23,14 +23,14 @@ local function renew_reader(lock, owner, ttl)
     return string.find(ends.err, 'WRONGTYPE', 1, true) and '!' or '?'
   end
   if not ends and ARGV[4] == '1' and redis.pcall('EXISTS', readers) ~= 1 then
-    -- There are readers, and who they are is still at the node that the lock has left.
+    -- There are readers, and their keys are still at the node that the lock has left.
     return '?'
   end
   if not ends or tonumber(ends) <= now then
     return '0'
   end
   redis.call('ZADD', readers, now + ttl, owner)
-  -- The lock stands for as long as the last of the readers.
+  -- The lock lasts as long as the last of the readers.
   if redis.call('PTTL', lock) < ttl then
     redis.call('PEXPIRE', lock, ttl)
     redis.call('PEXPIRE', readers, ttl)

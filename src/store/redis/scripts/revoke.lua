@@ -2,12 +2,12 @@
 -- the queue stay.
 --
 -- KEYS: lock, readers, grants
--- ARGV: now | after, channel, what a tombstone's name begins with, a tombstone's ttl (ms)
+-- ARGV: now | after, channel, the beginning of a tombstone's name, a tombstone's ttl (ms)
 -- Answers: revoked ms | free | endless
 local READERS, BARRED = 'leasehold:readers', 'leasehold:barred'
 local lock, readers, grants = KEYS[1], KEYS[2], KEYS[3]
 local is_now = ARGV[1] == 'now'
--- A key of a wrong type ends the script here, where nothing is written yet.
+-- A key of a wrong type ends the script here, before the first write.
 local holder = redis.call('GET', lock)
 redis.call('ZCARD', readers)
 redis.call('HLEN', grants)
@@ -26,7 +26,7 @@ if holder == READERS then
   owners = redis.call('ZRANGEBYSCORE', readers, '(' .. now, '+inf')
 end
 for _, owner in ipairs(owners) do
-  -- Another client's value is no owner token of ours, and no claim of ours comes with it.
+  -- The value of another client is not an owner token, and no claim of ours has it.
   if #owner == 32 and not string.find(owner, '%X') then
     redis.call('SET', ARGV[3] .. owner, '', 'PX', ARGV[4])
   end
@@ -39,7 +39,7 @@ else
   -- Nobody can renew or release it, and it is gone when the last lease under it has ended.
   redis.call('SET', lock, BARRED, 'XX', 'KEEPTTL')
 end
--- A wake-up is a hint: that this user may not publish is no reason to fail after the write.
+-- A wake-up is a hint, so a user that may not publish does not fail after the write.
 redis.pcall('PUBLISH', ARGV[2], '')
 if holder == BARRED then
   return {'free'}

@@ -1,4 +1,4 @@
--- For how long a server has been seen to be what it is now, by anybody.
+-- For how long any client has seen the server as it is now.
 --
 -- KEYS: witness
 -- ARGV: what it is: its run, and its account of flushes and copies

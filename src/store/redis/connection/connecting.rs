@@ -1,15 +1,15 @@
-//! [`Connecting`]: an attempt to connect, which goes on when those who wait for it do not.
+//! [`Connecting`]: an attempt to connect, which continues when those who wait for it give up.
 //!
-//! A caller has less patience than a connection may need: were it made within the caller's future, it would be begun again and
-//! again, and never be made. So it is made by a task of its own, within its own limits, and all who need it wait for that one.
+//! A caller may have less patience than a connection needs. If its own future connected, the attempt would start again and
+//! again, and never succeed. So a task of its own connects, within its own limits, and all callers wait for that one.
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::links::handle;
+use super::runtime;
 use crate::model::error::Error;
 
-/// What came of an attempt; `None`: it is under way.
+/// The result of an attempt; `None`: it has none yet.
 type Outcome = Option<Result<(), Error>>;
 
 /// At most one attempt at a time, of one runtime.
@@ -17,17 +17,17 @@ type Outcome = Option<Result<(), Error>>;
 pub(super) struct Connecting(Mutex<Option<watch::Receiver<Outcome>>>);
 
 impl Connecting {
-    /// Whether somebody connects. A runtime that ended has taken its attempt along.
+    /// Whether an attempt runs. A runtime that ended has ended its attempt too.
     pub(super) fn is_under_way(&self) -> bool {
         self.0.lock().as_ref().is_some_and(is_under_way)
     }
 
-    /// Waits for the attempt that is under way, or for a new one. All who wait share its outcome: else a crowd would fail one
-    /// after the other. `is_there` is asked once more before a new one begins.
+    /// Waits for the attempt that runs, or for a new one. All who wait share its result, so that a crowd does not fail one
+    /// after the other. `is_there` is asked once more before a new attempt begins.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the attempt goes on without who was dropped.
+    /// Cancel safe: the attempt continues without the caller.
     pub(super) async fn wait<F>(
         &self,
         is_there: impl Fn() -> bool,
@@ -63,12 +63,12 @@ impl Connecting {
         if is_there() {
             return Ok(None);
         }
-        let (told, attempt) = watch::channel(None);
+        let (result, attempt) = watch::channel(None);
         let connect = connect();
-        handle()?.spawn(async move {
+        runtime::handle()?.spawn(async move {
             let outcome = connect.await;
-            // That nobody waits any more is no loss.
-            let _ = told.send(Some(outcome));
+            // An error says that nobody waits any more.
+            let _ = result.send(Some(outcome));
         });
         *last = Some(attempt.clone());
         Ok(Some(attempt))

@@ -1,6 +1,6 @@
-//! What a server tells of itself on every connect: `INFO`, and nothing that needs an operator's rights.
+//! What a server reports about itself on every connect: `INFO`, and nothing that needs an operator's rights.
 //!
-//! What may not be read (managed services, access lists) counts as not durable, never as an error.
+//! A server that does not allow `INFO` or `CONFIG` (managed services, access lists) counts as not durable, never as an error.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
 
-use super::fault;
+use super::super::fault;
 use crate::model::error::Error;
 
-/// The counts of the commands that take all data away: the acquire script sums up the same.
+/// The counts of the commands that remove all data. The acquire script adds up the same.
 const FLUSHES: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];
 
-/// What a server told of itself.
+/// What a server reported about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Server {
-    /// New with each start of the process. `None`: it may not be read.
-    pub(super) run_id: Option<String>,
-    /// The run, and of a server that was a replica in it also which promotion was the last: its data are new with each.
-    pub(super) reign: Option<String>,
+pub(in super::super) struct Server {
+    /// New with each start of the process. `None`: the server does not allow us to read it.
+    pub(in super::super) run_id: Option<String>,
+    /// The run, and for a server that was a replica in it also the last promotion: its data are new with each.
+    pub(in super::super) incarnation: Option<String>,
     /// At least this long; `None`: unknown.
-    pub(super) uptime: Option<Duration>,
+    pub(in super::super) uptime: Option<Duration>,
     /// It was a replica once in this run: its data are a copy, however long it runs.
-    pub(super) was_replica: bool,
+    pub(in super::super) was_replica: bool,
     /// Its data were flushed once in this run.
-    pub(super) was_flushed: bool,
+    pub(in super::super) was_flushed: bool,
     /// Every write is on disk before it is answered.
-    pub(super) durable: bool,
+    pub(in super::super) durable: bool,
     /// Replicas that copy from it.
-    pub(super) replicas: u32,
-    /// What changes when its data are flushed, or replaced by those of another server: the acquire script reads the same.
-    pub(super) account: String,
+    pub(in super::super) replicas: u32,
+    /// Changes when its data are flushed, or replaced by those of another server. The acquire script reads the same.
+    pub(in super::super) account: String,
 }
 
 /// Reads and judges.
@@ -52,7 +52,7 @@ pub(super) async fn preflight(
     let info = Info::parse(&text);
     info.judge(address)?;
     let mut server = info.server();
-    // `INFO` tells that there is a log, but not whether each write waits for it. Who may not ask is told no.
+    // `INFO` reports that there is a log, but not whether each write waits for it.
     if info.number("aof_enabled") == Some(1) {
         server.durable =
             info.text("aof_last_write_status") == Some("ok") && fsyncs_always(connection).await;
@@ -70,8 +70,8 @@ fn is_no_permission(error: &RedisError) -> bool {
 async fn fsyncs_always(connection: &mut MultiplexedConnection) -> bool {
     let mut command = ::redis::cmd("CONFIG");
     command.arg("GET").arg("appendfsync");
-    let told: Result<HashMap<String, String>, _> = command.query_async(connection).await;
-    told.is_ok_and(|settings| {
+    let settings: Result<HashMap<String, String>, _> = command.query_async(connection).await;
+    settings.is_ok_and(|settings| {
         settings
             .get("appendfsync")
             .is_some_and(|value| value == "always")
@@ -137,7 +137,7 @@ impl<'a> Info<'a> {
         let run_id = self.text("run_id").filter(|id| is_word(id));
         Server {
             run_id: run_id.map(str::to_owned),
-            reign: run_id.map(|run| match was_replica && is_word(copied) {
+            incarnation: run_id.map(|run| match was_replica && is_word(copied) {
                 true => format!("{run}-{copied}"),
                 false => run.to_owned(),
             }),
@@ -156,7 +156,7 @@ impl<'a> Info<'a> {
         }
     }
 
-    /// How often anything was flushed in this run, or the data of one database were put in the place of another's.
+    /// How often anything was flushed in this run, or two databases were swapped.
     fn flushes(&self) -> u64 {
         let calls = |name: &&str| {
             let stats = self.text(name)?.strip_prefix("calls=")?;
@@ -166,7 +166,7 @@ impl<'a> Info<'a> {
     }
 }
 
-/// It goes into the marker, between blanks.
+/// It is written into the marker, between blanks.
 fn is_word(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -189,7 +189,7 @@ mod tests {
         Info::parse(INFO).judge("h:1").unwrap();
         let server = Info::parse(INFO).server();
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
-        assert_eq!(server.reign.as_deref(), Some("00ff"));
+        assert_eq!(server.incarnation.as_deref(), Some("00ff"));
         assert_eq!(server.uptime, Some(Duration::from_secs(9)));
         assert_eq!(server.replicas, 1);
         assert!(!server.was_replica && !server.was_flushed && !server.durable);
@@ -202,7 +202,7 @@ mod tests {
         let server = Info::parse(&text).server();
         assert!(server.was_replica && server.was_flushed);
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
-        assert_eq!(server.reign.as_deref(), Some("00ff-0a00"));
+        assert_eq!(server.incarnation.as_deref(), Some("00ff-0a00"));
         assert_eq!(server.account, "7:0a00");
     }
 
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_counts_as_not_durable() {
-        let told_nothing = Server {
+    fn a_server_that_hides_its_info_counts_as_not_durable() {
+        let unknown = Server {
             account: "0:".into(),
             ..Server::default()
         };
-        assert_eq!(Info::parse("").server(), told_nothing);
+        assert_eq!(Info::parse("").server(), unknown);
         Info::parse("").judge("h:1").unwrap();
     }
 }

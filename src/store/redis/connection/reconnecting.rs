@@ -1,0 +1,170 @@
+//! [`Connection`]: a connection that is made again when it is dead.
+//!
+//! The client's own connection stays dead after the server went away, and after a time-out its queue holds commands of
+//! unknown fate. So a connection is given up after one time-out, also when our caller ran out of patience and dropped the
+//! request, and the next request makes a new one. Making one may take longer than a caller waits, so it is made by
+//! [a task of its own](super::connecting), for the next caller.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::redis::{Cmd, Pipeline, RedisError, Value};
+use parking_lot::Mutex;
+
+use super::connecting::Connecting;
+use super::failure::Failure;
+use super::preflight::{Server, preflight};
+use super::session::{Live, Session};
+use super::target::Target;
+use crate::model::error::Error;
+
+/// One connection of one runtime, for one purpose. Made on first use.
+pub(crate) struct Connection {
+    target: Arc<Target>,
+    connecting: Connecting,
+    state: Arc<State>,
+}
+
+/// What an attempt to connect leaves behind.
+#[derive(Default)]
+struct State {
+    live: Mutex<Option<Live>>,
+    /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
+    has_failed: AtomicBool,
+}
+
+impl State {
+    fn present(&self) -> Option<Live> {
+        let mut live = self.live.lock();
+        live.take_if(|live| live.health.is_dead());
+        live.clone()
+    }
+}
+
+impl Connection {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self {
+            target,
+            connecting: Connecting::default(),
+            state: Arc::default(),
+        }
+    }
+
+    /// Whether the last connection ended, or could not be made: the server may be gone.
+    pub(in super::super) fn is_broken(&self) -> bool {
+        let has_failed = self.state.has_failed.load(Ordering::Relaxed);
+        let live = self.state.live.lock();
+        live.as_ref()
+            .map_or(has_failed, |live| live.health.is_dead())
+    }
+
+    /// The server's address, for messages.
+    pub(in super::super) fn address(&self) -> String {
+        self.target.options.address()
+    }
+
+    /// Whether there is a connection, or one is being made, that its runtime still drives.
+    pub(super) fn is_live(&self) -> bool {
+        let lives = |live: &Live| !live.health.is_dead();
+        self.connecting.is_under_way() || self.state.live.lock().as_ref().is_some_and(lives)
+    }
+
+    /// The present connection, for a request that was decided by what its server reported, and that must reach no other.
+    pub(in super::super) async fn session(&self) -> Result<Session<'_>, Error> {
+        let live = self.ready().await?;
+        let clock = self.target.clock();
+        Ok(Session { live, clock })
+    }
+
+    /// What the server reported about itself when the present connection was made.
+    pub(in super::super) async fn server(&self) -> Result<Arc<Server>, Error> {
+        self.ready().await.map(|live| live.server)
+    }
+
+    /// Sends one command and waits for its answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped request may be executed now, later or never.
+    pub(in super::super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        let session = self.session().await.map_err(Failure::NotSent)?;
+        session.ask(command).await
+    }
+
+    /// Sends commands at once and waits for their answers, refusals among them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ask`](Self::ask).
+    pub(in super::super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let session = self.session().await.map_err(Failure::NotSent)?;
+        session.ask_all(commands).await
+    }
+
+    /// The connection; a new one if there is none or it is dead.
+    async fn ready(&self) -> Result<Live, Error> {
+        if let Some(live) = self.state.present() {
+            return Ok(live);
+        }
+        let attempt = Attempt(Some(&self.state.has_failed));
+        let is_there = || self.state.present().is_some();
+        let connected = self.connecting.wait(is_there, || self.connect()).await;
+        attempt.ended();
+        connected?;
+        self.state.present().ok_or_else(|| {
+            Error::unavailable("the connection to redis ended as soon as it was made; try later")
+        })
+    }
+
+    /// Connects for all callers that wait, and for the next ones.
+    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (target, state) = (Arc::clone(&self.target), Arc::clone(&self.state));
+        async move {
+            let connected = connect(&target).await;
+            let has_failed = connected.is_err();
+            let connected = connected.map(|live| *state.live.lock() = Some(live));
+            state.has_failed.store(has_failed, Ordering::Relaxed);
+            connected
+        }
+    }
+}
+
+async fn connect(target: &Target) -> Result<Live, Error> {
+    let (mut connection, health) = target.connect(|_| {}).await?;
+    let server = preflight(&mut connection, &target.options.address()).await?;
+    Ok(Live {
+        connection,
+        health,
+        server: Arc::new(server),
+    })
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("is_live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A wait for an attempt to connect. An attempt that a caller stopped waiting for counts as failed until it succeeds.
+struct Attempt<'a>(Option<&'a AtomicBool>);
+
+impl Attempt<'_> {
+    /// The attempt has a result, and has noted it.
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(has_failed) = self.0 {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! [`Session`]: one connection for as long as it lasts.
+
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
+
+use super::failure::Failure;
+use super::health::Health;
+use super::preflight::Server;
+use crate::clock::{Clock, Reading};
+
+/// A connection that was made.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) health: Health,
+    pub(super) server: Arc<Server>,
+}
+
+/// One connection, for as long as it lasts.
+pub(in super::super) struct Session<'a> {
+    pub(super) live: Live,
+    pub(super) clock: &'a Clock,
+}
+
+impl Session<'_> {
+    /// What the server reported about itself when the connection was made.
+    pub(in super::super) fn server(&self) -> &Server {
+        &self.live.server
+    }
+
+    /// Makes the next request connect again, and so read again what the server reports about itself.
+    pub(in super::super) fn give_up(&self) {
+        self.live.health.give_up();
+    }
+
+    /// Sends one command over this connection or not at all, and waits for the answer.
+    pub(in super::super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.live.connection.clone();
+        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let answer = command.query_async(&mut connection).await;
+        in_flight.end(answer)
+    }
+
+    /// Sends commands at once over this connection or not at all, and waits for the answers, refusals among them.
+    pub(in super::super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let mut connection = self.live.connection.clone();
+        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let answer = connection
+            .send_packed_commands(commands, 0, commands.len())
+            .await;
+        let answers = in_flight.end(answer)?.into_iter();
+        let answers: Vec<_> = answers.map(Value::extract_error).collect();
+        // A refusal of one of many is an answer among the others.
+        if answers
+            .iter()
+            .any(|one| one.as_ref().is_err_and(is_of_a_replica))
+        {
+            self.give_up();
+        }
+        Ok(answers)
+    }
+}
+
+/// A request that was sent. If it is dropped late, or times out, its connection is given up.
+struct InFlight<'a> {
+    clock: &'a Clock,
+    sent_at: Reading,
+    health: Health,
+    is_answered: bool,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(clock: &'a Clock, health: Health) -> Self {
+        Self {
+            clock,
+            sent_at: clock.fast(),
+            health,
+            is_answered: false,
+        }
+    }
+
+    fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
+        self.is_answered = true;
+        self.health.answered();
+        answer.map_err(|error| {
+            let failure = Failure::of(error);
+            let is_replica = matches!(&failure, Failure::Refused(error) if is_of_a_replica(error));
+            if is_replica || matches!(failure, Failure::Unanswered(_)) {
+                self.health.give_up();
+            }
+            failure
+        })
+    }
+}
+
+/// The master was made a replica. The next connection finds out what it is now, and behind sentinels where the master is.
+fn is_of_a_replica(error: &RedisError) -> bool {
+    error.kind() == Redis::Server(ServerErrorKind::ReadOnly)
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        self.health.dropped(self.sent_at, self.clock.fast());
+    }
+}

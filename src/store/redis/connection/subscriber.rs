@@ -1,0 +1,194 @@
+//! [`Subscriber`]: the connection that receives the server's wake-up messages, as hints.
+//!
+//! A lost hint costs its waiter one poll, so nothing here is repaired. When the connection ends, every hint resolves at
+//! once, the waiters ask again, and the next one that subscribes makes a new connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::connecting::Connecting;
+use super::failure::Failure;
+use super::health::Health;
+use super::target::Target;
+use super::waiters::Waiters;
+use crate::clock::Clock;
+use crate::model::error::{Error, ErrorKind};
+
+/// How many new channels are subscribed to in one round trip.
+const BATCH: usize = 256;
+/// How often the server is pinged while anybody waits for a message: a connection that a router has forgotten is as silent
+/// as one without messages.
+const PING_AFTER: Duration = Duration::from_secs(3);
+
+/// The subscriber connection of one runtime. Made on first use.
+pub(in super::super) struct Subscriber {
+    target: Arc<Target>,
+    connecting: Connecting,
+    live: Arc<Mutex<Option<Live>>>,
+}
+
+struct Live {
+    orders: mpsc::UnboundedSender<Order>,
+    health: Health,
+}
+
+impl Live {
+    fn is_live(&self) -> bool {
+        !self.health.is_dead() && !self.orders.is_closed()
+    }
+}
+
+/// An order to subscribe to a channel, to report when that is done, and to report a message.
+struct Order {
+    channel: String,
+    subscribed: oneshot::Sender<Result<(), Error>>,
+    wake: oneshot::Sender<()>,
+}
+
+impl Subscriber {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self {
+            target,
+            connecting: Connecting::default(),
+            live: Arc::default(),
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.connecting.is_under_way() || self.present().is_some()
+    }
+
+    /// Returns once subscribed. The receiver resolves with the next message, or when none can arrive any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a subscription that nobody waits for is ended later.
+    pub(in super::super) async fn subscribe(
+        &self,
+        channel: String,
+    ) -> Result<oneshot::Receiver<()>, Error> {
+        let (subscribed, when_subscribed) = oneshot::channel();
+        let (wake, woken) = oneshot::channel();
+        let orders = self.orders().await?;
+        // If the connection is gone, its ends of both channels are gone with the order.
+        let _ = orders.send(Order {
+            channel,
+            subscribed,
+            wake,
+        });
+        when_subscribed.await.map_err(|_| ended())??;
+        Ok(woken)
+    }
+
+    async fn orders(&self) -> Result<mpsc::UnboundedSender<Order>, Error> {
+        if let Some(orders) = self.present() {
+            return Ok(orders);
+        }
+        let is_there = || self.present().is_some();
+        self.connecting.wait(is_there, || self.connect()).await?;
+        self.present().ok_or_else(ended)
+    }
+
+    fn present(&self) -> Option<mpsc::UnboundedSender<Order>> {
+        let live = self.live.lock();
+        let live = live.as_ref().filter(|live| live.is_live());
+        live.map(|live| live.orders.clone())
+    }
+
+    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (target, live) = (Arc::clone(&self.target), Arc::clone(&self.live));
+        async move {
+            let waiters = Waiters::default();
+            let woken = waiters.clone();
+            let (connection, health) = target.connect(move |push| woken.push(push)).await?;
+            let (orders, received) = mpsc::unbounded_channel();
+            let clock = target.clock().clone();
+            tokio::spawn(serve(connection, received, waiters, clock));
+            *live.lock() = Some(Live { orders, health });
+            Ok(())
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::unavailable("the subscriber connection to redis ended; no wake-up will come, ask again")
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("is_live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Subscribes in the order of the orders, until the connection is dead or the store is closed.
+async fn serve(
+    mut connection: MultiplexedConnection,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    waiters: Waiters,
+    clock: Clock,
+) {
+    let mut batch = Vec::new();
+    let mut ping_at = clock.stamp().plus(PING_AFTER);
+    loop {
+        let receiving = orders.recv_many(&mut batch, BATCH);
+        let received = if waiters.is_idle() {
+            Some(receiving.await)
+        } else {
+            clock.until(ping_at, receiving).await
+        };
+        if received == Some(0) {
+            break;
+        }
+        let mut new = Vec::new();
+        let mut subscribed = Vec::new();
+        for order in batch.drain(..) {
+            if waiters.add(order.channel.clone(), order.wake) {
+                new.push(order.channel.clone());
+            }
+            subscribed.push((order.channel, order.subscribed));
+        }
+        let is_due = ping_at.since(&clock.stamp()).is_zero();
+        let asked = if !new.is_empty() {
+            connection.subscribe(&new).await
+        } else if is_due {
+            ::redis::cmd("PING").query_async(&mut connection).await
+        } else {
+            Ok(())
+        };
+        if is_due {
+            ping_at = clock.stamp().plus(PING_AFTER);
+        }
+        let failure = asked.err().map(Failure::of);
+        let is_over = matches!(failure, Some(Failure::Unanswered(_)));
+        let failed = failure.map(|failure| match failure.into_error("subscribe") {
+            error if error.kind() == ErrorKind::InDoubt => {
+                Error::unavailable("no wake-ups from redis now; poll instead").because(error)
+            }
+            error => error,
+        });
+        // A server that refuses is there, and has subscribed to none of them.
+        if failed.is_some() {
+            waiters.forget(&new);
+        }
+        for (channel, answer) in subscribed {
+            let is_meant = is_over || new.contains(&channel);
+            let failed = failed.clone().filter(|_| is_meant);
+            let _ = answer.send(failed.map_or(Ok(()), Err));
+        }
+        if is_over {
+            break;
+        }
+        let idle = waiters.take_idle();
+        if !idle.is_empty() && connection.unsubscribe(idle).await.is_err() {
+            break;
+        }
+    }
+    waiters.end();
+}

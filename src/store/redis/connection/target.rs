@@ -1,0 +1,113 @@
+//! [`Target`]: what a connection connects to, and by which clock it waits.
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
+
+use super::super::fault;
+use super::super::hosts::moved_to;
+use super::super::options::RedisOptions;
+use super::health::{Health, MarksDead};
+use crate::clock::Clock;
+use crate::model::error::Error;
+
+/// What a connection connects to, and by which clock it waits.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) options: RedisOptions,
+    client: Client,
+    clock: Clock,
+}
+
+impl Target {
+    pub(crate) fn new(options: RedisOptions) -> Result<Self, Error> {
+        options.validate()?;
+        #[cfg(feature = "redis-tls")]
+        provide_cryptography();
+        let client = open(&options, options.server.clone())?;
+        let clock = Clock::system()?;
+        Ok(Self {
+            options,
+            client,
+            clock,
+        })
+    }
+
+    pub(in super::super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The server; behind sentinels, the master of now.
+    async fn client(&self) -> Result<Client, Error> {
+        let options = &self.options;
+        let Some(sentinels) = &options.sentinels else {
+            return Ok(self.client.clone());
+        };
+        let (host, port) = sentinels.master(options.timeout).await?;
+        open(options, moved_to(&options.server, &host, port))
+    }
+
+    fn no_database(&self) -> Error {
+        let options = &self.options;
+        Error::invalid(format!(
+            "this redis has no such database: address={} db={}; write one that it has behind the host of the URL, such as /0",
+            options.address(),
+            options.server.redis_settings().db()
+        ))
+    }
+
+    /// Connects. `pushed` receives what the server sends without being asked.
+    pub(super) async fn connect(
+        &self,
+        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<(MultiplexedConnection, Health), Error> {
+        let health = Health::default();
+        // The connection's driver owns the sender. It drops the sender when the connection ends, and so does a runtime that
+        // ends with the driver in it.
+        let sentinel = MarksDead(health.clone());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.timeout))
+            .set_response_timeout(Some(self.options.timeout))
+            .set_push_sender(move |info: PushInfo| {
+                let _owned = &sentinel;
+                pushed(info);
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let client = self.client().await?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        match connecting.await {
+            Ok(connection) => Ok((connection, health)),
+            Err(error) if is_no_database(&error) => Err(self.no_database()),
+            Err(error) => Err(fault::not_connected(&error, &self.options.address())),
+        }
+    }
+}
+
+pub(in super::super) fn open(
+    options: &RedisOptions,
+    server: ConnectionInfo,
+) -> Result<Client, Error> {
+    Client::open(server).map_err(|error| {
+        Error::invalid(format!(
+            "the redis client refused the address: address={} reason={}",
+            options.address(),
+            error.category()
+        ))
+    })
+}
+
+/// Only the text of the client's error says which refusal of the handshake it was.
+fn is_no_database(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let why = ["index is out of range", "not allowed in cluster mode"];
+    text.contains("switch database") && why.iter().any(|why| text.contains(why))
+}
+
+/// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
+/// program has installed stays.
+#[cfg(feature = "redis-tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread has just installed one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}

@@ -1,0 +1,98 @@
+//! Reading who holds: one lock, some of one slot, or all that a server has.
+
+use ::redis::Value;
+use futures_util::future::join_all;
+
+use super::client::RedisClient;
+use super::connection::Connection;
+use super::fault::unexpected_reply;
+use super::reply;
+use super::script::{Call, INSPECT};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::key::Key;
+use crate::store::LockInfo;
+
+/// How many names one step of a listing reads.
+const LIST_BATCH: usize = 500;
+
+/// `keys`: all of one slot where there are slots.
+pub(super) async fn inspect(
+    client: &RedisClient,
+    keys: &[Key],
+) -> Result<Vec<Result<Option<LockInfo>, Error>>, Error> {
+    let Some(first) = keys.first() else {
+        return Ok(Vec::new());
+    };
+    let names = &client.options().names;
+    let all = keys.iter().flat_map(|key| {
+        [
+            names.lock(key),
+            names.counter(key),
+            names.places(key),
+            names.readers(key),
+            names.grants(key),
+        ]
+    });
+    let answer = client.run(first, &INSPECT, &Call::new(all)).await;
+    match answer.map_err(|failure| unanswered(failure.into_error("inspect")))? {
+        Value::Array(answers) if answers.len() == keys.len() => Ok(keys
+            .iter()
+            .zip(&answers)
+            .map(|(key, answer)| reply::inspected(key, answer))
+            .collect()),
+        _ => Err(unexpected_reply("inspect")),
+    }
+}
+
+/// The records of the locks that are in one server.
+pub(super) async fn list_at(
+    client: &RedisClient,
+    connection: &Connection,
+    prefix: &str,
+) -> Result<Vec<LockInfo>, Error> {
+    let names = &client.options().names;
+    let mut records = Vec::new();
+    let mut cursor = String::from("0");
+    loop {
+        let mut scan = ::redis::cmd("SCAN");
+        scan.arg(&cursor)
+            .arg("MATCH")
+            .arg(format!("{}*", names.prefix()))
+            .arg("COUNT")
+            .arg(LIST_BATCH);
+        let page = connection
+            .ask(&scan)
+            .await
+            .map_err(|failure| unanswered(failure.into_error("list")))?;
+        let (next, found): (String, Vec<Vec<u8>>) =
+            ::redis::from_redis_value(page).map_err(|_| unexpected_reply("list"))?;
+        // A name that is not UTF-8 is not ours.
+        let found = found
+            .iter()
+            .filter_map(|name| std::str::from_utf8(name).ok());
+        let keys = found.filter_map(|name| names.key_of(name));
+        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+        let is_ours = |record: &LockInfo| {
+            record.token.is_some() || record.holders == 0 || !names.prefix().is_empty()
+        };
+        let parts = client.servers.by_slot(names, keys);
+        let looks = parts.iter().map(|keys| inspect(client, keys));
+        for found in join_all(looks).await {
+            records.extend(found?.into_iter().flatten().flatten().filter(is_ours));
+        }
+        if next == "0" {
+            return Ok(records);
+        }
+        cursor = next;
+    }
+}
+
+/// A question changes nothing, so without an answer nothing is in doubt.
+fn unanswered(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::InDoubt => {
+            Error::unavailable("redis did not answer a question; try later").because(error)
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,81 @@
+//! A grant that counts only when replicas have it.
+
+use ::redis::{RedisError, Value};
+
+use super::client::RedisClient;
+use super::connection::{Failure, Session};
+use super::reply;
+use super::script::{Call, Script};
+use super::waiting::withdraw;
+use crate::model::error::{Error, ErrorKind};
+use crate::store::Claim;
+
+/// Runs a script that acquires, and waits until the replicas have it.
+pub(super) async fn acquire_replicated(
+    client: &RedisClient,
+    claim: &Claim,
+    script: &Script,
+    call: &Call,
+    session: &Session<'_>,
+) -> Result<Value, Failure> {
+    let options = client.options();
+    let ask = async |command| {
+        let mut both = ::redis::pipe();
+        both.add_command(command);
+        both.add_command(options.wait_for_replicas());
+        let answers = session.ask_all(&both).await?;
+        let mut answers = answers.into_iter();
+        let granted = answers
+            .next()
+            .unwrap_or(Ok(Value::Nil))
+            .map_err(Failure::of)?;
+        Ok::<_, Failure>((granted, answers.next()))
+    };
+    let answered = match ask(call.by_hash(script)).await {
+        Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
+        answered => answered,
+    };
+    let (granted, waited) = answered?;
+    let is_grant = reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
+    let confirmed = confirmed(waited);
+    if is_grant && confirmed < options.replicas {
+        let error = unconfirmed(client, claim, confirmed).await;
+        return Err(Failure::Answered(error));
+    }
+    Ok(granted)
+}
+
+/// What becomes of a grant that too few replicas confirmed.
+///
+/// A claim that queues is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
+/// doubt, and the caller withdraws it when it gives up. If it was released here, a late release would end the grant of the
+/// next attempt.
+async fn unconfirmed(client: &RedisClient, claim: &Claim, confirmed: u32) -> Error {
+    let options = client.options();
+    let (kind, so) = if claim.queues() {
+        (
+            ErrorKind::InDoubt,
+            "ask again with the same claim, or withdraw it",
+        )
+    } else {
+        match withdraw(client, claim).await {
+            Ok(()) => (ErrorKind::Unavailable, "it was taken back"),
+            Err(_) => (ErrorKind::InDoubt, "it could not be taken back"),
+        }
+    };
+    Error::new(
+        kind,
+        format!(
+            "too few replicas confirmed the grant: key={} replicas={} confirmed={confirmed} waited={:?}; {so}, and repair the replicas",
+            claim.key, options.replicas, options.replica_wait
+        ),
+    )
+}
+
+/// How many replicas confirmed, by the answer to [`wait_for_replicas`](super::RedisOptions::wait_for_replicas).
+pub(super) fn confirmed(answer: Option<Result<Value, RedisError>>) -> u32 {
+    match answer {
+        Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
+        _ => 0,
+    }
+}
