@@ -66,7 +66,7 @@ async fn a_server_that_hides_its_run_is_told_of_once_and_quarantined_where_it_ha
         }
         let held = wait_for(&store, &ours).await;
         release(&store, &held).await;
-        let hidden = told.with("does not tell its run");
+        let hidden = told.with("does not report its run");
         assert_eq!(hidden.len(), warnings, "{hidden:?}");
         assert!(
             hidden.iter().all(|line| line.contains("+info")),
