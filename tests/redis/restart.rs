@@ -191,6 +191,18 @@ async fn a_server_that_persists_every_write_only_since_its_restart_may_have_forg
 }
 
 #[tokio::test]
+async fn a_log_that_is_not_synced_during_a_rewrite_does_not_count_as_persistent() {
+    let skips = ["--no-appendfsync-on-rewrite", "yes"];
+    let mut server = RedisServer::start_with(&[&EVERY_WRITE[..], &skips].concat());
+    let lose_what_was_not_synced = |server: &mut RedisServer| {
+        assert_eq!(server.cli(&["DEL", "app:a"]), "1");
+        server.restart();
+        assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "1");
+    };
+    nobody_is_let_in_too_early(&mut server, lose_what_was_not_synced, false).await;
+}
+
+#[tokio::test]
 async fn a_log_that_is_not_written_at_once_does_not_count_as_persistent() {
     let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     assert!(is_busy(&store(&server).await, &claim_for("a", SHORT)).await);

@@ -67,14 +67,15 @@ fn is_no_permission(error: &RedisError) -> bool {
     )
 }
 
+/// With `no-appendfsync-on-rewrite` a server skips the sync while it rewrites its log.
 async fn fsyncs_always(connection: &mut MultiplexedConnection) -> bool {
     let mut command = ::redis::cmd("CONFIG");
-    command.arg("GET").arg("appendfsync");
+    // One pattern, since a server of version 6 takes only one name.
+    command.arg("GET").arg("*appendfsync*");
     let settings: Result<HashMap<String, String>, _> = command.query_async(connection).await;
     settings.is_ok_and(|settings| {
-        settings
-            .get("appendfsync")
-            .is_some_and(|value| value == "always")
+        let is = |name: &str, wanted: &str| settings.get(name).is_some_and(|value| value == wanted);
+        is("appendfsync", "always") && is("no-appendfsync-on-rewrite", "no")
     })
 }
 
