@@ -29,7 +29,7 @@ pub struct RedisBatch {
     commands: Vec<Command>,
 }
 
-/// What stands after the key.
+/// The arguments after the key.
 #[derive(Clone, Copy)]
 enum Shape {
     Nothing,
@@ -46,7 +46,8 @@ enum Shape {
     Scores,
 }
 
-/// The commands, the kind of key that each needs, and what stands after the key. Only such as can be judged before they run.
+/// The commands, the kind of key that each needs, and the arguments after the key. Only commands that can be checked before
+/// they run.
 const KNOWN: [(&str, &str, Shape); 15] = [
     ("DEL", "any", Shape::Nothing),
     ("HDEL", "hash", Shape::Some),
@@ -67,7 +68,7 @@ const KNOWN: [(&str, &str, Shape); 15] = [
 
 /// Beyond ten years the server's arithmetic may overflow.
 const LONGEST_SPAN_MILLIS: u64 = 10 * 365 * 24 * 3_600 * 1_000;
-/// Lua hands no more words than this to one command.
+/// Lua passes no more words than this to one command.
 const MOST_WORDS: usize = 1_000;
 
 impl RedisBatch {
@@ -125,7 +126,7 @@ impl RedisBatch {
     }
 
     /// Any of `DEL HDEL HINCRBY HSET INCRBY LPUSH PERSIST PEXPIRE RPUSH SADD SET SREM UNLINK ZADD ZREM`, in its plain form:
-    /// one key, no options.
+    /// one key, no options. Whole numbers have neither a `+` nor leading zeros.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl RedisBatch {
         let Some(&(known, needs, shape)) = KNOWN.iter().find(|(known, ..)| *known == name_of)
         else {
             return refuse(
-                "it is none of those that can be judged before they run; see RedisBatch::command",
+                "it is none of those that can be checked before they run; see RedisBatch::command",
             );
         };
         let Some((key, rest)) = words.split_first() else {
@@ -148,7 +149,9 @@ impl RedisBatch {
         };
         let rest: Vec<&[u8]> = rest.iter().map(AsRef::as_ref).collect();
         if !shape.fits(&rest) {
-            return refuse("its arguments have not the plain form");
+            return refuse(
+                "its arguments do not have the plain form, or a number is not written as 5000, -7 or 17.5",
+            );
         }
         let mut all = vec![known.as_bytes(), key.as_ref()];
         all.extend(rest);
@@ -191,9 +194,10 @@ impl Shape {
             (Self::Nothing, []) | (Self::One, [_]) => true,
             (Self::Some, _) => is_some,
             (Self::Pairs, _) => is_some && rest.len().is_multiple_of(2),
-            (Self::Span, [span]) => number::<u64>(span)
-                .is_some_and(|millis| (1..=LONGEST_SPAN_MILLIS).contains(&millis)),
-            (Self::Step, [step]) | (Self::FieldStep, [_, step]) => number::<i64>(step).is_some(),
+            (Self::Span, [span]) => {
+                whole::<u64>(span).is_some_and(|millis| (1..=LONGEST_SPAN_MILLIS).contains(&millis))
+            }
+            (Self::Step, [step]) | (Self::FieldStep, [_, step]) => whole::<i64>(step).is_some(),
             (Self::Scores, _) => {
                 let mut scores = rest.iter().step_by(2);
                 is_some && rest.len().is_multiple_of(2) && scores.all(|score| is_score(score))
@@ -203,13 +207,21 @@ impl Shape {
     }
 }
 
-/// A number that the server takes: it refuses one that is too small to be told from 0.
+/// A decimal number that the server takes: it refuses one that is too small to differ from 0.
 fn is_score(word: &[u8]) -> bool {
     let mut mantissa = word.split(|byte| matches!(byte, b'e' | b'E'));
     let has_digit = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'1'..=b'9'));
-    number::<f64>(word).is_some_and(|score| {
-        score.is_finite() && (score != 0.0 || !mantissa.next().is_some_and(has_digit))
-    })
+    let has_sign = word.first() == Some(&b'+');
+    number::<f64>(word)
+        .filter(|_| !has_sign)
+        .is_some_and(|score| {
+            score.is_finite() && (score != 0.0 || !mantissa.next().is_some_and(has_digit))
+        })
+}
+
+/// A whole number in the only form that every server reads alike: no sign before a positive one, no leading zeros.
+fn whole<N: std::str::FromStr + ToString>(word: &[u8]) -> Option<N> {
+    number::<N>(word).filter(|number| number.to_string().as_bytes() == word)
 }
 
 fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
@@ -234,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_cannot_be_judged_beforehand_is_refused() {
+    fn a_command_that_cannot_be_checked_before_it_runs_is_refused() {
         for (name, words) in [
             ("EVAL", &["return 1", "0"][..]),
             ("FLUSHALL", &[]),
@@ -245,6 +257,13 @@ mod tests {
             ("HSET", &["k", "field"]),
             ("INCRBY", &["k", "1.5"]),
             ("PEXPIRE", &["k", "-1"]),
+            ("PEXPIRE", &["k", "+5000"]),
+            ("PEXPIRE", &["k", "05000"]),
+            ("INCRBY", &["k", "+5"]),
+            ("INCRBY", &["k", "-0"]),
+            ("HINCRBY", &["k", "f", "007"]),
+            ("ZADD", &["k", "+1.5", "m"]),
+            ("ZADD", &["k", "inf", "m"]),
             ("PEXPIRE", &["k", "99999999999999999"]),
             ("ZADD", &["k", "nan", "m"]),
             ("ZADD", &["k", "1", "m", "1e-400", "n"]),

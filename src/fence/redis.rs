@@ -20,16 +20,16 @@ static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scri
 static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/apply.lua")));
 
 /// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
-/// ahead is damaged, and to believe it would shut out every honest holder.
+/// ahead is damaged, and accepting it would shut out every honest holder.
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
-/// For how long the name of an applied batch is kept: longer than anybody asks again.
+/// For how long the name of an applied batch is kept: longer than anybody sends it again.
 const NAME_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often a batch is sent when no answer comes.
 const SENDS: u32 = 8;
 /// The pause before a batch is sent again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The part of a run that its commit is.
+/// The name of the commit among the parts of a run.
 const COMMIT: &str = "commit";
 
 /// The answer to a batch (feature `redis`).
@@ -39,7 +39,7 @@ const COMMIT: &str = "commit";
 pub enum Written {
     /// All of it is applied, once, however often it was sent.
     Applied,
-    /// A larger token was seen. Nothing was applied, and nothing will be.
+    /// The fence has seen a larger token. Nothing was applied, and nothing will be.
     Fenced {
         /// The larger token.
         seen: FencingToken,
@@ -48,8 +48,8 @@ pub enum Written {
 
 /// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
 ///
-/// A batch is applied by one script together with the check of the token. It is judged as a whole before its first write,
-/// since a script that fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day: a batch that is
+/// One script checks the token and applies the batch. It checks the whole batch before its first write, since a script that
+/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day: a batch that is
 /// sent again because no answer came is applied once, and answered truthfully.
 ///
 /// ```no_run
@@ -67,10 +67,9 @@ pub enum Written {
 /// # }
 /// ```
 ///
-/// The fence of a key is a small key of its own, `{<lock>}:raised`, that never expires: to forget it would let the oldest
-/// zombie in. The data need not be in the server that grants the lock. What they are changed by *without* the fence is not
-/// protected. The last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence
-/// with them.
+/// The fence of a key is a small key of its own, `{<lock>}:raised`, that never expires: without it the oldest zombie could
+/// write again. The data need not be in the server that grants the lock. Changes *without* the fence are not protected. The
+/// last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence with them.
 ///
 /// The commit of a run under several locks compares the tokens of all of them in its script. In a cluster their names are in
 /// different slots, which one script cannot reach: then the commit is refused.
@@ -96,12 +95,12 @@ impl RedisFence {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves only an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(RedisOptions::parse(url)?).await
     }
 
-    /// Connects as the options say. Of them it uses the address, the prefix and the time-out.
+    /// Connects as the options say. It uses their address, prefix and time-out.
     ///
     /// # Errors
     ///
@@ -109,11 +108,11 @@ impl RedisFence {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves only an attempt to connect that ends by itself.
     pub async fn connect_with(options: RedisOptions) -> Result<Self, Error> {
         if options.is_behind_sentinels() {
             return Err(Error::unsupported(
-                "a fence cannot stand behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",
+                "a fence does not work behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",
             ));
         }
         let target = Arc::new(Target::new(options)?);
@@ -121,7 +120,7 @@ impl RedisFence {
         let has_replicas = servers.connect().await?;
         if target.options.is_cluster() && has_replicas {
             return Err(Error::unsupported(
-                "a fence cannot stand in a cluster with replicas: one that is promoted may not know the newest token; name a server of its own",
+                "a fence does not work in a cluster with replicas: one that is promoted may not know the newest token; name a server of its own",
             ));
         }
         let clock = Clock::system()?;
@@ -152,7 +151,7 @@ impl RedisFence {
             let written = fence.write_under(permit.locks(), permit.txn_id, COMMIT, &batch);
             match written.await {
                 Ok(Written::Applied) => Ok(Applied::fenced()),
-                // Proof also after a resend: the name was looked for first, and a copy that is still under way will meet
+                // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
                 // the same fence.
                 Ok(Written::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
                 Err(error) if error.kind() == ErrorKind::InDoubt => {
@@ -163,14 +162,15 @@ impl RedisFence {
         }
     }
 
-    /// Applies a batch under a token: what a step of a run does, and what takes it back. `txn_id` and `part` name the batch:
-    /// one that was applied under its name before is not applied again. Each batch of a run needs a part of its own.
+    /// Applies a batch under a token: for a step of a run, and for its compensation. `txn_id` and `part` name the batch: a batch
+    /// that was applied under its name before is not applied again. Each batch of a run needs a part of its own.
     ///
     /// # Errors
     ///
-    /// `InDoubt` if it may have been applied, and if the server refused a command in the midst of it, however often the batch is
-    /// sent again; any other kind says that it was not and will not be: `Invalid` for a batch that the data do not allow,
-    /// `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
+    /// `InDoubt` if it may have been applied, and if the server refused a command in the middle of the batch, however often the
+    /// batch is sent again. Any other kind reports that it was not applied and will not be: `Invalid` for a batch that the data
+    /// do not allow or that names keys of the lock or the fence, `Corrupt` for a token absurdly far ahead or a fence key that
+    /// is not ours.
     ///
     /// # Cancel safety
     ///
@@ -226,6 +226,13 @@ impl RedisFence {
                 names.lock(key)
             )));
         }
+        let is_reserved = |name: &[u8]| locks.iter().any(|lock| names.is_reserved(&lock.key, name));
+        let mut commands = batch.commands().iter();
+        if let Some(at) = commands.position(|command| is_reserved(&command.words[1])) {
+            return Err(Error::invalid(format!(
+                "command number {at} of the batch names a key of the lock or of the fence: key={key}; use another name for the data"
+            )));
+        }
         let call = self.call(key, locks, &format!("{txn_id}:{part}"), batch);
         let mut is_in_doubt = false;
         for send in 0..SENDS {
@@ -235,7 +242,7 @@ impl RedisFence {
             match self.servers.run(names, key, &APPLY, &call).await {
                 Ok(answer) => return read(locks, &answer),
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
-                // Whether an earlier copy was or will be executed, a refusal of this one does not tell.
+                // A refusal of this copy does not say whether an earlier copy was or will be executed.
                 Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
                 Err(_) => {}
             }
@@ -284,7 +291,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Reads what both scripts answer.
+/// Reads the answer of either script.
 fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
     let locks = Shown(locks);
     let parts: &[Value] = match answer {
@@ -308,7 +315,7 @@ fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
             "the token is absurdly far ahead of the server's clock: {locks}; look for where it came from"
         ))),
         (b"foreign", _) => Err(Error::corrupt(format!(
-            "the fence key holds what we did not write: {locks}; it was left as it is, look at it"
+            "the fence key holds a value that is not ours: {locks}; it was left as it is, check it"
         ))),
         (b"reused", _) => Err(Error::invalid(format!(
             "another batch was applied under this name: {locks}; give each batch of a run a part of its own"

@@ -225,6 +225,55 @@ async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
     }
 }
 
+#[tokio::test]
+async fn a_batch_that_names_a_key_of_the_lock_or_the_fence_is_refused() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    for name_of_ours in ["app:a", "app:{app:a}:raised", "app:{app:a}:fence"] {
+        let batch = RedisBatch::new().set("data", "1").delete(name_of_ours);
+        let written = fence
+            .write(&key("a"), token(5), name(), "step", &batch)
+            .await;
+        let error = written.expect_err(name_of_ours);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(server.cli(&["KEYS", "*"]), "", "{name_of_ours}");
+    }
+    let beside = RedisBatch::new().set("{app:a}:balance", "1");
+    assert_eq!(write(&fence, 5, &beside).await, Written::Applied);
+}
+
+#[test]
+fn a_number_that_servers_read_in_two_ways_is_refused_before_the_first_write() {
+    // By the script itself: RedisBatch refuses these numbers first.
+    let script = include_str!("../../src/fence/scripts/apply.lua");
+    let server = RedisServer::start();
+    let send = |last: &[&str]| {
+        let keys = ["name", "fence", "first", "k"];
+        let fixed = ["1000000", "100000", "1", "1"];
+        let first = ["any", "3", "SET", "first", "1"];
+        let eval = ["EVAL", script, "4"];
+        server.cli(&[&eval[..], &keys, &fixed, &first, last].concat())
+    };
+    for span in ["+5000", "05000", "5000 ", "0x10", "1e3", "0", "-1", ""] {
+        let answer = send(&["any", "3", "PEXPIRE", "k", span]);
+        assert!(answer.starts_with("invalid\n1\n"), "{span}: {answer}");
+    }
+    for score in ["nan", "inf", "0x10", "+1", "1e400", "1e-400", " 1", ""] {
+        let answer = send(&["zset", "4", "ZADD", "k", score, "m"]);
+        assert!(answer.starts_with("invalid\n1\n"), "{score}: {answer}");
+    }
+    for step in ["+1", "01", "-0", "1.0"] {
+        let answer = send(&["string", "3", "INCRBY", "k", step]);
+        assert!(answer.starts_with("invalid\n1\n"), "{step}: {answer}");
+    }
+    assert_eq!(server.cli(&["KEYS", "*"]), "");
+    for score in ["0", "-0.0", "0e5", "5e-324", "1E3", ".5"] {
+        server.cli(&["DEL", "name"]);
+        let answer = send(&["zset", "4", "ZADD", "k", score, "m"]);
+        assert_eq!(answer, "applied", "{score}");
+    }
+}
+
 #[test]
 fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
     // By the script itself: RedisBatch refuses what is known to break.
@@ -234,7 +283,7 @@ fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
         let keys = ["name", "fence", "count", "scores", "last"];
         let fixed = ["1000000", "100000", "1", "1"];
         let count = ["string", "3", "INCRBY", "count", "1"];
-        let breaks = ["zset", "4", "ZADD", "scores", "1e-400", "m"];
+        let breaks = ["any", "3", "EXPIRE", "scores", "soon"];
         let last = ["any", "3", "SET", "last", last];
         let eval = ["EVAL", script, "5"];
         server.cli(&[&eval[..], &keys, &fixed, &count, &breaks, &last].concat())

@@ -1,5 +1,5 @@
--- Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not rolled back, so every
--- command is judged before the first write, against what the commands before it will have made of its key.
+-- Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not
+-- rolled back, so every command is checked before the first write, against the key as the earlier commands will leave it.
 --
 -- KEYS: name of this batch, the fence of each lock, then the key of each command
 -- ARGV: how far ahead of the server's time a token may be (us), for how long the name is kept (ms), count of locks,
@@ -13,14 +13,14 @@ local most = time[1] * 1000000 + time[2] + ARGV[1]
 local locks = tonumber(ARGV[3])
 local first_word = 4 + locks
 
--- What the batch is. Its words may hold anything, so their lengths tell where each of them ends; the keys are among them.
+-- The batch's identity. Its words may hold anything, so their lengths mark where each ends; the keys are among them.
 local lengths = {}
 for i = first_word, #ARGV do
   lengths[#lengths + 1] = #ARGV[i]
 end
 local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(ARGV, '', first_word))
 
--- Looked at first: this batch may have been applied, and the fence raised since.
+-- Checked first: this batch may have been applied, and the fence raised since.
 local applied = redis.call('GET', KEYS[1])
 if applied == digest then
   return {'again'}
@@ -53,8 +53,8 @@ for i = 1, locks do
   end
 end
 
--- What each key will be when its turn comes: its kind, whether nothing of what stands there is left, and the texts that the
--- batch writes by key and field ('' for a plain key).
+-- The state of each key when its turn comes: its kind, whether its present content is gone, and the texts that the batch
+-- writes by key and field ('' for a plain key).
 local kinds, is_new, texts = {}, {}, {}
 
 local function kind_of(key)
@@ -82,7 +82,7 @@ local function text_at(key, field)
   return redis.call('GET', key) or '0'
 end
 
--- Redis counts in 64 bits, Lua exactly up to 2^53 only: more is refused rather than guessed.
+-- Redis counts in 64 bits, Lua exactly only up to 2^53: larger numbers are refused.
 local function whole(text)
   if text ~= '0' and (#text > 17 or not string.match(text, '^%-?[1-9]%d*$')) then
     return nil
@@ -99,6 +99,23 @@ local function count(key, field, by)
     return 'not a whole number below 2^53'
   end
   write(key, field, string.format('%.0f', now + step))
+end
+
+-- A span of milliseconds as every server reads it: no sign, no leading zeros, at most ten years.
+local function is_span(text)
+  return string.match(text, '^[1-9]%d*$') and #text <= 12 and tonumber(text) <= 315360000000
+end
+
+-- A score that the server takes: decimal, finite, and not too small to differ from 0.
+local function is_score(text)
+  if not string.match(text, '^%-?%d*%.?%d*[eE]?[-+]?%d*$') then
+    return false
+  end
+  local number = tonumber(text)
+  if not number or number == math.huge or number == -math.huge then
+    return false
+  end
+  return number ~= 0 or not string.match(text, '^[^eE]*[1-9]')
 end
 
 -- Why a command may not run; nothing if it may.
@@ -121,6 +138,12 @@ local function judge(key, need, words)
     why = count(key, '', words[3])
   elseif name == 'HINCRBY' then
     why = count(key, words[3], words[4])
+  elseif name == 'PEXPIRE' then
+    why = not is_span(words[3]) and 'not a span of milliseconds' or nil
+  elseif name == 'ZADD' then
+    for i = 3, #words, 2 do
+      why = why or not is_score(words[i]) and 'not a score' or nil
+    end
   elseif name == 'HSET' then
     for i = 3, #words, 2 do
       write(key, words[i], words[i + 1])
@@ -130,7 +153,7 @@ local function judge(key, need, words)
       write(key, words[i], '0')
     end
   end
-  -- What takes away may leave nothing; then any kind may follow, and refusing that is on the safe side.
+  -- A removal may leave nothing, and then any kind may follow. Refusing that is on the safe side.
   if need ~= 'any' and kind == 'none' and name ~= 'HDEL' and name ~= 'SREM' and name ~= 'ZREM' then
     kinds[key] = need
   end
@@ -153,7 +176,7 @@ for i = 2 + locks, #KEYS do
   commands[#commands + 1] = words
 end
 
--- A server that takes no writes now (memory, replicas, disk) says so at the first of them.
+-- A server that accepts no writes now (memory, replicas, disk) refuses the first of them.
 redis.call('SET', KEYS[1], digest, 'PX', ARGV[2])
 for fence, token in pairs(to_raise) do
   redis.call('SET', fence, token)
@@ -161,7 +184,7 @@ end
 for i, words in ipairs(commands) do
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
-    -- Sent again it is not taken for applied, nor are its first commands done twice.
+    -- When it is sent again, it does not count as applied, and its first commands are not done twice.
     redis.call('SET', KEYS[1], digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err, 'PX', ARGV[2])
     return {'broken', i - 1, answer.err}
   end

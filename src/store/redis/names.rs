@@ -7,6 +7,13 @@ use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 
+/// The keys beside a lock.
+const BESIDE: [&str; 8] = [
+    "fence", "raised", "queue", "alone", "places", "readers", "grants", "entering",
+];
+/// The beginnings of the other keys beside a lock.
+const FAMILIES: [&str; 2] = ["gone:", "applied:"];
+
 /// Builds key names under one prefix. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -115,6 +122,21 @@ impl Names {
         format!("{}{{{}}}:leasehold:witness", self.prefix, slot.tag())
     }
 
+    /// Whether a name is the lock itself, or a key that this library keeps for it, its fence, its slot or the prefix.
+    pub(crate) fn is_reserved(&self, key: &Key, name: &[u8]) -> bool {
+        let Ok(name) = std::str::from_utf8(name) else {
+            return false;
+        };
+        if let Some(what) = name.strip_prefix(&self.beside(key, "")) {
+            let is_one_of_many = |family: &&str| what.starts_with(family);
+            return BESIDE.contains(&what) || FAMILIES.iter().any(is_one_of_many);
+        }
+        let of_slot = ["}:leasehold:marker", "}:leasehold:witness"];
+        name == self.lock(key)
+            || name == self.marker(None)
+            || (name.starts_with(&*self.prefix) && of_slot.iter().any(|end| name.ends_with(end)))
+    }
+
     /// The key of a lock by its name in the server; `None` for the keys beside locks and for those of others.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
@@ -144,6 +166,42 @@ mod tests {
         let bare = Names::parse("").unwrap();
         assert_eq!(bare.lock(&key), "accounts/7");
         assert_eq!(bare.counter(&key), "{accounts/7}:fence");
+    }
+
+    #[test]
+    fn the_keys_of_a_lock_and_its_fence_are_reserved_and_data_beside_them_are_not() {
+        let key = Key::parse("accounts/7").unwrap();
+        for prefix in ["app", ""] {
+            let names = Names::parse(prefix).unwrap();
+            let slot = Slot::of(names.lock(&key));
+            let owner = OwnerToken::generate().unwrap();
+            let ours = [
+                names.lock(&key),
+                names.counter(&key),
+                names.queue(&key),
+                names.alone(&key),
+                names.places(&key),
+                names.readers(&key),
+                names.grants(&key),
+                names.entering(&key),
+                names.tombstone(&key, &owner),
+                names.beside(&key, "raised"),
+                names.beside(&key, "applied:t:commit"),
+                names.marker(None),
+                names.marker(Some(slot)),
+                names.witness(slot),
+            ];
+            for name in ours {
+                assert!(names.is_reserved(&key, name.as_bytes()), "{name}");
+            }
+            for name in [
+                "balance",
+                "app:{app:accounts/7}:balance",
+                "{accounts/7}:fences",
+            ] {
+                assert!(!names.is_reserved(&key, name.as_bytes()), "{name}");
+            }
+        }
     }
 
     #[test]
