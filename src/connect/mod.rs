@@ -1,9 +1,9 @@
 //! From a URL to a store, and to a manager over it. What knows every store is in `plan.rs`, and nowhere else.
 //!
-//! A URL and the settings are first read into a [`Plan`], which connects to nothing: so that a configuration can be judged
-//! as a whole, and what it says twice can be told.
+//! A URL and the settings are first read into a [`Plan`], which connects to nothing, so that a configuration is checked as a
+//! whole, and a value that is set in two places is reported.
 
-// A link to what a feature brings is held against the code where it is on, which is how the pages are published.
+// A link to an item of a feature is checked where the feature is on, as for the published pages.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
 
 mod plan;
@@ -26,11 +26,11 @@ impl LockManager {
     /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
     /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
     /// | `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master` | the master that Redis Sentinel names; `rediss+sentinel://` over TLS | `redis-sentinel` |
-    /// | `redis+cluster://user:password@h1:7000,h2:7001,h3:7002` | a Redis Cluster, of which these nodes tell the others; `rediss+cluster://` over TLS | `redis-cluster` |
+    /// | `redis+cluster://user:password@h1:7000,h2:7001,h3:7002` | a Redis Cluster, whose other nodes are found through these; `rediss+cluster://` over TLS | `redis-cluster` |
     /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers: it connects to them at its first use, not here | `redis` |
     /// | `zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper | `zookeeper` |
     ///
-    /// `redlock://` has no form for TLS: a [`Quorum`](crate::store::Quorum) of stores built from `rediss://` options does it.
+    /// `redlock://` has no form for TLS: use a [`Quorum`](crate::store::Quorum) of stores built from `rediss://` options.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -47,15 +47,15 @@ impl LockManager {
     /// # Errors
     ///
     /// `Invalid` if the URL is malformed or no store has its scheme, and outside of a tokio runtime for the URLs of Redis;
-    /// `Unsupported` if its store is in a feature that is switched off; otherwise as the store fails to connect. No message
-    /// holds the URL, which may have a password.
+    /// `Unsupported` if its store is in a feature that is switched off; otherwise the store's error. No message contains the
+    /// URL, which may have a password.
     ///
     /// A thread without a runtime connects once in any tokio runtime, which may end afterwards: see
     /// [`blocking`](crate::blocking).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves at most, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder_for_url(url, Settings::default())
             .await?
@@ -64,13 +64,13 @@ impl LockManager {
 
     /// A manager over the store of a URL, to be set up further.
     ///
-    /// Where the store itself has a say in a setting (the `max_ttl` of Redis, the session time-out of ZooKeeper, which is its
-    /// `ttl`), the URL and `settings` must agree: one that is left at its default is taken from the URL, and the URL's is
-    /// taken from `settings` if it does not say. A `ttl` that is left at its default is at most the URL's `max_ttl`.
+    /// Some settings belong to the store too (the `max_ttl` of Redis, the session time-out of ZooKeeper, which is its `ttl`).
+    /// For these the URL and `settings` must agree: a setting at its default takes the URL's value, and a URL without the
+    /// option takes the setting. A `ttl` that is left at its default is at most the URL's `max_ttl`.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and `Invalid` if the URL and the settings say two things.
+    /// As [`connect`](Self::connect), and `Invalid` if the URL and the settings contradict each other.
     ///
     /// # Cancel safety
     ///

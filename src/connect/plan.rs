@@ -1,4 +1,5 @@
-//! [`Plan`]: what a URL and the settings come to, before anything is connected. The only file that knows every store.
+//! [`Plan`]: the store and the settings that a URL and the settings give, before anything is connected. The only file that
+//! knows every store.
 
 use std::collections::HashMap;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
@@ -12,6 +13,8 @@ use crate::manager::{LockManager, LockManagerBuilder};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::settings::Settings;
+#[cfg(feature = "zookeeper")]
+use crate::store::url::StoreUrl;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use crate::store::{AnyStore, MemoryStore, erase};
@@ -53,7 +56,7 @@ impl Plan {
     /// Reads a URL and makes it agree with the settings. Connects to nothing.
     #[cfg_attr(
         not(any(feature = "redis", feature = "zookeeper")),
-        allow(unused_mut, reason = "only these stores have a say in the settings")
+        allow(unused_mut, reason = "only these stores affect the settings")
     )]
     pub(crate) fn of(url: &str, mut settings: Settings) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
@@ -74,7 +77,7 @@ impl Plan {
             }
             #[cfg(feature = "redis")]
             "redlock" => {
-                let members = RedisOptions::parse_members(rest)?.into_iter();
+                let members = RedisOptions::parse_members(url)?.into_iter();
                 let members = members.map(|member| redis(member, &mut settings));
                 Source::Redlock(members.collect::<Result<_, _>>()?)
             }
@@ -114,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Why a scheme is not served. Only a scheme that stands before `//` is shown: anything else may be part of a password.
+/// Why a scheme is refused. Only a scheme before `//` is shown: anything else may be part of a password.
 fn refusal(scheme: &str, rest: &str) -> Error {
     if let Some((scheme, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
         return Error::new(
@@ -138,7 +141,7 @@ fn no_scheme() -> Error {
     ))
 }
 
-/// One store for each name in this process: whoever names the same one contends for the same locks.
+/// One store for each name in this process: callers that use the same name contend for the same locks.
 fn memory(name: &str) -> Result<MemoryStore, Error> {
     static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
 
@@ -164,11 +167,11 @@ fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions,
     let default = Settings::default();
     let longest = options.longest_ttl();
     agree("max_ttl", longest, &mut settings.max_ttl, default.max_ttl)?;
-    // What nobody set is what the URL has room for.
+    // A setting that was not changed follows the URL's limit.
     if settings.ttl == default.ttl {
         settings.ttl = default.ttl.min(longest);
         if settings.request_timeout == default.request_timeout {
-            // A renewal that takes as long as the lease is none.
+            // A renewal must take less time than the lease.
             settings.request_timeout = default.request_timeout.min(settings.ttl / 4);
         }
     }
@@ -186,7 +189,7 @@ fn quorum(members: Vec<RedisOptions>) -> Result<Quorum<RedisStore>, Error> {
 fn zookeeper(url: &str, settings: &mut Settings) -> Result<ZooKeeperOptions, Error> {
     let mut options = ZooKeeperOptions::parse(url)?;
     let default = Settings::default();
-    if says(url, "session_timeout") {
+    if StoreUrl::parse(url, EXAMPLES)?.has("session_timeout") {
         agree(
             "session_timeout",
             options.session_timeout,
@@ -208,15 +211,7 @@ async fn open(options: ZooKeeperOptions) -> Result<ZooKeeperStore, Error> {
     ZooKeeperStore::open(options, Clock::system()?).await
 }
 
-/// Whether a ZooKeeper URL gives this option.
-#[cfg(feature = "zookeeper")]
-fn says(url: &str, option: &str) -> bool {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let mut options = query.split('&').filter_map(|pair| pair.split('=').next());
-    options.any(|name| name == option)
-}
-
-/// The setting takes what the URL says, unless it was set to something else.
+/// The setting takes the URL's value, unless it was changed.
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 fn agree<T: PartialEq + Debug>(
     option: &str,
@@ -226,7 +221,7 @@ fn agree<T: PartialEq + Debug>(
 ) -> Result<(), Error> {
     if *setting != default && *setting != said {
         return Err(Error::invalid(format!(
-            "the URL says {option}={said:?} and the settings say {setting:?}; say it in one place"
+            "the URL has {option}={said:?} and the settings have {setting:?}; set it in one place"
         )));
     }
     *setting = said;
@@ -303,7 +298,7 @@ mod tests {
 
     #[cfg(feature = "redis")]
     #[test]
-    fn the_longest_ttl_is_said_once_by_the_url_or_by_the_settings() {
+    fn the_longest_ttl_is_set_in_the_url_or_in_the_settings() {
         let longest = |url: &str, max_ttl: Option<u64>| {
             let mut settings = Settings::default();
             if let Some(max_ttl) = max_ttl {
@@ -323,7 +318,7 @@ mod tests {
         assert_eq!(longest("redis://db?max_ttl=1m", Some(60)).unwrap(), 60);
         assert_eq!(longest("redis://db?max_ttl=5s", None).unwrap(), 5);
         let error = longest("redis://db?max_ttl=1m", Some(90)).unwrap_err();
-        assert!(error.to_string().contains("say it in one place"), "{error}");
+        assert!(error.to_string().contains("set it in one place"), "{error}");
     }
 
     #[cfg(feature = "redis")]
@@ -349,7 +344,7 @@ mod tests {
 
     #[cfg(feature = "zookeeper")]
     #[test]
-    fn the_session_timeout_is_the_ttl_and_is_said_once() {
+    fn the_session_timeout_is_the_ttl_and_is_set_in_one_place() {
         let ttl = |url: &str, ttl: Option<u64>| {
             let mut settings = Settings::default();
             if let Some(ttl) = ttl {
@@ -366,7 +361,7 @@ mod tests {
         assert_eq!(ttl("zookeeper://zk", Some(20)).unwrap(), 20);
         assert_eq!(ttl("zookeeper://zk?session_timeout=1m", None).unwrap(), 60);
         let error = ttl("zookeeper://zk?session_timeout=1m", Some(20)).unwrap_err();
-        assert!(error.to_string().contains("say it in one place"), "{error}");
+        assert!(error.to_string().contains("set it in one place"), "{error}");
         // Fewer than four ticks of two seconds.
         assert!(ttl("zookeeper://zk", Some(5)).is_err());
     }

@@ -11,7 +11,7 @@ use crate::store::{
     Revoke, Revoked, Store,
 };
 
-/// A store that was made from a URL, for what works on any store: the conformance suite, [`Prefix`](crate::store::Prefix).
+/// A store that was made from a URL, for code that works on any store: the conformance suite, [`Prefix`](crate::store::Prefix).
 ///
 /// Cloning is cheap; all clones share their connections.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl UrlStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves at most, on Redis, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_for(url, Settings::default()).await
     }

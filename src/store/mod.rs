@@ -17,6 +17,8 @@ mod prefix;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+pub(crate) mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

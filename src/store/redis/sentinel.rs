@@ -1,74 +1,64 @@
-//! [`Sentinels`]: where the master is now. They are asked on every connect, so that the address is as new as the connection.
+//! [`Sentinels`]: where the master is now. They are asked on every connect, so the address is as new as the connection.
 //!
-//! The master is the server that a majority of the named sentinels names: one that is cut off with a deposed master is
-//! outvoted. Whether that server takes itself for a master is looked at by the [preflight](super::preflight), as for any
-//! other. A server that was promoted has another run id and was a replica: so it grants nothing until the last lease that
-//! it may never have heard of has ended ([quarantine](super::quarantine)).
+//! The master is the server that a majority of the sentinels in the URL names, so one that is cut off with a deposed master
+//! is outvoted. The [preflight](super::connection) checks whether that server is a master, as for any other. A server that
+//! was promoted has another run id and was a replica, so it grants nothing until the last lease that it may not know has
+//! ended ([quarantine](super::quarantine)).
 
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisConnectionInfo};
+use ::redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::fault;
-use super::hosts::Hosts;
 use crate::model::error::{Error, ErrorKind};
 
-const PORT: u16 = 26_379;
 /// The longest name of a master.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME: usize = 100;
 
-/// The sentinels that watch a master, and what they call it.
+/// The sentinels that watch a master, and their name for it.
 #[derive(Clone)]
 pub(super) struct Sentinels {
     servers: Vec<ConnectionInfo>,
     master: String,
 }
 
-/// Where a server is.
-pub(super) type Place = (String, u16);
+/// The host and port of a server.
+pub(super) type HostAndPort = (String, u16);
 
 impl Sentinels {
-    /// Reads `redis+sentinel://user:password@h1:26379,h2,h3/master/db?options`: the sentinels, and the URL that their master
-    /// would have on this machine, whose address is of no account. `None` for any other URL.
-    pub(super) fn parse(url: &str) -> Result<Option<(Self, String)>, Error> {
-        let Some(hosts) = Hosts::of_kind("sentinel", url)? else {
-            return Ok(None);
-        };
-        if !cfg!(feature = "redis-sentinel") {
-            return Err(Error::unsupported(
-                "leasehold was built without Redis Sentinel; build it with the feature redis-sentinel",
-            ));
-        }
-        let (master, db) = hosts.path.split_once('/').unwrap_or((hosts.path, "0"));
+    /// `None` for a text that cannot be the name of a master.
+    pub(super) fn new(
+        servers: impl Iterator<Item = ::redis::ConnectionAddr>,
+        master: &str,
+    ) -> Option<Self> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if master.is_empty() || master.len() > LONGEST_NAME || !master.bytes().all(is_name) {
-            return Err(malformed("names its master"));
+        if master.is_empty() || master.len() > MAX_NAME || !master.bytes().all(is_name) {
+            return None;
         }
-        let servers = hosts.servers(PORT);
-        let servers =
-            servers.ok_or_else(|| malformed("names its sentinels by host and port, each once"))?;
-        let sentinels = Self {
-            servers,
+        let servers: Result<Vec<_>, _> = servers
+            .map(|server| {
+                let server = server.into_connection_info()?;
+                let settings = server.redis_settings().clone().set_skip_set_lib_name();
+                Ok::<_, ::redis::RedisError>(server.set_redis_settings(settings))
+            })
+            .collect();
+        Some(Self {
+            servers: servers.ok()?,
             master: master.to_owned(),
-        };
-        Ok(Some((
-            sentinels,
-            format!(
-                "{}://{}localhost/{db}{}",
-                hosts.scheme, hosts.user, hosts.query
-            ),
-        )))
+        })
     }
 
-    /// The sentinels ask for a password of their own.
+    /// Sets the password that the sentinels require.
     pub(super) fn password(&mut self, password: &str) {
         self.set(|settings| settings.set_password(password));
     }
 
-    /// And for a user.
+    /// Sets the user that the sentinels require.
     pub(super) fn user(&mut self, user: &str) {
         self.set(|settings| settings.set_username(user));
     }
@@ -80,8 +70,8 @@ impl Sentinels {
         }
     }
 
-    /// The place that a majority of the sentinels names.
-    pub(super) async fn master(&self, timeout: Duration) -> Result<Place, Error> {
+    /// The address that a majority of the sentinels names.
+    pub(super) async fn master(&self, timeout: Duration) -> Result<HostAndPort, Error> {
         let need = self.servers.len() / 2 + 1;
         let ask = |server: &ConnectionInfo| ask(server.clone(), &self.master, timeout);
         let mut asked: FuturesUnordered<_> = self.servers.iter().map(ask).collect();
@@ -103,12 +93,12 @@ impl Sentinels {
             }
         }
         let count = self.servers.len();
-        // Without those that refuse us there is no majority at any time.
+        // If those that refuse us are needed, there will never be a majority.
         let (kind, advice) = if denied + need > count {
-            let advice = "set sentinel_user and sentinel_password in the URL, or let our user in";
+            let advice = "set sentinel_user and sentinel_password in the URL, or allow our user";
             (ErrorKind::Denied, advice)
         } else {
-            let advice = "try later, or look at the name and at the sentinels";
+            let advice = "try later, or check the name and the sentinels";
             (ErrorKind::Unavailable, advice)
         };
         let error = Error::new(
@@ -145,7 +135,7 @@ async fn ask(
     server: ConnectionInfo,
     master: &str,
     timeout: Duration,
-) -> Result<Option<Place>, Error> {
+) -> Result<Option<HostAndPort>, Error> {
     let address = server.addr().to_string();
     let failed = |error| fault::not_connected(&error, &address);
     let config = AsyncConnectionConfig::new()
@@ -157,56 +147,4 @@ async fn ask(
     let mut question = ::redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     question.query_async(&mut connection).await.map_err(failed)
-}
-
-fn malformed(rule: &str) -> Error {
-    Error::invalid(format!(
-        "a sentinel URL {rule}; write redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master?prefix=app"
-    ))
-}
-
-#[cfg(all(test, feature = "redis-sentinel"))]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn parsed(url: &str) -> (Sentinels, String) {
-        Sentinels::parse(url).unwrap().unwrap()
-    }
-
-    #[test]
-    fn a_url_names_the_sentinels_and_what_they_watch() {
-        let (sentinels, server) =
-            parsed("redis+sentinel://me:secret@a:1,b,[::1]/main-1/2?prefix=app");
-        assert_eq!(sentinels.master, "main-1");
-        assert_eq!(sentinels.address(), "main-1 of ::1:26379,a:1,b:26379");
-        assert_eq!(server, "redis://me:secret@localhost/2?prefix=app");
-        let (_, server) = parsed("redis+sentinel://a/main");
-        assert_eq!(server, "redis://localhost/0");
-        assert!(Sentinels::parse("redis://a").unwrap().is_none());
-    }
-
-    #[test]
-    fn what_names_no_master_or_a_sentinel_twice_is_refused() {
-        for url in [
-            "redis+sentinel://me:sesame@a",
-            "redis+sentinel://me:sesame@/main",
-            "redis+sentinel://me:sesame@a,,b/main",
-            "redis+sentinel://me:sesame@a,a:26379/main",
-            "redis+sentinel://me:sesame@a,A/main",
-            "redis+sentinel://me:sesame@a,me:sesame@b/main",
-            "redis+sentinel://me:sesame@a/ma%20in",
-        ] {
-            let error = Sentinels::parse(url).unwrap_err();
-            assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
-            assert!(!format!("{error:?} {error}").contains("sesame"), "{error}");
-        }
-    }
-
-    #[test]
-    fn no_password_is_shown() {
-        let (mut sentinels, _) = parsed("redis+sentinel://a/main");
-        sentinels.password("sesame");
-        assert!(!format!("{sentinels:?}").contains("sesame"));
-    }
 }

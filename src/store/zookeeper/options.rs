@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-
 use crate::model::error::Error;
+use crate::store::url::{HostPort, StoreUrl, shown};
 
 /// Where a ZooKeeper ensemble is, and how its locks are laid out (feature `zookeeper`).
 ///
@@ -105,7 +104,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-const SCHEME: &str = "zookeeper://";
+const EXAMPLE: &str = "zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s";
+const PORT: u16 = 2_181;
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 const MOST_TIMEOUT: Duration = Duration::from_secs(600);
 const LEAST_TICK: Duration = Duration::from_millis(10);
@@ -144,47 +144,35 @@ impl ZooKeeperOptions {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the part that is wrong. The message never shows the
     /// credentials.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
-            Error::invalid(format!(
-                "a zookeeper url starts with {SCHEME}; mend the url"
-            ))
-        })?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, chroot) = match rest.find('/') {
-            Some(slash) => rest.split_at(slash),
-            None => (rest, ""),
-        };
-        let (login, servers) = match authority.rsplit_once('@') {
-            Some((login, servers)) => (Some(login), servers),
-            None => (None, authority),
-        };
-        let mut options = Self::new(servers);
-        options.chroot = chroot.trim_end_matches('/').to_owned();
-        options.credentials = login.map(parse_login).transpose()?;
-        // A raw `?` in a password makes options of what is behind it, up to the `@` of the servers.
-        if query.contains('@') {
-            return Err(Error::invalid(
-                "an @ stands behind the ? of a zookeeper url; write ? and / in a password as %3F and %2F",
-            ));
+        let url = StoreUrl::parse(url, EXAMPLE)?;
+        if url.scheme() != "zookeeper" {
+            return Err(Error::invalid(format!(
+                "this is no ZooKeeper URL; write {EXAMPLE}"
+            )));
         }
-        let mut names = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            options.set(pair)?;
-            let name = pair.split('=').next();
-            if names.contains(&name) {
-                return Err(Error::invalid(format!(
-                    "a zookeeper url says an option twice: name={}; say it once",
-                    name.unwrap_or_default()
-                )));
+        let servers = url.hosts(PORT)?;
+        let servers: Vec<_> = servers.iter().map(HostPort::to_string).collect();
+        let mut options = Self::new(servers.join(","));
+        if !url.path().is_empty() {
+            options.chroot = format!("/{}", url.path());
+        }
+        options.credentials = match (url.user()?, url.password()?) {
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(Error::invalid(
+                    "a ZooKeeper URL has a user without a password; write user:password@ before the servers",
+                ));
             }
-            names.push(name);
+            (user, Some(password)) => Some(Credentials::new(user.unwrap_or_default(), password)?),
+        };
+        for (name, value) in url.options() {
+            options.set(name, value)?;
         }
         options.validate()?;
         Ok(options)
     }
 
-    fn set(&mut self, pair: &str) -> Result<(), Error> {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         match (name, value) {
             ("session_timeout", _) => self.session_timeout = parse_duration(name, value)?,
             ("tick_time", _) => self.tick_time = parse_duration(name, value)?,
@@ -210,9 +198,9 @@ impl ZooKeeperOptions {
                 ));
             }
             _ => {
-                let name: String = name.chars().take(40).collect();
                 return Err(Error::invalid(format!(
-                    "zookeeper url parameter {name:?} is unknown; use session_timeout, tick_time, mode, driver"
+                    "a ZooKeeper URL has no such option: {}; use session_timeout, tick_time, mode, driver",
+                    shown(name)
                 )));
             }
         }
@@ -261,26 +249,6 @@ impl ZooKeeperOptions {
             self.tick_time,
         )))
     }
-}
-
-fn parse_login(login: &str) -> Result<Credentials, Error> {
-    // What looks like a server there would be taken for a password.
-    if login.contains(',') {
-        return Err(Error::invalid(
-            "user and password stand once, before the first server; write user:password@h1,h2, and a comma in them as %2C",
-        ));
-    }
-    let (user, password) = login.split_once(':').ok_or_else(|| {
-        Error::invalid("a zookeeper url has a user without a password; write user:password@ before the servers")
-    })?;
-    let decode = |text| {
-        percent_decode_str(text).decode_utf8().map_err(|_| {
-            Error::invalid(
-                "the credentials of a zookeeper url are not utf-8; percent-encode them as utf-8",
-            )
-        })
-    };
-    Credentials::new(decode(user)?, decode(password)?)
 }
 
 fn parse_duration(name: &str, value: &str) -> Result<Duration, Error> {
@@ -394,6 +362,6 @@ mod tests {
         assert!(refusal("zookeeper://a:1?session-timeout=9s").contains("session-timeout"));
         assert!(refusal("zookeeper://a:1?mode=queue&mode=simple").contains("name=mode"));
         assert!(refusal("zookeeper://a:1/zookeeper/x").contains("zookeeper's own"));
-        assert!(refusal("zookeeper://").contains("no server"));
+        assert!(refusal("zookeeper://").contains("names its servers"));
     }
 }

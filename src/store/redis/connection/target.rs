@@ -4,7 +4,6 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
 
 use super::super::fault;
-use super::super::hosts::moved_to;
 use super::super::options::RedisOptions;
 use super::health::{Health, MarksDead};
 use crate::clock::Clock;
@@ -43,7 +42,7 @@ impl Target {
             return Ok(self.client.clone());
         };
         let (host, port) = sentinels.master(options.timeout).await?;
-        open(options, moved_to(&options.server, &host, port))
+        open(options, options.server_at(&host, port))
     }
 
     fn no_database(&self) -> Error {

@@ -1,0 +1,432 @@
+//! The URLs of Redis: one server, a socket, the master that sentinels name, a cluster, and the members of a quorum.
+
+use std::time::Duration;
+
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use super::cluster::Seeds;
+use super::options::{RedisOptions, tcp};
+use super::sentinel::Sentinels;
+use crate::model::error::Error;
+use crate::store::url::{HostPort, StoreUrl, shown};
+
+const PORT: u16 = 6_379;
+const SENTINEL_PORT: u16 = 26_379;
+/// The address of options whose servers are named by others.
+const NOWHERE: &str = "localhost";
+
+const SERVER: &str = "redis://user:password@host:6379/0?prefix=app, rediss:// or unix://";
+const SENTINEL: &str =
+    "redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master?prefix=app";
+const CLUSTER: &str = "redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?prefix=app";
+const REDLOCK: &str = "redlock://user:password@h1:6379,h2:6379,h3:6379/0";
+
+/// The options of any of these URLs except that of a quorum.
+pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
+    let example = match text.split_once("://") {
+        Some(("redis+sentinel" | "rediss+sentinel", _)) => SENTINEL,
+        Some(("redis+cluster" | "rediss+cluster", _)) => CLUSTER,
+        _ => SERVER,
+    };
+    let url = StoreUrl::parse(text, example)?;
+    let is_tls = url.scheme().starts_with("rediss");
+    if is_tls && !cfg!(feature = "redis-tls") {
+        return Err(not_built("TLS for Redis", "redis-tls"));
+    }
+    match url.scheme() {
+        "redis" | "rediss" => {
+            let hosts = url.hosts(PORT)?;
+            let [host] = hosts.as_slice() else {
+                return Err(Error::invalid(format!(
+                    "a URL of one Redis server names one host; write {SERVER}, or for several redis+sentinel://, redis+cluster:// or redlock://"
+                )));
+            };
+            let addr = tcp(is_tls, &host.host, host.port);
+            given(of_server(&url, addr, url.path())?, &url)
+        }
+        "unix" => socket(&url),
+        "redis+sentinel" | "rediss+sentinel" => behind_sentinels(&url, is_tls),
+        "redis+cluster" | "rediss+cluster" => of_cluster(&url, is_tls),
+        _ => Err(Error::invalid(format!(
+            "this is no Redis URL; write {SERVER}"
+        ))),
+    }
+}
+
+/// The options of each member of a quorum; everything except the address is the same for all.
+///
+/// # Errors
+///
+/// As [`options`], and `Invalid` for a server that is named twice: it would have two votes.
+pub(super) fn members(text: &str) -> Result<Vec<RedisOptions>, Error> {
+    let url = StoreUrl::parse(text, REDLOCK)?;
+    let hosts = url.hosts(PORT)?;
+    let of_all = of_server(&url, tcp(false, NOWHERE, PORT), url.path())?;
+    let of_all = given(of_all, &url)?;
+    let at = |host: &HostPort| of_all.at(&host.host, host.port);
+    Ok(hosts.iter().map(at).collect())
+}
+
+fn socket(url: &StoreUrl) -> Result<RedisOptions, Error> {
+    let file = url.file().ok_or_else(|| {
+        Error::invalid(
+            "the URL of a socket has a path and no host; write unix:///run/redis.sock?db=0",
+        )
+    })?;
+    let option = |wanted: &str| {
+        let found = url.options().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| value)
+    };
+    let (user, password) = (option("user"), option("pass"));
+    let db = database(option("db").unwrap_or_default())?;
+    given(
+        of_address(ConnectionAddr::Unix(file), db, user, password)?,
+        url,
+    )
+}
+
+fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
+    if !cfg!(feature = "redis-sentinel") {
+        return Err(not_built("Redis Sentinel", "redis-sentinel"));
+    }
+    let (master, db) = url.path().split_once('/').unwrap_or((url.path(), ""));
+    let hosts = url.hosts(SENTINEL_PORT)?;
+    let sentinels = hosts.iter().map(|host| tcp(is_tls, &host.host, host.port));
+    let sentinels = Sentinels::new(sentinels, master).ok_or_else(|| {
+        Error::invalid(format!(
+            "a sentinel URL names its master in letters, digits, '.', '_' and '-'; write {SENTINEL}"
+        ))
+    })?;
+    let mut options = of_server(url, tcp(is_tls, NOWHERE, PORT), db)?;
+    options.sentinels = Some(sentinels);
+    given(options, url)
+}
+
+fn of_cluster(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
+    if !cfg!(feature = "redis-cluster") {
+        return Err(not_built("Redis Cluster", "redis-cluster"));
+    }
+    if !matches!(url.path(), "" | "0") {
+        return Err(Error::invalid(format!(
+            "a cluster has no database number but 0; write {CLUSTER}"
+        )));
+    }
+    let nodes = url.hosts(PORT)?.into_iter();
+    let mut options = of_server(url, tcp(is_tls, NOWHERE, PORT), "")?;
+    options.seeds = Some(Seeds::new(nodes.map(|node| (node.host, node.port))));
+    given(options, url)
+}
+
+/// The defaults for a server, with the user and the password of the URL.
+fn of_server(url: &StoreUrl, addr: ConnectionAddr, db: &str) -> Result<RedisOptions, Error> {
+    let (user, password) = (url.user()?, url.password()?);
+    of_address(addr, database(db)?, user.as_deref(), password.as_deref())
+}
+
+fn of_address(
+    addr: ConnectionAddr,
+    db: i64,
+    user: Option<&str>,
+    password: Option<&str>,
+) -> Result<RedisOptions, Error> {
+    // The client's own text may quote a part of the URL.
+    let server: ConnectionInfo = addr.into_connection_info().map_err(|error| {
+        Error::invalid(format!(
+            "the redis client refused the address: reason={}; check host and port",
+            error.category()
+        ))
+    })?;
+    let mut settings = server.redis_settings().clone().set_db(db);
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    RedisOptions::new(server.set_redis_settings(settings))
+}
+
+/// The number is not shown: it may be a part of a password.
+fn database(text: &str) -> Result<i64, Error> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().ok().filter(|db| *db >= 0).ok_or_else(|| {
+        Error::invalid("the path of a Redis URL is the number of a database, such as /0; write ?, / and # in a password as %3F, %2F and %23")
+    })
+}
+
+/// Sets what the URL's options give.
+fn given(mut options: RedisOptions, url: &StoreUrl) -> Result<RedisOptions, Error> {
+    for (name, value) in url.options() {
+        options = set(options, url, name, value)?;
+    }
+    Ok(options)
+}
+
+fn set(
+    mut options: RedisOptions,
+    url: &StoreUrl,
+    name: &str,
+    value: &str,
+) -> Result<RedisOptions, Error> {
+    match (name, &mut options.sentinels) {
+        ("prefix", _) => options.prefix(value),
+        ("max_ttl", _) => {
+            options.says_max_ttl = true;
+            options.max_ttl(span(name, value)?)
+        }
+        ("restart_quarantine", _) => Ok(options.restart_quarantine(switch(name, value)?)),
+        ("replicas", _) => Ok(options.replicas(number(name, value)?)),
+        ("replica_wait", _) => options.replica_wait(span(name, value)?),
+        ("timeout_millis", _) => {
+            options.timeout(Duration::from_millis(number(name, value)?.into()))
+        }
+        ("db" | "user" | "pass", _) if url.scheme() == "unix" => Ok(options),
+        ("sentinel_user", Some(sentinels)) => {
+            sentinels.user(value);
+            Ok(options)
+        }
+        ("sentinel_password", Some(sentinels)) => {
+            sentinels.password(value);
+            Ok(options)
+        }
+        _ => Err(Error::invalid(format!(
+            "a Redis URL has no such option: {}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and after redis+sentinel:// sentinel_user, sentinel_password",
+            shown(name)
+        ))),
+    }
+}
+
+fn not_built(what: &str, feature: &str) -> Error {
+    Error::unsupported(format!(
+        "leasehold was built without {what}; build it with the feature {feature}"
+    ))
+}
+
+fn refuse(name: &str, value: &str, use_instead: &str) -> Error {
+    let shown: String = value.chars().take(40).collect();
+    Error::invalid(format!(
+        "option {name}={shown:?} cannot be read; use {use_instead}"
+    ))
+}
+
+fn span(name: &str, value: &str) -> Result<Duration, Error> {
+    humantime::parse_duration(value)
+        .map_err(|_| refuse(name, value, "a duration such as 30s or 500ms"))
+}
+
+fn number(name: &str, value: &str) -> Result<u32, Error> {
+    value
+        .parse()
+        .map_err(|_| refuse(name, value, "a whole number"))
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(refuse(name, value, "on or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(query: &str) -> String {
+        let error = options(&format!("redis://db?{query}")).unwrap_err();
+        error.to_string()
+    }
+
+    fn refused(text: &str) -> Error {
+        let read = if text.starts_with("redlock") {
+            members(text).map(drop)
+        } else {
+            options(text).map(drop)
+        };
+        let error = read.expect_err(text);
+        assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{text}: {error}");
+        assert!(!format!("{error:?} {error}").contains("sesame"), "{error}");
+        error
+    }
+
+    #[test]
+    fn a_url_is_read_with_its_options() {
+        let url = "redis://me:secret@db:7000/2?prefix=app&max_ttl=5s&restart_quarantine=off&replicas=1&timeout_millis=200";
+        let read = options(url).unwrap();
+        assert_eq!(read.address(), "db:7000");
+        assert_eq!(read.names.prefix(), "app:");
+        assert_eq!(read.max_ttl, Duration::from_secs(5));
+        assert!(!read.quarantine);
+        assert_eq!(read.replicas, 1);
+        assert_eq!(read.timeout, Duration::from_millis(200));
+        let settings = read.server.redis_settings();
+        assert_eq!((settings.db(), settings.username()), (2, Some("me")));
+        assert!(settings.password() == Some("secret"));
+        assert_eq!(options("redis://db").unwrap().address(), "db:6379");
+    }
+
+    #[test]
+    fn a_socket_has_its_user_and_database_among_the_options() {
+        let socket = options("unix:///run/redis.sock?db=3&user=me&pass=secret").unwrap();
+        assert_eq!(socket.address(), "/run/redis.sock");
+        let settings = socket.server.redis_settings();
+        assert_eq!((settings.db(), settings.username()), (3, Some("me")));
+        assert!(settings.password() == Some("secret"));
+        assert!(
+            refused("redis://db?pass=sesame")
+                .to_string()
+                .contains("name=pass")
+        );
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let read = options("redis://me:sesame@db:7000").unwrap();
+        let shown = format!("{read:?}");
+        assert!(
+            !shown.contains("sesame") && !shown.contains("me:"),
+            "{shown}"
+        );
+        for url in [
+            "redis://me:sesame@db:nonsense",
+            "redis://me:sesame@db/nonsense",
+            "redis://me:sesame@db/-1",
+            "redis://me:sesame@0.0.0.0",
+            "redis://me:sesame@",
+            "redis://me:sesame@db,other",
+            "redis://me:sesame@db?colour=blue",
+            "redis://me:12?sesame@db",
+            "redis://me:12?sesame&more@db",
+            "redis://me:12?max_ttl=sesame@db",
+            "redis://me:12?prefix=sesame%20@db",
+            "redis://me:12?prefix=a&prefix=sesame@db",
+            "redis://me:12/sesame@db",
+            "redis://me:12#sesame@db",
+            "redis://db?Sesame9=1",
+            "redis://me:sesame@db?max_ttl=soon",
+            "redis://me:sesame@db#insecure",
+            "http://me:sesame@db",
+        ] {
+            refused(url);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_option_value_and_range() {
+        assert_eq!(
+            message("max_ttl=1ms"),
+            "invalid: option max_ttl=1ms is out of range; set it from 100ms to 86400s"
+        );
+        let slow = options("redis://db?replicas=1&replica_wait=3s").unwrap();
+        let error = slow.validate().unwrap_err().to_string();
+        assert!(error.contains("replica_wait=3s"), "{error}");
+        assert!(message("restart_quarantine=maybe").contains("use on or off"));
+        assert!(message("colour=blue").contains("name=colour"));
+        for twice in ["prefix=a&prefix=b", "max_ttl=5s&max%5Fttl=6s"] {
+            assert!(message(twice).contains("twice"), "{twice}");
+        }
+        assert!(message("replicas=-1").contains("replicas=\"-1\""));
+        assert!(message("prefix={x}").contains("not allowed"));
+    }
+
+    #[cfg(feature = "redis-sentinel")]
+    #[test]
+    fn a_sentinel_url_names_the_sentinels_and_what_they_watch() {
+        let url =
+            "redis+sentinel://me:secret@a:1,b,[::1]/main-1/2?prefix=app&sentinel_password=sesame";
+        let read = options(url).unwrap();
+        assert_eq!(read.address(), "main-1 of ::1:26379,a:1,b:26379");
+        let settings = read.server.redis_settings();
+        assert_eq!((settings.db(), settings.username()), (2, Some("me")));
+        assert!(read.is_behind_sentinels() && read.names.prefix() == "app:");
+        assert!(!format!("{:?} {read:?}", read.sentinels).contains("sesame"));
+        let plain = options("redis+sentinel://a/main").unwrap();
+        assert_eq!(plain.server.redis_settings().db(), 0);
+        for url in [
+            "redis+sentinel://me:sesame@a",
+            "redis+sentinel://me:sesame@/main",
+            "redis+sentinel://me:sesame@a,,b/main",
+            "redis+sentinel://me:sesame@a,a:26379/main",
+            "redis+sentinel://me:sesame@a,A/main",
+            "redis+sentinel://me:sesame@a,me:sesame@b/main",
+            "redis+sentinel://me:sesame@a/ma%20in",
+            "redis+sentinel://me:sesame@a/main/x",
+        ] {
+            refused(url);
+        }
+    }
+
+    #[cfg(feature = "redis-cluster")]
+    #[test]
+    fn a_cluster_url_names_some_nodes_and_no_database() {
+        let url = "redis+cluster://me:secret@a:7000,b,[::1]:7002/?prefix=app";
+        let read = options(url).unwrap();
+        assert_eq!(read.address(), "[::1]:7002,a:7000,b:6379");
+        assert!(read.is_cluster() && read.server.redis_settings().username() == Some("me"));
+        assert_eq!(options("redis+cluster://a").unwrap().address(), "a:6379");
+        for url in [
+            "redis+cluster://",
+            "redis+cluster://me:sesame@",
+            "redis+cluster://me:sesame@a,,b",
+            "redis+cluster://me:sesame@a,a:6379",
+            "redis+cluster://me:sesame@a,A",
+            "redis+cluster://me:sesame@a,me:sesame@b",
+            "redis+cluster://me:sesame@a/1",
+            "redis+cluster://me:sesame@a:port",
+        ] {
+            refused(url);
+        }
+    }
+
+    fn addresses(text: &str) -> Vec<String> {
+        let members = members(text).unwrap();
+        members.iter().map(RedisOptions::address).collect()
+    }
+
+    #[test]
+    fn each_member_has_an_address_of_its_own_and_the_rest_is_that_of_all() {
+        let url = "redlock://me:secret@b:2,A,[::1]:3/4?prefix=app&max_ttl=5s";
+        assert_eq!(addresses(url), ["::1:3", "a:6379", "b:2"]);
+        for member in members(url).unwrap() {
+            assert_eq!(member.names.prefix(), "app:");
+            assert_eq!(member.longest_ttl().as_secs(), 5);
+            let settings = member.server.redis_settings();
+            assert_eq!((settings.db(), settings.username()), (4, Some("me")));
+            assert!(settings.password() == Some("secret"));
+        }
+        assert_eq!(
+            addresses("redlock://:pass%2Cword@a,b"),
+            ["a:6379", "b:6379"]
+        );
+    }
+
+    #[test]
+    fn a_member_has_one_vote_however_it_is_written() {
+        for url in [
+            "redlock://a:1,b:2,a:1",
+            "redlock://a,b,a:6379",
+            "redlock://a:1,A:1,b:1",
+            "redlock://127.0.0.1:6379,127.0.0.1,127.0.0.1:1",
+        ] {
+            let error = refused(url);
+            assert!(error.to_string().contains("each once"), "{url}: {error}");
+        }
+        for url in [
+            "redlock://",
+            "redlock://a,,b",
+            "redlock:a",
+            "redlock://a:port,b",
+        ] {
+            refused(url);
+        }
+        for list in [":sesame@a:1,:sesame@a:2", "a:1,:sesame@a:2"] {
+            let error = refused(&format!("redlock://{list}"));
+            assert!(
+                error.to_string().contains("before the first host"),
+                "{error}"
+            );
+        }
+    }
+}
