@@ -35,7 +35,7 @@ const FOLDERS: &[(&str, u8)] = &[
 ];
 
 /// The files of `store` that every store rests on.
-const SEAM: [&str; 5] = ["capability", "claim", "erased", "member", "outcome"];
+const SEAM: [&str; 6] = ["capability", "claim", "erased", "member", "outcome", "url"];
 
 const STORES: u8 = 2;
 
