@@ -108,7 +108,8 @@ end
 
 -- A score that the server takes: decimal, finite, and not too small to differ from 0.
 local function is_score(text)
-  if not string.match(text, '^%-?%d*%.?%d*[eE]?[-+]?%d*$') then
+  local is_decimal = string.match(text, '^%-?%.?%d') and string.match(text, '^[%d.eE+-]+$')
+  if not is_decimal then
     return false
   end
   local number = tonumber(text)
