@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use leasehold::clock::Clock;
+use leasehold::handler::Event;
 use leasehold::store::MemoryStore;
 use leasehold::test_util::TestHold;
-use leasehold::{Clock, Event, Executor, FencingToken, LockManager, Settings};
+use leasehold::{Executor, FencingToken, LockManager, Settings};
 
 /// Longer than a whole bench: nothing renews the unwatchable hold.
 const TTL: Duration = Duration::from_secs(3_600);

@@ -13,9 +13,10 @@ mod zookeeper;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::LockManager;
+use leasehold::clock::{Clock, Stamp};
 use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Released, Store};
-use leasehold::{Clock, LockManager, Stamp};
 use zookeeper::{Server, claim, granted, is_busy, store};
 use zookeeper_client::{Acls, Client, CreateMode};
 

@@ -10,11 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::clock::{Clock, ManualClock, Stamp};
 use leasehold::conformance::{self, OnManualClock};
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, Released, Renewed, Store,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, OwnerToken, Released, Renewed,
+    Store,
 };
-use leasehold::{Clock, Error, FencingToken, Key, LockManager, ManualClock, OwnerToken, Stamp};
+use leasehold::{Error, FencingToken, Key, LockManager};
 use parking_lot::Mutex;
 
 #[derive(Clone, Debug)]

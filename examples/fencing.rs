@@ -15,9 +15,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use leasehold::executor::{CommitError, CommitPermit};
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
-use leasehold::{CommitError, CommitPermit, LockManager, RunError, Settings};
+use leasehold::{LockManager, RunError, Settings};
 
 const BALANCE: &str = "balance";
 

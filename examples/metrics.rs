@@ -7,9 +7,11 @@ mod prometheus;
 
 use std::time::Duration;
 
+use leasehold::clock::Clock;
+use leasehold::executor::CommitError;
 use leasehold::handler::Metrics;
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{Clock, CommitError, LockManager, Settings};
+use leasehold::{LockManager, Settings};
 use prometheus::Prometheus;
 
 #[tokio::main(flavor = "current_thread")]

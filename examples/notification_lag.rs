@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
+use leasehold::executor::{Applied, CommitError};
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{
-    Applied, Clock, CommitError, FencingToken, Lease, LockManager, RunError, Settings,
-};
+use leasehold::{FencingToken, Lease, LockManager, RunError, Settings};
 use register::Register;
 
 const ROUNDS: usize = 8;

@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{Cause, Clock, GuardedCell, LockManager, RunError, Settings};
+use leasehold::{Cause, GuardedCell, LockManager, RunError, Settings};
 
 type Accounts = Vec<i64>;
 

@@ -9,10 +9,12 @@
 
 use std::time::Duration;
 
+use leasehold::clock::ManualClock;
+use leasehold::store::quorum::MAX_SKEW;
 use leasehold::store::{
-    Acquired, Claim, Faulty, Grant, MAX_SKEW, MemoryStore, Operation, Quorum, Renewed, Store,
+    Acquired, Claim, Faulty, Grant, MemoryStore, Operation, OwnerToken, Quorum, Renewed, Store,
 };
-use leasehold::{Error, Key, Label, ManualClock, OwnerToken};
+use leasehold::{Error, Key, Label};
 
 const TTL: Duration = Duration::from_secs(10);
 

@@ -10,9 +10,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::zookeeper::ZooKeeperStore;
-use leasehold::store::{LockInfo, Store};
-use leasehold::{Clock, Key, Label, LockManager, OwnerToken};
+use leasehold::store::{LockInfo, OwnerToken, Store};
+use leasehold::{Key, Label, LockManager};
 
 const CONTENDERS: usize = 15;
 const SHORTEST: Duration = Duration::from_millis(500);

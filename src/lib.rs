@@ -1,52 +1,83 @@
-//! Run your critical section only while you hold the lease, and take it back if you do not.
+//! Distributed locks whose critical sections run only under a live lease.
+//!
+//! A [`LockManager`] holds locks in a store (memory, Redis, Redlock, ZooKeeper) and renews them. An [`Executor`] runs your
+//! changes as closures: it checks the lease before the closure, inside it on request, before the commit and after it. If the
+//! lease is gone, it takes the changes back.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use leasehold::{GuardedCell, LockManager};
 //!
-//! let locks = LockManager::connect("memory:").await?; // or "redis://...", "zookeeper://..."
-//! let balance = GuardedCell::new(100); // can be changed through runs only
+//! // Or "redis://...", "zookeeper://...".
+//! let locks = LockManager::connect("memory:").await?;
+//! // Can be changed only inside a run.
+//! let balance = GuardedCell::new(100);
 //!
-//! let guard = locks.lock("accounts/7").acquire().await?; // renewed until it is released or dropped
+//! // Renewed until it is released or dropped.
+//! let guard = locks.lock("accounts/7").acquire().await?;
 //! let done = guard.executor().guarded(|tx| {
-//!     *tx.write(&balance) -= 10; // a copy: published if the lease is live at the end, else dropped
+//!     // A copy: published if the lease is live at the end.
+//!     *tx.write(&balance) -= 10;
 //!     Ok(())
 //! })?;
-//! println!("committed under token {}, {:?} left", done.token, done.slack);
+//! println!("token {}, {:?} left", done.token, done.slack);
 //! let _ = guard.release().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Where to go
+//! # Guides
 //!
-//! | | |
+//! | question | page |
 //! |---|---|
-//! | the words, and the first five minutes | [`docs::concepts`] |
-//! | which kind of lock, which way to write the data | [`docs::choosing`] |
-//! | a run, and every way out of it | [`docs::guarded`], [`Executor`], [`RunError`] |
+//! | the terms, and the first five minutes | [`docs::concepts`] |
+//! | which lock, and how to write the data | [`docs::choosing`] |
+//! | a run, and every outcome of it | [`docs::guarded`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
-//! | Redis, Redlock, ZooKeeper, memory, your own | [`docs::stores`], [`docs::writing_a_store`] |
-//! | set-up from a file or the environment (feature `config`) | `Config` |
-//! | logs, metrics, limits | [`handler`], [`docs::writing_a_handler`] |
-//! | another library's names | [`docs::coming_from`] |
+//! | Redis, Redlock, ZooKeeper, memory, your own store | [`docs::stores`], [`docs::writing_a_store`] |
+//! | logs, metrics, rate limits | [`handler`], [`docs::writing_a_handler`] |
+//! | the names that other libraries use | [`docs::coming_from`] |
+//!
+//! # Names
+//!
+//! | group | names |
+//! |---|---|
+//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`](config::Config) |
+//! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
+//! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`], [`blocking`] |
+//! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
+//! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
+//! | stores and fences | [`store`], [`fence`], [`connect`] |
+//! | operation | [`handler`], [`health`] |
+//! | your tests | [`clock`], `test_util`, `conformance` |
 //!
 //! # Features
 //!
-//! Each adds names and changes no behaviour: `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster`, `zookeeper`, `zookeeper-async`
-//! (stores), `config` (files and environment), `serde` (settings as data), `metrics`, `flow-control` (handlers), `conformance`,
-//! `test-util` (for tests), `cli` (the tool).
+//! Each feature adds names and changes no behaviour.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster` | Redis stores, and Redlock |
+//! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
+//! | `config` | managers from files and from the environment |
+//! | `serde` | settings as data |
+//! | `metrics`, `flow-control` | handlers |
+//! | `conformance`, `test-util` | tools for tests |
+//! | `cli` | the command-line tool |
 
-// Who copies an example is not warned.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// A warning in an example would be copied along with it.
 #![doc(test(attr(deny(unused_must_use))))]
+// Links to what a feature adds are checked where that feature is on, which is how the pages are published.
+#![cfg_attr(not(feature = "config"), allow(rustdoc::broken_intra_doc_links))]
 
-mod clock;
+pub mod clock;
 #[cfg(feature = "config")]
-mod config;
+pub mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod connect;
+pub mod connect;
 pub mod docs;
 pub mod executor;
 pub mod fence;
@@ -58,39 +89,41 @@ mod recipes;
 mod settings;
 pub mod store;
 
-#[cfg(feature = "test-util")]
-pub use clock::ManualClock;
-pub use clock::{Audit, Clock, ClockKind, Reading, Stamp};
 #[cfg(feature = "config")]
-pub use config::{Config, ManagerConfig};
-pub use connect::UrlStore;
-pub use executor::{
-    Abort, Applied, AsyncTx, Cause, CommitError, CommitPermit, CommitProof, Committed,
-    Compensation, Effect, EffectError, Executor, GuardedCell, HeldKey, Receipt, RunError, Snapshot,
-    Staged, StepError, Tx, UndoReport, read_together,
-};
-pub use handler::{Event, Handler, Observer};
-pub use lease::{GRANULARITY, LOCAL_DRIFT_PPM, Lease, LeaseError, Terms};
-pub use manager::{Health, Held, LockGuard, LockManager, LockManagerBuilder};
+#[doc(inline)]
+pub use config::Config;
+#[doc(inline)]
+pub use executor::{Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, RunError, Tx};
+pub use lease::{Lease, LeaseError};
+pub use manager::{LockGuard, LockManager, LockManagerBuilder};
 pub use model::error::{BoxError, Error, ErrorKind, LostReason};
-pub use model::holder::{Label, OwnerToken};
+pub use model::holder::Label;
 pub use model::key::Key;
-pub use model::run_event::RunEvent;
-pub use model::run_sink::{Debt, DebtState, Intent};
 pub use model::token::FencingToken;
 pub use model::txn::TxnId;
-pub use recipes::election::{Election, LeaderInfo, Leadership};
+#[doc(inline)]
+pub use recipes::election::{Election, Leadership};
 pub use recipes::lock::Lock;
+#[doc(inline)]
 pub use recipes::multi::{MultiGuard, MultiLock};
+#[doc(inline)]
 pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
-pub use recipes::reentrant::{ReentrantGuard, ReentrantLock, Scope, scope};
+#[doc(inline)]
+pub use recipes::reentrant::{ReentrantGuard, ReentrantLock};
+#[doc(inline)]
 pub use recipes::semaphore::{Semaphore, SemaphorePermit};
 pub use recipes::{blocking, election, multi, read_write, reentrant, semaphore};
 pub use settings::Settings;
 
-/// Aids for tests and benches: holds that the test itself ends and renews, and the engine alone.
+/// What a manager reports about itself: the locks that it holds, and how its thread keeps up.
+pub mod health {
+    pub use crate::manager::{Health, Held};
+}
+
+/// Tools for tests and benches: holds that the test itself ends and renews, and the engine alone.
 #[cfg(feature = "test-util")]
 pub mod test_util {
+    pub use crate::clock::probe::{read_fast, read_strict};
     pub use crate::executor::TestHold;
     pub use crate::manager::Renewals;
 }

@@ -7,9 +7,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use executor_support::Stage;
+use leasehold::clock::Clock;
+use leasehold::handler::Event;
 use leasehold::store::MemoryStore;
 use leasehold::test_util::TestHold;
-use leasehold::{Clock, Event, LockManager, Settings};
+use leasehold::{LockManager, Settings};
 
 thread_local! {
     // Per thread, so that the harness does not count.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use leasehold::clock::ManualClock;
+use leasehold::executor::{CommitError, CommitProof};
 use leasehold::fence::{Fence, FenceGate, Refusal};
+use leasehold::reentrant::Scope;
 use leasehold::store::MemoryStore;
-use leasehold::{
-    CommitError, CommitProof, Error, ErrorKind, FencingToken, Key, LockManager, ManualClock,
-    RunError, Scope,
-};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
 
 #[path = "support/plain.rs"]
 mod plain;

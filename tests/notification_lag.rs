@@ -8,11 +8,10 @@ mod support;
 
 use std::sync::Arc;
 
+use leasehold::clock::ManualClock;
+use leasehold::executor::{Applied, CommitError, CommitPermit, CommitProof};
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{
-    Applied, CommitError, CommitPermit, CommitProof, LockGuard, LockManager, LostReason,
-    ManualClock, RunError,
-};
+use leasehold::{LockGuard, LockManager, LostReason, RunError};
 use register::{Register, Tally};
 use support::{ms, secs};
 

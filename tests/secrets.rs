@@ -9,15 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
 
+use leasehold::clock::ManualClock;
 use leasehold::executor::{CommitError, EffectError};
-use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Handler, Next};
+use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Event, Handler, Next};
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
-    Renewed, Store,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, OwnerToken,
+    Released, Renewed, Store,
 };
-use leasehold::{
-    Abort, Error, Event, Executor, Key, LockManager, ManualClock, OwnerToken, Settings,
-};
+use leasehold::{Abort, Error, Executor, Key, LockManager, Settings};
 use parking_lot::Mutex;
 use support::{canary, log, ms, poll_and_drop};
 

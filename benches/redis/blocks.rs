@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock, ClockKind};
+use leasehold::clock::{Clock, ClockKind};
 
 const BLOCKS: usize = 41;
 

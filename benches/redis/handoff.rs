@@ -4,8 +4,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use leasehold::LockManager;
+use leasehold::clock::{Clock, ClockKind};
 use leasehold::store::RedisStore;
-use leasehold::{Clock, ClockKind, LockManager};
 
 use crate::blocks::{interval, timed};
 use crate::server::{RedisServer, pause};

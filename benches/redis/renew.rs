@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::RedisStore;
-use leasehold::{Clock, LockGuard, LockManager, Settings};
+use leasehold::{LockGuard, LockManager, Settings};
 use redis::Value;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -14,7 +14,7 @@ const FAST_SPAN: Duration = Duration::from_millis(100);
 /// The verdict on the clocks between two heartbeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a clock fault ends every lease"]
-pub enum Audit {
+pub(crate) enum Audit {
     /// The clocks agree.
     Sound,
     /// The fast lane is slow, stands still, or ran away: read the boot lane in its place.
@@ -28,7 +28,7 @@ impl Audit {
     ///
     /// The machine slept: the boot lane moved and the raw lane did not, so the lanes disagree. That is a fault on
     /// purpose: a lease that was slept through for longer than the slack is not worth defending.
-    pub fn between(earlier: &Stamp, later: &Stamp, drift_ppm: u32) -> Self {
+    pub(crate) fn between(earlier: &Stamp, later: &Stamp, drift_ppm: u32) -> Self {
         if [ClockKind::Boot, ClockKind::Raw]
             .iter()
             .any(|&lane| later.on(lane) < earlier.on(lane))

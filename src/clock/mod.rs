@@ -11,7 +11,7 @@
 //! | [`ClockKind::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
 //!
 //! The fast lane is calibrated at start and may run slow, which is the unsafe direction; so it never judges a
-//! commit alone, each heartbeat [audits](Audit) it against the others, and when it is found wanting fast reads use
+//! commit alone, each heartbeat audits it against the others, and when it is found wanting fast reads use
 //! the boot lane from then on.
 //!
 //! Elsewhere than on Linux both strict lanes are the system's monotonic clock that counts sleep.
@@ -20,13 +20,15 @@ mod audit;
 pub(crate) mod fork;
 #[cfg(feature = "test-util")]
 mod manual;
+#[cfg(feature = "test-util")]
+pub(crate) mod probe;
 mod system;
 
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-pub use audit::Audit;
+pub(crate) use audit::Audit;
 #[cfg(feature = "test-util")]
 pub use manual::ManualClock;
 
@@ -51,11 +53,11 @@ impl ClockKind {
 
 /// One reading of one clock: nanoseconds since an instant of that clock's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The clock that was read.
-    pub lane: ClockKind,
+    pub(crate) lane: ClockKind,
     /// Nanoseconds since that clock's own zero.
-    pub nanos: u64,
+    pub(crate) nanos: u64,
 }
 
 /// One reading of every clock, taken together: what a deadline is computed from.
@@ -120,8 +122,7 @@ impl Clock {
 
     /// The fast read: entry of a run, `tx.check()`. One clock.
     #[inline]
-    #[must_use]
-    pub fn fast(&self) -> Reading {
+    pub(crate) fn fast(&self) -> Reading {
         match &self.0 {
             Source::System(clock) => clock.fast(),
             #[cfg(feature = "test-util")]
@@ -131,8 +132,7 @@ impl Clock {
 
     /// The strict read: commit, and after it. The boot lane and the raw lane, in this order.
     #[inline]
-    #[must_use]
-    pub fn strict(&self) -> [Reading; 2] {
+    pub(crate) fn strict(&self) -> [Reading; 2] {
         match &self.0 {
             Source::System(clock) => clock.strict(),
             #[cfg(feature = "test-util")]

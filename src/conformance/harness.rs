@@ -44,7 +44,7 @@ pub trait Harness: Sync {
     }
 }
 
-/// A harness for a store that counts by a [`ManualClock`](crate::ManualClock): no case waits in fact.
+/// A harness for a store that counts by a [`ManualClock`](crate::clock::ManualClock): no case waits in fact.
 pub struct OnManualClock<F> {
     clock: crate::clock::ManualClock,
     client: F,

@@ -7,8 +7,8 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
+//! use leasehold::clock::{Clock, ManualClock};
 //! use leasehold::conformance::{self, OnManualClock};
-//! use leasehold::{Clock, ManualClock};
 //! use leasehold::store::MemoryStore;
 //!
 //! let clock = ManualClock::new();

@@ -10,7 +10,7 @@ use super::{Clause, Report, Verdict};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use leasehold::ManualClock;
+/// use leasehold::clock::ManualClock;
 /// use leasehold::conformance::{self, OnManualClock, Table};
 /// use leasehold::store::{MemoryStore, Prefix};
 ///

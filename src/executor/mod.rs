@@ -1,7 +1,7 @@
 //! Guarded runs: work that is committed only under a live lease, and taken back if it is not.
 //!
 //! ```
-//! # use leasehold::{ManualClock, Settings, FencingToken, test_util::TestHold};
+//! # use leasehold::{FencingToken, Settings, clock::ManualClock, test_util::TestHold};
 //! # use std::time::Duration;
 //! use leasehold::GuardedCell;
 //!
@@ -61,7 +61,7 @@
 //! A commit or a step without an answer that can be trusted is in doubt: never "not applied" (I7). Its hold is then not
 //! released but left to expire, so that the late effect has that long to land. After a commit in doubt what is local is taken
 //! back, as the cells are (they show nothing that is not known to be committed); the effects of steps are left as they are and stand in
-//! the debts as [`Undecided`](crate::DebtState::Undecided), because to take back a part of what may be committed is worse than either.
+//! the debts as [`Undecided`](crate::executor::DebtState::Undecided), because to take back a part of what may be committed is worse than either.
 //!
 //! A step in doubt also keeps its run from committing, whatever the work answers. To find out what became of an effect, ask
 //! again inside the step.
@@ -99,6 +99,7 @@ mod unwinding;
 mod watch;
 
 pub use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+pub use crate::model::run_sink::{Debt, DebtState};
 pub use abort::Abort;
 pub use async_tx::AsyncTx;
 #[cfg(feature = "test-util")]

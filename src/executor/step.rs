@@ -87,7 +87,7 @@ impl<'env> Tx<'env, Blocking> {
     ///
     /// The intent is noted *before* `effect` is called, and told to the lock's manager. If the run does not commit, `undo` is
     /// called, newest first among the local hooks, while the lease is live, or at any time if the effect is
-    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome names a [`Debt`](crate::Debt).
+    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome names a [`Debt`](crate::executor::Debt).
     ///
     /// `undo` should give up after [`Compensation::remaining`]; one that ends after the lease counts as failed.
     ///
@@ -114,7 +114,7 @@ impl Tx<'static, Awaiting> {
     /// The intent is noted *before* `call` is first polled, and told to the lock's manager. If the run does not commit, `undo`
     /// is awaited, newest first among the local hooks, while the lease is live and for at most what is left of it, or at any
     /// time if the effect is [fenced](Effect::fenced). When it may not be called or fails, the outcome names a
-    /// [`Debt`](crate::Debt).
+    /// [`Debt`](crate::executor::Debt).
     ///
     /// An answer is awaited as long as the lease is live; renewals prolong the wait. When the lease is over the step is in doubt.
     ///

@@ -24,7 +24,7 @@ pub trait Together: sealed::Sealed {
 /// Waits for nothing but the swap of pointers by which a commit appears.
 ///
 /// ```
-/// use leasehold::{GuardedCell, read_together};
+/// use leasehold::{GuardedCell, executor::read_together};
 ///
 /// let (stock, orders) = (GuardedCell::new(7), GuardedCell::new(vec!["tea"]));
 /// let (stock, orders) = read_together((&stock, &orders));

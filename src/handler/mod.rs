@@ -76,3 +76,5 @@ pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use release::Around;
 pub use request::{AcquireRequest, EndReason, ReleaseRequest};
+
+pub use crate::model::run_event::RunEvent;

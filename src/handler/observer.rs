@@ -10,8 +10,9 @@ use super::event::Event;
 /// Sees every event of a manager. A function of [`&Event`](Event) is an observer.
 ///
 /// ```
+/// use leasehold::handler::Event;
 /// use leasehold::store::MemoryStore;
-/// use leasehold::{Event, LockManager};
+/// use leasehold::LockManager;
 ///
 /// let locks = LockManager::builder(MemoryStore::new()?)
 ///     .observer(|event: &Event<'_>| {

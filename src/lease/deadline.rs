@@ -5,26 +5,25 @@ use std::time::Duration;
 use crate::clock::{ClockKind, Stamp};
 
 /// Our own clocks run at most this much slow, in parts per million (RFC 5905 takes the same bound for its clocks).
-pub const LOCAL_DRIFT_PPM: u32 = 500;
+pub(super) const LOCAL_DRIFT_PPM: u32 = 500;
 
 /// The coarsest unit in which a store counts a TTL.
-pub const GRANULARITY: Duration = Duration::from_millis(1);
+pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// What of a grant is given up for clocks that differ, besides [`LOCAL_DRIFT_PPM`] and [`GRANULARITY`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The store's clock runs at most this much fast, in parts per million.
-    pub server_drift_ppm: u32,
+    pub(crate) server_drift_ppm: u32,
     /// How much earlier the lease ends for us than for the store.
-    pub margin: Duration,
+    pub(crate) margin: Duration,
 }
 
 impl Terms {
     /// The part of a granted TTL that may be acted upon (I1), rounded down; zero if nothing is left:
     ///
     /// `ttl * (1 - 500 ppm) / (1 + server_drift) - granularity - margin`
-    #[must_use]
-    pub fn usable(&self, ttl: Duration) -> Duration {
+    pub(crate) fn usable(&self, ttl: Duration) -> Duration {
         let kept = u128::from(1_000_000 - LOCAL_DRIFT_PPM);
         let whole = 1_000_000 + u128::from(self.server_drift_ppm);
         // A duration has less than 2^94 nanoseconds, so that this product stays below 2^114.

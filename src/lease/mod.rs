@@ -18,8 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use deadline::Renewal;
-pub use deadline::{GRANULARITY, LOCAL_DRIFT_PPM, Terms};
+pub(crate) use deadline::{Renewal, Terms};
 pub use error::LeaseError;
 pub(crate) use signal::Running;
 

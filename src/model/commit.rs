@@ -32,7 +32,7 @@ pub struct CommitPermit {
     /// What is left of the lease: take it as the time-out of the call. An awaited commit is given up after it, in doubt;
     /// one that was sent only after it (the process was stopped on the way) has a second for the fence to refuse it.
     pub remaining: Duration,
-    /// The end of `remaining` on each of this machine's clocks, for comparing with a later [`Clock::stamp`](crate::Clock::stamp).
+    /// The end of `remaining` on each of this machine's clocks, for comparing with a later [`Clock::stamp`](crate::clock::Clock::stamp).
     pub not_after: Stamp,
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{LockManager, Scope, store::MemoryStore};
+//! use leasehold::{LockManager, reentrant::Scope, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
 //! let ledger = locks.reentrant("ledger");

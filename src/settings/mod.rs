@@ -126,9 +126,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What a lease gives up of each grant (I1).
+    /// The part of a granted TTL during which a lease is live (I1): what is left after drift and [`margin`](Self::margin),
+    /// rounded down. About 0.92 of the TTL with the defaults; zero if nothing is left.
     #[must_use]
-    pub fn terms(&self) -> Terms {
+    pub fn usable_ttl(&self, ttl: Duration) -> Duration {
+        self.terms().usable(ttl)
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
         Terms {
             server_drift_ppm: self.server_drift_ppm,
             margin: self.margin,

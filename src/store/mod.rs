@@ -3,7 +3,7 @@
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](Member), and for tests `Faulty` (feature `test-util`), which fails on purpose.
+//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature `test-util`), which fails on purpose.
 
 mod capability;
 mod claim;
@@ -30,13 +30,15 @@ pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
-pub use member::{MAX_SKEW, Member, Raised, Vote};
+pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked};
 pub use prefix::Prefix;
 pub use quorum::Quorum;
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
+
+pub use crate::model::holder::OwnerToken;
 
 use crate::model::error::Error;
 use crate::model::key::Key;

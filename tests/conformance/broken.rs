@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold::store::quorum::{Member, Raised, Vote};
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, LockMode, Member, MemoryStore,
-    Raised, Released, Renewed, Revoke, Revoked, Store, Vote,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, LockMode, MemoryStore,
+    OwnerToken, Released, Renewed, Revoke, Revoked, Store,
 };
-use leasehold::{Error, FencingToken, Key, OwnerToken};
+use leasehold::{Error, FencingToken, Key};
 
 /// The promise that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

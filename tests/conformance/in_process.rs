@@ -1,8 +1,9 @@
 //! The stores that need no server, on the manual clock.
 
-use leasehold::ManualClock;
+use leasehold::clock::ManualClock;
 use leasehold::conformance::{self, OnManualClock, Report};
-use leasehold::store::{Faulty, Member, MemoryStore, Prefix, Quorum};
+use leasehold::store::quorum::Member;
+use leasehold::store::{Faulty, MemoryStore, Prefix, Quorum};
 
 pub(crate) async fn suite<S: Member>(
     wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync,

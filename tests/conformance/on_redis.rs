@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold::Error;
+use leasehold::clock::Clock;
 use leasehold::conformance::{self, Harness, Report};
 use leasehold::store::{Quorum, RedisOptions, RedisStore};
-use leasehold::{Clock, Error};
 
 use crate::redis::cluster::RedisCluster;
 use crate::redis::{RedisServer, breathe};

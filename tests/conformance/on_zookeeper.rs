@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::Error;
+use leasehold::clock::Clock;
 use leasehold::conformance::{self, Harness, Report};
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Prefix, Store};
-use leasehold::{Clock, Error};
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{Server, options};

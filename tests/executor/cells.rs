@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::executor_support::{Gauge, Stage, pause, poll_once, token};
-use leasehold::{
-    Cause, CommitError, CommitProof, ErrorKind, GuardedCell, ManualClock, RunError, read_together,
-};
+use leasehold::clock::ManualClock;
+use leasehold::executor::{CommitError, CommitProof, read_together};
+use leasehold::{Cause, ErrorKind, GuardedCell, RunError};
 
 #[test]
 fn readers_see_committed_values_only_and_never_wait() {

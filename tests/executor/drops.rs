@@ -1,7 +1,8 @@
 //! The future of a run is dropped at every one of its await points.
 
 use crate::executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop};
-use leasehold::{Committed, DebtState, GuardedCell, RunError};
+use leasehold::executor::DebtState;
+use leasehold::{Committed, GuardedCell, RunError};
 
 /// A run that has one of everything, with an await point before and after each, and what it leaves behind.
 struct Scene {

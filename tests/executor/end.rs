@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::executor_support::{Gauge, Stage, TTL, Trace, pause, poll_once};
+use leasehold::executor::Staged;
 use leasehold::{
-    Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, LeaseError, LostReason, RunError,
-    Staged, Tx,
+    Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, LeaseError, LostReason, RunError, Tx,
 };
 
 #[test]

@@ -4,10 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::executor_support::{Gauge, PAST, Stage, pause, poll_then_drop, token};
-use leasehold::{
-    Applied, Cause, CommitError, CommitProof, Committed, DebtState, EffectError, GuardedCell,
-    LeaseError, LostReason, RunError,
-};
+use leasehold::executor::{Applied, CommitError, CommitProof, DebtState, EffectError};
+use leasehold::{Cause, Committed, GuardedCell, LeaseError, LostReason, RunError};
 
 /// The seven outcomes by name, so that a test says its row in one word.
 fn name<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> &'static str {

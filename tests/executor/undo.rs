@@ -4,11 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::executor_support::{Gauge, Stage, Trace, pause};
-use leasehold::executor::UndoResult;
-use leasehold::{
-    Cause, CommitError, DebtState, Effect, EffectError, ErrorKind, GuardedCell, LostReason,
-    RunError, StepError,
-};
+use leasehold::executor::{CommitError, DebtState, Effect, EffectError, StepError, UndoResult};
+use leasehold::{Cause, ErrorKind, GuardedCell, LostReason, RunError};
 
 fn gives_up() -> leasehold::Abort {
     "no funds".into()

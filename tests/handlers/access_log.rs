@@ -1,7 +1,7 @@
 //! The access log: one line for each acquire, release and loss.
 use crate::support::{World, log, no_handoff, secs, until_ended, while_time_passes};
-use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog};
-use leasehold::{Event, Label};
+use leasehold::Label;
+use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog, Event};
 
 fn logged() -> World {
     log::keep();

@@ -1,10 +1,11 @@
 //! What the metrics say, by name.
 use crate::prometheus::Prometheus;
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
+use leasehold::clock::ManualClock;
 use leasehold::executor::{CommitError, EffectError};
 use leasehold::handler::Metrics;
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{LockManager, LockManagerBuilder, ManualClock, Settings};
+use leasehold::{LockManager, LockManagerBuilder, Settings};
 
 /// A world whose first manager is measured by a recorder of its own.
 fn measured(settings: Settings, make: impl FnOnce() -> Metrics) -> (World, Prometheus) {

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
+use leasehold::clock::ManualClock;
 use leasehold::executor::{CommitError, EffectError};
-use leasehold::handler::{AcquireOutcome, EndReason};
+use leasehold::handler::{AcquireOutcome, EndReason, Event, RunEvent};
 use leasehold::store::{Faulty, MemoryStore, Operation, Released};
-use leasehold::{Event, LockManager, LostReason, ManualClock, RunEvent};
+use leasehold::{LockManager, LostReason};
 use parking_lot::Mutex;
 
 /// Events in words, in the order in which they were told.

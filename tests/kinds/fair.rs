@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Claim, Faults, Faulty, Grant, MemoryStore, Operation, Store};
-use leasehold::{ErrorKind, Key, Label, LockManager, ManualClock, OwnerToken};
+use leasehold::clock::ManualClock;
+use leasehold::store::{
+    Acquired, Claim, Faults, Faulty, Grant, MemoryStore, Operation, OwnerToken, Store,
+};
+use leasehold::{ErrorKind, Key, Label, LockManager};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_once, secs, while_time_passes};

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use leasehold::clock::ManualClock;
+use leasehold::executor::EffectError;
+use leasehold::handler::Event;
 use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
-use leasehold::{
-    EffectError, ErrorKind, Event, GuardedCell, LeaseError, LockManager, LostReason, ManualClock,
-    RunError, Settings,
-};
+use leasehold::{ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError, Settings};
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;

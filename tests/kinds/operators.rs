@@ -1,7 +1,8 @@
 //! What operators do: take a lock away, look, and set a lock delay.
 
+use leasehold::clock::ManualClock;
 use leasehold::store::{Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked};
-use leasehold::{ErrorKind, LockManager, LostReason, ManualClock, Settings};
+use leasehold::{ErrorKind, LockManager, LostReason, Settings};
 
 use crate::plain::Plain;
 use crate::support::{World, ms, poll_once, secs, while_time_passes};
@@ -9,7 +10,7 @@ use crate::support::{World, ms, poll_once, secs, while_time_passes};
 #[tokio::test]
 async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
     let world = World::new();
-    let before = leasehold::Clock::from(world.clock.clone()).stamp();
+    let before = leasehold::clock::Clock::from(world.clock.clone()).stamp();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await;
     let Revoked::Revoked { free_in } = revoked.unwrap() else {
@@ -22,7 +23,7 @@ async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
     let next = while_time_passes(&world, secs(11), lock.acquire()).await;
     assert!(next.unwrap().lease().is_live());
     assert!(!guard.lease().is_live());
-    let now = leasehold::Clock::from(world.clock.clone()).stamp();
+    let now = leasehold::clock::Clock::from(world.clock.clone()).stamp();
     assert!(now.since(&before) >= secs(10));
 }
 

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Claim, Grant, LockMode, MemoryStore, Store};
-use leasehold::{
-    ErrorKind, GuardedCell, Key, Label, LostReason, ManualClock, OwnerToken, RunError,
-};
+use leasehold::clock::ManualClock;
+use leasehold::store::{Acquired, Claim, Grant, LockMode, MemoryStore, OwnerToken, Store};
+use leasehold::{ErrorKind, GuardedCell, Key, Label, LostReason, RunError};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};

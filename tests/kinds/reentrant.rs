@@ -1,7 +1,8 @@
 //! Reentrant locks: the owner is a scope.
 
+use leasehold::ErrorKind;
+use leasehold::reentrant::{Scope, scope};
 use leasehold::store::Released;
-use leasehold::{ErrorKind, Scope, scope};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;

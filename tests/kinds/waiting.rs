@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 use std::task::Poll;
 
-use leasehold::{Error, ErrorKind, Scope, Settings};
+use leasehold::reentrant::Scope;
+use leasehold::{Error, ErrorKind, Settings};
 
 use crate::support::{World, ms, poll_once, secs, while_time_passes};
 

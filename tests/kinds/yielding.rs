@@ -1,10 +1,11 @@
 //! A store that is pending before and after each answer, so that a caller can be dropped at each await.
 
+use leasehold::clock::ManualClock;
 use leasehold::store::{
     Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Revoke,
     Revoked, Store,
 };
-use leasehold::{Error, Key, LockManager, ManualClock};
+use leasehold::{Error, Key, LockManager};
 
 #[derive(Clone, Debug)]
 struct Yielding(MemoryStore);

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::bare_thread::block_on;
 use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
+use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
     Renewed, Store,
 };
-use leasehold::{Clock, Error, ErrorKind, Key, LockManager, LostReason, ManualClock, Settings};
+use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, Settings};
 
 #[tokio::test]
 async fn an_acquired_lock_is_held_until_it_is_released() {
@@ -225,7 +226,7 @@ async fn acquire_without_a_time_waits_for_as_long_as_the_settings_say() {
 #[tokio::test]
 async fn a_dead_holders_lock_is_taken_when_its_ttl_is_over() {
     let world = World::new();
-    let owner = leasehold::OwnerToken::generate().unwrap();
+    let owner = leasehold::store::OwnerToken::generate().unwrap();
     let label = leasehold::Label::parse("dead").unwrap();
     let claim = Claim::new(Key::parse("a").unwrap(), owner, label, secs(5));
     assert!(matches!(

@@ -5,11 +5,10 @@ use std::sync::mpsc;
 use std::task::Poll;
 
 use crate::support::{ms, poll_once, secs};
+use leasehold::clock::ManualClock;
+use leasehold::executor::{CommitError, EffectError};
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released};
-use leasehold::{
-    Cause, CommitError, EffectError, GuardedCell, LeaseError, LockManager, LostReason, ManualClock,
-    RunError,
-};
+use leasehold::{Cause, GuardedCell, LeaseError, LockManager, LostReason, RunError};
 
 struct Scene {
     clock: ManualClock,

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use crate::support::{World, no_handoff, poll_once, secs};
+use leasehold::executor::CommitError;
 use leasehold::store::Released;
-use leasehold::{CommitError, LeaseError, RunError};
+use leasehold::{LeaseError, RunError};
 use tokio::sync::Notify;
 
 #[tokio::test]

@@ -5,8 +5,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::support::{ms, poll_once};
+use leasehold::clock::ManualClock;
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation};
-use leasehold::{Error, FencingToken, Lease, LockGuard, LockManager, ManualClock, Settings};
+use leasehold::{Error, FencingToken, Lease, LockGuard, LockManager, Settings};
 use proptest::prelude::*;
 
 const MANAGERS: usize = 3;

@@ -1,10 +1,11 @@
 //! A hot lock: what one process hands on costs the store nothing, and the others get their turn.
 use std::sync::{Arc, Mutex};
 
+use leasehold::clock::ManualClock;
 use leasehold::store::{
     Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
 };
-use leasehold::{Error, FencingToken, Key, LockManager, ManualClock, Settings};
+use leasehold::{Error, FencingToken, Key, LockManager, Settings};
 use tokio::task::JoinSet;
 
 /// How many turns of the runtime a request, or an answer, is on its way.

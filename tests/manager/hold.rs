@@ -1,7 +1,8 @@
 //! The life of a hold: renewed, lost, handed on, ended.
 use crate::support::{World, ms, no_handoff, poll_once, secs};
+use leasehold::clock::{ClockKind, ManualClock};
 use leasehold::store::{Faulty, MemoryStore, Operation, Released};
-use leasehold::{ClockKind, ErrorKind, LockManager, LostReason, ManualClock, Settings};
+use leasehold::{ErrorKind, LockManager, LostReason, Settings};
 
 /// A manager whose store is behind a network that the test steers.
 fn over_a_network(settings: Settings) -> (ManualClock, Faulty<MemoryStore>, LockManager) {

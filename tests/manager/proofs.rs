@@ -3,11 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{ms, poll_once, secs};
+use leasehold::clock::{Clock, ClockKind, ManualClock};
 use leasehold::store::{
     Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, MemoryStore, Released, Renewed,
     Store,
 };
-use leasehold::{Clock, ClockKind, Error, ErrorKind, Key, LockManager, ManualClock, Settings};
+use leasehold::{Error, ErrorKind, Key, LockManager, Settings};
 use parking_lot::Mutex;
 
 /// What is done to the answers on their way, and what was seen of the requests.
@@ -124,7 +125,7 @@ fn far() -> (Far, LockManager) {
 }
 
 fn usable(ttl: Duration) -> Duration {
-    Settings::default().terms().usable(ttl)
+    Settings::default().usable_ttl(ttl)
 }
 
 async fn pass(store: &Far, locks: &LockManager, span: Duration) {
@@ -228,7 +229,7 @@ async fn an_answer_that_proves_nothing_renews_nothing() {
 #[tokio::test]
 async fn a_release_between_the_look_and_the_subscription_is_not_missed() {
     let (store, locks) = far();
-    let owner = leasehold::OwnerToken::generate().unwrap();
+    let owner = leasehold::store::OwnerToken::generate().unwrap();
     let claim = Claim::new(
         "a".parse().unwrap(),
         owner,

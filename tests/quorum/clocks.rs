@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, MAX_SKEW, Operation, Released, Store};
+use leasehold::store::quorum::MAX_SKEW;
+use leasehold::store::{Acquired, Operation, Released, Store};
 
 use crate::world::{Sabotage, TTL, World, claim, granted, settle};
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use leasehold::FencingToken;
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, Claim, Faults, Faulty, Grant, Quorum, Renewed, Store};
-use leasehold::{Clock, FencingToken};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
@@ -88,7 +89,7 @@ struct Run {
 impl Run {
     /// The clients' time.
     fn now(&self) -> Duration {
-        let zero = leasehold::Stamp::from_nanos([0; 3]);
+        let zero = leasehold::clock::Stamp::from_nanos([0; 3]);
         Clock::from(self.world.clock.clone()).stamp().since(&zero)
     }
 

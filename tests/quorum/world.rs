@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold::clock::ManualClock;
+use leasehold::store::quorum::{MAX_SKEW, Member, Raised, Vote};
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MAX_SKEW, Member, MemoryStore,
-    Operation, Quorum, Raised, Released, Renewed, Store, Vote,
+    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, OwnerToken,
+    Quorum, Released, Renewed, Store,
 };
-use leasehold::{Error, FencingToken, Key, Label, ManualClock, OwnerToken};
+use leasehold::{Error, FencingToken, Key, Label};
 
 /// The longest TTL of any client, and the one that all use.
 pub(crate) const TTL: Duration = Duration::from_secs(2);

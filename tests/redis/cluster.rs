@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold::clock::Clock;
+use leasehold::executor::CommitProof;
 use leasehold::fence::{RedisBatch, RedisFence, Written};
 use leasehold::store::{Acquired, Fencing, Grant, LockMode, RedisStore, Renewed, Store};
-use leasehold::{Clock, CommitProof, ErrorKind, LockManager, Settings};
+use leasehold::{ErrorKind, LockManager, Settings};
 
 use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
 use crate::server::canary::CANARY;

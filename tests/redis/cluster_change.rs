@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Released, Renewed, Store};
-use leasehold::{Clock, ErrorKind, LockManager};
+use leasehold::{ErrorKind, LockManager};
 
 use crate::claims::{claim, claim_for, grant, is_busy, queued, release};
 use crate::other_holder::{OtherHolder, uptime, wait_for};

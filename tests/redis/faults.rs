@@ -211,7 +211,7 @@ async fn a_connection_that_timed_out_is_thrown_away() {
         hold_up: true,
         ..Fate::KIND
     });
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     let asked_for = key("a");
     let asked = clock.timeout(Duration::from_millis(150), patient.inspect(&asked_for));
     assert!(asked.await.is_none());
@@ -226,7 +226,7 @@ async fn callers_that_are_impatient_add_up() {
     let store = RedisStore::connect(&proxy.url("restart_quarantine=off"))
         .await
         .unwrap();
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     proxy.wires()[0].set(Fate {
         hold_up: true,
         ..Fate::KIND
@@ -396,7 +396,7 @@ async fn a_subscriber_connection_that_went_silent_is_noticed_and_made_again() {
         ..Fate::KIND
     });
     // Real time, since silence is known by how long it lasts: some seconds, of which the limit is far.
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     let noticed = clock.timeout(Duration::from_secs(60), hint).await;
     assert!(noticed.is_some(), "the silence was never noticed");
     // Its channel is known, and is subscribed to anew all the same.
@@ -419,7 +419,7 @@ async fn a_connection_that_takes_longer_than_any_caller_waits_is_made_all_the_sa
         delay: Duration::from_millis(60),
         ..Fate::KIND
     });
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     let limit = Duration::from_millis(200);
     let mut asked = 0;
     loop {

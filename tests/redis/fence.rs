@@ -8,11 +8,12 @@ use crate::claims::{claim_for, grant, is_busy, key};
 use crate::proxy::{Fate, Proxy};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
+use leasehold::clock::Clock;
 use leasehold::executor::{CommitProof, Executor, RunError};
 use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
 use leasehold::store::RedisStore;
 use leasehold::test_util::TestHold;
-use leasehold::{Clock, ErrorKind, FencingToken, LostReason, Settings, TxnId};
+use leasehold::{ErrorKind, FencingToken, LostReason, Settings, TxnId};
 
 const QUERY: &str = "prefix=app&timeout_millis=150";
 const HOLD: Duration = Duration::from_secs(20);

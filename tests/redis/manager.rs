@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe};
+use leasehold::clock::Clock;
+use leasehold::executor::CommitProof;
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
-use leasehold::{Clock, CommitProof, LockManager, LostReason, Settings};
+use leasehold::{LockManager, LostReason, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
 

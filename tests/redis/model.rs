@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::claims::{claim, key, queued};
 use crate::server::RedisServer;
+use leasehold::ErrorKind;
+use leasehold::clock::ManualClock;
 use leasehold::store::{
     Acquired, Claim, Grant, LockMode, MemoryStore, RedisStore, Released, Renewed, Revoke, Store,
 };
-use leasehold::{ErrorKind, ManualClock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::clock::{Clock, Stamp};
 use leasehold::store::{Acquired, Claim, Grant, RedisStore, Store};
-use leasehold::{Clock, Stamp};
 
 use crate::claims::{claim_for, grant};
 use crate::server::{RedisServer, breathe};

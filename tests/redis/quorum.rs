@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::claims::{claim, claim_for, grant, key, release};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{
-    Acquired, Member, Quorum, Raised, RedisOptions, RedisStore, Renewed, Store, Vote,
-};
+use leasehold::store::quorum::{Member, Raised, Vote};
+use leasehold::store::{Acquired, Quorum, RedisOptions, RedisStore, Renewed, Store};
 use leasehold::{ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off&timeout_millis=300";

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Grant, LockMode, Released, Store};
-use leasehold::{Key, Label, OwnerToken};
+use leasehold::store::{Acquired, Claim, Grant, LockMode, OwnerToken, Released, Store};
+use leasehold::{Key, Label};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold::clock::ManualClock;
 use leasehold::test_util::TestHold;
-use leasehold::{Executor, FencingToken, ManualClock, Settings};
+use leasehold::{Executor, FencingToken, Settings};
 use parking_lot::Mutex;
 
 pub const TTL: Duration = Duration::from_secs(10);

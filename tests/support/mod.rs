@@ -10,8 +10,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold::clock::{Clock, ManualClock, Stamp};
 use leasehold::store::MemoryStore;
-use leasehold::{Clock, LockManager, LockManagerBuilder, ManualClock, Settings, Stamp};
+use leasehold::{LockManager, LockManagerBuilder, Settings};
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -13,9 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Acquired, Claim, Grant, Renewed, Store};
-use leasehold::{Clock, Key, Label, OwnerToken};
+use leasehold::store::{Acquired, Claim, Grant, OwnerToken, Renewed, Store};
+use leasehold::{Key, Label};
 
 /// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.
 const IS_BOXED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"zookeeper_async");

@@ -20,6 +20,7 @@ const FOLDERS: &[(&str, u8)] = &[
     ("config", 6),
     ("connect", 6),
     ("docs", 6),
+    ("health", 6),
     ("test_util", 6),
     ("recipes", 5),
     ("manager", 4),

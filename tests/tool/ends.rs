@@ -235,7 +235,7 @@ fn one_more_signal_ends_a_tool_that_puts_away_what_it_asked() {
                 || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
         });
         server.pause();
-        let clock = leasehold::Clock::system().unwrap();
+        let clock = leasehold::clock::Clock::system().unwrap();
         let began = clock.stamp();
         waiter.signal("-TERM");
         let id = waiter.0.id().to_string();

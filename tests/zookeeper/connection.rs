@@ -11,9 +11,10 @@ use crate::zookeeper::{
     rest, short_store, store, until, wait_for,
 };
 use futures_util::future::join_all;
+use leasehold::ErrorKind;
+use leasehold::clock::Clock;
 use leasehold::store::zookeeper::ZooKeeperMode;
 use leasehold::store::{Acquired, Released, Renewed, Store};
-use leasehold::{Clock, ErrorKind};
 
 #[tokio::test]
 async fn a_server_stopped_for_less_than_the_session_costs_no_hold() {
@@ -136,7 +137,7 @@ async fn a_session_that_the_server_shortens_below_four_ticks_is_refused() {
     // The test server grants at most a minute.
     options.session_timeout = Duration::from_secs(90);
     options.tick_time = Duration::from_secs(20);
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     let error = leasehold::store::zookeeper::ZooKeeperStore::open(options, clock)
         .await
         .unwrap_err();

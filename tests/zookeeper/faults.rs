@@ -10,9 +10,10 @@ use crate::zookeeper::{
     renewed, rest, short_store, store, until, wait_for,
 };
 use futures_util::future::{join_all, select};
+use leasehold::ErrorKind;
+use leasehold::clock::{Clock, ClockKind};
 use leasehold::store::zookeeper::{Credentials, ZooKeeperStore};
 use leasehold::store::{Grant, Released, Renewed, Store};
-use leasehold::{Clock, ClockKind, ErrorKind};
 use zookeeper_client::{Acls, CreateMode, Error as Zk};
 
 #[tokio::test]

@@ -8,10 +8,11 @@ use crate::proxy::Proxy;
 use crate::zookeeper::{
     Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
 };
+use leasehold::executor::{CommitError, CommitProof};
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Released, Store};
-use leasehold::{CommitError, CommitProof, ErrorKind, LockManager, RunError};
+use leasehold::{ErrorKind, LockManager, RunError};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 async fn data(client: &Client, path: &str) -> String {

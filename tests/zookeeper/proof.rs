@@ -17,9 +17,10 @@ use crate::zookeeper::{
     Ensemble, PATIENCE, Server, TICK, claim, granted, open, options, rest, wait_for,
 };
 use futures_util::future::join_all;
+use leasehold::Settings;
+use leasehold::clock::{Clock, ClockKind, Stamp};
 use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Grant, Renewed, Store};
-use leasehold::{Clock, ClockKind, Settings, Stamp};
 use zookeeper_client::{Acls, CreateMode};
 
 const PHASES: u32 = 20;
@@ -211,7 +212,7 @@ async fn read_only(near: String, far: String, chroot: String) -> i128 {
 }
 
 fn judge(shown: &Shown, what: &str) {
-    let usable = Settings::default().terms().usable(SESSION);
+    let usable = Settings::default().usable_ttl(SESSION);
     let discount = (SESSION - usable).as_millis();
     eprintln!(
         "{what}: the lock was free this many ms after a whole time-out from the proof (a lease ends {discount} ms earlier \

@@ -366,7 +366,7 @@ async fn a_closed_store_leaves_no_node_and_answers_closed() {
 #[tokio::test]
 async fn a_grant_counts_from_before_its_asking_for_the_time_that_was_negotiated() {
     let server = Server::shared();
-    let clock = leasehold::Clock::system().unwrap();
+    let clock = leasehold::clock::Clock::system().unwrap();
     let store = store(&server, "/proof").await;
     let mut mine = claim("k");
     mine.ttl = Duration::from_secs(3_600);

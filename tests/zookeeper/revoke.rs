@@ -7,11 +7,12 @@ use crate::zookeeper::{
     PATIENCE, SHORT, Server, children, claim, claim_in, granted, is_busy, open, options, raw,
     renewed, short_store, simple_store, store, until, wait_for,
 };
+use leasehold::ErrorKind;
+use leasehold::clock::Clock;
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperStore};
 use leasehold::store::{
     Acquired, Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store,
 };
-use leasehold::{Clock, ErrorKind};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {

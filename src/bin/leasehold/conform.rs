@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
-use leasehold::{Clock, Error, LockManager, Settings, UrlStore};
+use leasehold::connect::UrlStore;
+use leasehold::{Error, LockManager, Settings};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! The clauses of the lease, on the manual clock.
 
 mod any_order;
+mod arithmetic;
 mod clocks;
 mod ends;
 #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! Until when a lease is live, and what a renewal moves.
 
+use super::super::deadline::GRANULARITY;
 use super::*;
 
 #[test]

@@ -5,7 +5,7 @@
 //! A clone is a handle to the same store, so that a test steers what a manager owns:
 //!
 //! ```
-//! use leasehold::ManualClock;
+//! use leasehold::clock::ManualClock;
 //! use leasehold::store::{Faulty, MemoryStore, Operation};
 //!
 //! let clock = ManualClock::new();

@@ -58,11 +58,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+pub use super::member::{MAX_SKEW, Member, Raised, Vote};
+
 use self::book::Book;
 use self::election::majority;
 use self::floor::Estimate;
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Member, Released, Renewed, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Store,
 };
 use crate::clock::Clock;
 use crate::model::error::Error;

@@ -23,7 +23,8 @@ mod worker;
 
 use std::time::Duration;
 
-use leasehold::{Clock, LockManager};
+use leasehold::LockManager;
+use leasehold::clock::Clock;
 
 pub(crate) use worker::{WORKER, worker};
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Clock, Executor, Label, LockManager, RunError, Stamp};
+use leasehold::clock::{Clock, Stamp};
+use leasehold::{Executor, Label, LockManager, RunError};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::sync::oneshot;

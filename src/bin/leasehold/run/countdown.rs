@@ -42,7 +42,7 @@ impl Countdown {
     /// For the locks of a manager, whose settings have the ttl that the store allows.
     pub(super) fn of(locks: &LockManager, grace: Option<Duration>) -> Result<Self, Failure> {
         let settings = locks.settings();
-        let usable = settings.terms().usable(settings.ttl);
+        let usable = settings.usable_ttl(settings.ttl);
         Self::plan(usable, locks.capability().heartbeat, grace)
     }
 

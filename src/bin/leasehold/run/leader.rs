@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock, Election, ErrorKind, LockManager};
+use leasehold::clock::Clock;
+use leasehold::{Election, ErrorKind, LockManager};
 use nix::sys::signal::Signal;
 use serde_json::json;
 

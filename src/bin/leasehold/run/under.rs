@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use leasehold::Clock;
+use leasehold::clock::Clock;
 use nix::sys::signal::Signal;
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use leasehold::{BoxError, CommitError};
+use leasehold::BoxError;
+use leasehold::executor::CommitError;
 
 pub(super) fn make(name: &str) -> std::result::Result<PathBuf, BoxError> {
     let path = std::env::temp_dir().join(name);

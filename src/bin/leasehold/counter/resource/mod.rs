@@ -6,7 +6,8 @@ mod zookeeper;
 
 use std::path::PathBuf;
 
-use leasehold::{AsyncTx, BoxError, Clock, ClockKind, Lock};
+use leasehold::clock::{Clock, ClockKind};
+use leasehold::{AsyncTx, BoxError, Lock};
 use serde::{Deserialize, Serialize};
 
 use self::redis::InRedis;

@@ -1,8 +1,8 @@
 //! The counter in a key of the Redis server that grants the lock, behind a fence.
 
-use leasehold::executor::{Applied, CommitPermit};
+use leasehold::BoxError;
+use leasehold::executor::{Applied, CommitError, CommitPermit};
 use leasehold::fence::{RedisBatch, RedisFence};
-use leasehold::{BoxError, CommitError};
 use redis::aio::MultiplexedConnection;
 
 use crate::exit::Failure;

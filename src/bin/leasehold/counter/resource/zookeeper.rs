@@ -1,9 +1,9 @@
 //! The counter in a node of the ZooKeeper ensemble that grants the lock, behind a fence.
 
-use leasehold::executor::{Applied, CommitPermit};
+use leasehold::BoxError;
+use leasehold::executor::{Applied, CommitError, CommitPermit};
 use leasehold::fence::{ZkBatch, ZkFence};
 use leasehold::store::zookeeper::ZooKeeperOptions;
-use leasehold::{BoxError, CommitError};
 use percent_encoding::percent_decode_str;
 use zookeeper_client::{Acls, Client, CreateMode};
 

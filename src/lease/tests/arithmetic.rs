@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Audit, ClockKind, GRANULARITY, LOCAL_DRIFT_PPM, ManualClock, Stamp, Terms};
+use super::super::deadline::{GRANULARITY, LOCAL_DRIFT_PPM, Terms};
+use crate::clock::{Audit, Clock, ClockKind, ManualClock, Stamp};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -204,7 +205,7 @@ fn the_longest_ttl_saturates_to_an_earlier_end() {
 #[test]
 fn a_manual_clock_moves_only_the_lanes_that_it_is_told_to() {
     let hand = ManualClock::new();
-    let clock = leasehold::Clock::from(hand.clone());
+    let clock = Clock::from(hand.clone());
     let start = clock.stamp();
     hand.advance_only(ClockKind::Boot, Duration::from_secs(3));
     hand.step_back(ClockKind::Raw, Duration::from_secs(1));
