@@ -78,3 +78,4 @@ pub(crate) use release::Around;
 pub use request::{AcquireRequest, EndReason, ReleaseRequest};
 
 pub use crate::model::run_event::RunEvent;
+pub use crate::model::run_sink::Intent;
