@@ -1,4 +1,4 @@
-//! The access log in a file of its own, everything else on the terminal.
+//! The access log goes to its own file, everything else to the terminal.
 //!
 //! `cargo run --example access_log [FILE]`
 
@@ -35,10 +35,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let guard = ours.lock("orders/7").acquire().await?;
     let busy = theirs.lock("orders/7").try_acquire().await?;
-    tracing::info!(is_busy = busy.is_none(), "the second one looks");
+    tracing::info!(
+        is_busy = busy.is_none(),
+        "the second manager tried to acquire"
+    );
     let _ = guard.release().await;
     let _ = theirs.lock("orders/7").guarded(|_| Ok(())).await?;
-    // The operator's finger slips: the store forgets who holds what.
+    // A mistake of an operator: the store loses its locks.
     let guard = ours.lock("orders/8").acquire().await?;
     store.forget();
     let reason = guard.lost().await;
@@ -51,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Two layers: one takes the access log alone, the other everything but that.
+/// Two layers: one for the access log, the other for everything else.
 fn start_logging(file: File) {
     let access = tracing_subscriber::fmt::layer()
         .with_ansi(false)

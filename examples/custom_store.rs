@@ -1,10 +1,10 @@
-//! A store of one's own, and the suite that says whether it keeps the contract.
+//! A store of your own, and the conformance suite that tests it.
 //!
 //! `cargo run --example custom_store`
 //!
-//! It keeps its locks in a map. It claims the least that a store can: exclusion, expiry, compare-and-release, each claim's
-//! own TTL. The manager does the rest (it polls, since there are no wake-ups), and kinds of locks that need more are refused
-//! with a message that says so.
+//! It keeps its locks in a map and supports the minimum: exclusion, expiry, compare-and-release, a TTL for each claim. The
+//! manager does the rest: it polls, because the store has no wake-ups. Kinds of locks that need more are refused with a
+//! message that says so.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl MapStore {
         held.ends.since(&self.clock.stamp())
     }
 
-    /// Everything is decided by a comparison of owners under one lock, which is what makes each operation one step.
+    /// Owners are compared under one mutex, so each operation is one step.
     fn holds(&self, state: &State, claim: &Claim) -> bool {
         let held = state.held.get(&claim.key);
         held.is_some_and(|held| held.owner == claim.owner && !self.left(held).is_zero())
@@ -92,7 +92,7 @@ impl Store for MapStore {
             ends: self.clock.stamp().plus(claim.ttl),
         };
         state.held.insert(claim.key.clone(), held);
-        // No tokens are claimed, so that any will do: leases work, fences do not.
+        // The capability claims no tokens, so any value is allowed: leases work, fences do not.
         let token = FencingToken::new(0)?;
         let proof = GrantProof::of(claim.ttl);
         Ok(Acquired::Granted(Grant::new(claim.clone(), token, proof)))
@@ -159,7 +159,7 @@ impl Store for MapStore {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    // The one line: a clock, and how one more client is made.
+    // The suite needs a clock, and a function that makes one more client.
     let clock = ManualClock::new();
     let store = MapStore::new(clock.clone());
     let report = conformance::run(&OnManualClock::new(clock, move || store.clone())).await;

@@ -1,7 +1,7 @@
-//! A zombie at work: a process that is stopped between its check and its write, and wakes up when another holds the lock.
+//! A zombie: a process that is stopped between its check and its write, and continues when another holds the lock.
 //!
-//! Twice the same story, with real processes: once the zombie writes to a plain key, and destroys the new holder's work;
-//! once through a fence, which refuses it. It starts a `redis-server` of its own, which has to be installed.
+//! The same story twice, with real processes. First the zombie writes to a plain key and overwrites the new holder's work;
+//! then it writes through a fence, which refuses it. The example starts its own `redis-server`, which must be installed.
 //!
 //! ```text
 //! cargo run --release --example fencing --features redis
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ => {
             let server = server::RedisServer::start();
             for how in ["plain", "fenced"] {
-                tell(&server, how).await?;
+                play(&server, how).await?;
             }
             Ok(())
         }
@@ -45,7 +45,7 @@ async fn manager(url: &str) -> Result<LockManager, leasehold::Error> {
         .build()
 }
 
-async fn tell(server: &server::RedisServer, how: &str) -> Result<(), Box<dyn Error>> {
+async fn play(server: &server::RedisServer, how: &str) -> Result<(), Box<dyn Error>> {
     println!("{how}:");
     let url = server.url(&format!("prefix={how}&restart_quarantine=off"));
     server.cli(&["SET", BALANCE, "100"]);
@@ -54,8 +54,8 @@ async fn tell(server: &server::RedisServer, how: &str) -> Result<(), Box<dyn Err
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut told = BufReader::new(zombie.stdout.take().ok_or("its output")?).lines();
-    println!("  zombie: {}", told.next().ok_or("it ended")??);
+    let mut lines = BufReader::new(zombie.stdout.take().ok_or("its output")?).lines();
+    println!("  zombie: {}", lines.next().ok_or("it ended")??);
     let signal = |signal: &str| {
         Command::new("kill")
             .args([signal, &zombie.id().to_string()])
@@ -85,7 +85,7 @@ async fn tell(server: &server::RedisServer, how: &str) -> Result<(), Box<dyn Err
         .ok_or("its input")?
         .write_all(b"go on\n")?;
     println!("  (and goes on)");
-    for line in told {
+    for line in lines {
         println!("  zombie: {}", line?);
     }
     zombie.wait()?;
@@ -105,7 +105,7 @@ async fn zombie(url: &str, is_fenced: bool) -> Result<(), Box<dyn Error>> {
     let done = lock.guarded_async(async |tx| {
         tx.commit_with(move |permit: CommitPermit| {
             println!("I hold the lock, the balance was 100, and I am about to write 90");
-            // The lease was found live just now. Whoever is stopped here does not notice it.
+            // The lease was live at the last check. A process that is stopped here does not notice it.
             let mut line = String::new();
             let woken = std::io::stdin().read_line(&mut line);
             async move {
@@ -126,7 +126,7 @@ async fn zombie(url: &str, is_fenced: bool) -> Result<(), Box<dyn Error>> {
         Ok(done) => println!("written ({:?})", done.proof),
         Err(RunError::Fenced { .. }) => println!("refused by the fence: nothing was written"),
         Err(RunError::CommittedLate { late_by, .. }) => {
-            println!("written, and too late by {late_by:?}: I know now, but it is done");
+            println!("written, but too late by {late_by:?}: the run reports it");
         }
         Err(other) => println!("{other:?}"),
     }

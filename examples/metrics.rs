@@ -1,4 +1,4 @@
-//! A short life of a few locks, and what the metrics say of it, as Prometheus text.
+//! A few locks, and their metrics as Prometheus text.
 //!
 //! `cargo run --example metrics`
 
@@ -17,7 +17,7 @@ use prometheus::Prometheus;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recorder = Prometheus::default();
-    // Before the observer is made: it registers with what is installed then.
+    // Before the observer is made: it registers with the recorder that is installed then.
     metrics::set_global_recorder(recorder.clone())?;
 
     let store = Faulty::new(MemoryStore::new()?, Clock::system()?, 1);
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "# {}",
         in_doubt.map_or_else(|e| e.to_string(), |_| "done".to_owned())
     );
-    // Heartbeats that no longer arrive: the commit comes with little left, and then the lease is lost.
+    // Heartbeats no longer arrive: a commit has little of the lease left, and then the lease is lost.
     let guard = locks.lock("orders/8").acquire().await?;
     network.block(Operation::Renew);
     let clock = Clock::system()?;

@@ -1,12 +1,12 @@
-//! Client A holds a lock and its machine is busy, so that the news of a lost lock reaches A's workers late. Client B gets the
-//! lock. Three kinds of worker, side by side:
+//! Client A holds a lock and its machine is busy, so the notification of a lost lock reaches A's workers late. Client B gets
+//! the lock. Three kinds of worker, side by side:
 //!
-//! (a) one that stops when it is told that the lock is lost;
+//! (a) one that stops when it is notified that the lock is lost;
 //! (b) the same, with each write as the commit of a guarded run;
 //! (c) the same, and the resource checks fencing tokens.
 //!
-//! In every round one commit of (b) and (c) is made to stall between its last look at the lease and its write until B has
-//! entered: the gap that no library can close alone.
+//! In every round one commit of (b) and (c) stalls between its last check of the lease and its write until B has entered: the
+//! window that no library can close alone.
 //!
 //! `cargo run --release --example notification_lag`
 
@@ -36,7 +36,7 @@ enum Kind {
     Fenced,
 }
 
-/// What became of all rounds of one kind.
+/// The results of all rounds of one kind.
 #[derive(Default)]
 struct Count {
     writes: AtomicU64,
@@ -52,11 +52,11 @@ struct Count {
 fn main() -> Result<(), Box<dyn Error>> {
     let busy = Busy::begin()?;
     println!(
-        "{ROUNDS} rounds of each kind; every thread that could deliver the news has other work to do\n"
+        "{ROUNDS} rounds of each kind; every thread that could deliver the notification is busy\n"
     );
     println!("                         writes   over B   reported   unreported");
     let kinds = [
-        (Kind::ByEvent, "(a) told by an event"),
+        (Kind::ByEvent, "(a) notified by an event"),
         (Kind::GuardedCell, "(b) guarded"),
         (Kind::Fenced, "(c) guarded and fenced"),
     ];
@@ -89,13 +89,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let over_the_fence = ends[2].1.over_b.load(Ordering::Relaxed);
     println!(
-        "\n(a) writes over B until the news arrives. (b) stops by the deadline; what slips through the commit gap is\n\
-         told as CommittedLate. (c) nothing slips through: the resource refuses the older token."
+        "\n(a) overwrites B until the notification arrives. (b) stops at the deadline; a write in the commit window is\n\
+         reported as CommittedLate. (c) writes nothing late: the resource refuses the older token."
     );
     if unreported[1] == 0 && over_the_fence == 0 {
         Ok(())
     } else {
-        Err("a promise was broken".into())
+        Err("a guarantee was broken".into())
     }
 }
 
@@ -131,7 +131,7 @@ fn play(kind: Kind, round: usize, count: &Count, busy: &Busy) -> Result<(), Box<
         let b = b_locks.lock("r").blocking().acquire()?;
         register.enter(b.token());
         register.raise(b.token());
-        // B's work takes a while, and A's workers end meanwhile or do not.
+        // B's work takes a while; A's workers may end meanwhile.
         work_for(Duration::from_millis(100), &Clock::system()?);
         Ok(())
     })?;
@@ -203,7 +203,7 @@ fn guarded(
     }
 }
 
-/// The application's own runtime, which would deliver the news: every thread of it has work queued.
+/// The application's own runtime, which delivers the notification: each of its threads has work queued.
 struct Busy {
     runtime: tokio::runtime::Runtime,
 }
@@ -226,15 +226,15 @@ impl Busy {
         Ok(Self { runtime })
     }
 
-    /// The usual way to learn of a lost lock: a task waits for it and tells the workers.
+    /// The usual way to notice a lost lock: a task waits for it and notifies the workers.
     fn deliver(&self, lease: &Lease) -> Arc<AtomicBool> {
-        let told = Arc::new(AtomicBool::new(false));
-        let (lease, tell) = (lease.clone(), Arc::clone(&told));
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (lease, flag) = (lease.clone(), Arc::clone(&is_lost));
         self.runtime.spawn(async move {
             lease.lost().await;
-            tell.store(true, Ordering::Relaxed);
+            flag.store(true, Ordering::Relaxed);
         });
-        told
+        is_lost
     }
 }
 

@@ -1,5 +1,5 @@
 //! Four workers move money between accounts under one lock. Then the same with every heartbeat blocked: runs that the lease
-//! does not cover are not started, or are rolled back, and the sum stays what it was.
+//! does not cover are not started or are rolled back, and the sum of the accounts does not change.
 //!
 //! `cargo run --release --example quickstart`
 
@@ -18,7 +18,7 @@ const WORKERS: usize = 4;
 const TRANSFERS: usize = 500;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A network in front of the store, so that the second act can lose the heartbeats on purpose.
+    // A simulated network in front of the store. The second part blocks the heartbeats in it.
     let store = Faulty::new(MemoryStore::new()?, Clock::system()?, 1);
     let network = store.clone();
     let mut settings = Settings::default();
@@ -29,9 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("1. Heartbeats arrive: {WORKERS} workers, {TRANSFERS} transfers each, one lock.\n");
     with_heartbeats(&locks, &accounts)?;
 
-    println!(
-        "\n2. Heartbeats are blocked: the same workers, one hold, and a lease that runs out.\n"
-    );
+    println!("\n2. Heartbeats are blocked: the same workers, one hold, and a lease that ends.\n");
     network.block(Operation::Renew);
     without_heartbeats(&locks, &accounts)?;
     Ok(())
@@ -71,14 +69,14 @@ fn with_heartbeats(
     report_sum(before, accounts)
 }
 
-/// All workers share one hold. They go on until the lease refuses them; nobody is told that it ended.
+/// All workers share one hold. They continue until the lease refuses them; nobody notifies them of its end.
 fn without_heartbeats(
     locks: &LockManager,
     accounts: &GuardedCell<Accounts>,
 ) -> Result<(), Box<dyn Error>> {
     let guard = locks.lock("bank/accounts").blocking().acquire()?;
     println!(
-        "   lock held, {:?} left of the lease, and no heartbeat will come",
+        "   lock held, {:?} left of the lease, and no heartbeat will arrive",
         round(guard.remaining())
     );
     let before = sum(accounts);
@@ -91,7 +89,7 @@ fn without_heartbeats(
                 let mut committed = 0;
                 let mut conflicts = 0;
                 loop {
-                    // Short runs while there is time; the last one is still at work when the lease ends.
+                    // Short runs while there is time; the last one is still working when the lease ends.
                     let is_last = executor.lease().remaining() < Duration::from_millis(150);
                     let run = executor.guarded(|tx| {
                         transfer(&mut tx.write(accounts), worker + committed);
@@ -104,7 +102,7 @@ fn without_heartbeats(
                         Ok(_) => committed += 1,
                         Err(RunError::RolledBack { cause: Cause::Conflict, .. }) => conflicts += 1,
                         Err(RunError::RolledBack { cause, .. }) => {
-                            say(format!("RolledBack  what it had staged was dropped: {cause}"));
+                            say(format!("RolledBack  its staged changes were dropped: {cause}"));
                         }
                         Err(RunError::NotStarted { why }) => {
                             say(format!("NotStarted  the work was not called: {why}"));
@@ -125,7 +123,7 @@ fn without_heartbeats(
         println!("   worker {worker}  {line}");
     }
     println!(
-        "   release   {:?}: the runs had ended, so the lock was given back early",
+        "   release   {:?}: all runs had ended, so the lock was released before its TTL",
         guard.release()
     );
     report_sum(before, accounts)
@@ -151,7 +149,7 @@ fn report_sum(before: i64, accounts: &GuardedCell<Accounts>) -> Result<(), Box<d
     if before == after {
         Ok(())
     } else {
-        Err("money was made or lost".into())
+        Err("the sum has changed".into())
     }
 }
 

@@ -1,7 +1,7 @@
-//! Three processes count together in Redis, with a plain `GET`, a sum and a plain `SET`: a hundred rounds each.
+//! Three processes increment one counter in Redis with a plain `GET` and a plain `SET`, a hundred rounds each.
 //!
-//! Without a lock, rounds of different processes would read the same number, and counts would be lost. Under the lock the
-//! final value is the number of successful rounds. It starts a `redis-server` of its own, which has to be installed.
+//! Without a lock, rounds of different processes would read the same number, and increments would be lost. With the lock the
+//! final value is the number of successful rounds. The example starts its own `redis-server`, which must be installed.
 //!
 //! ```text
 //! cargo run --release --example redis_counter --features redis
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 fn start_and_compare() -> Result<(), Box<dyn Error>> {
     let server = server::RedisServer::start();
-    // A throw-away server: nobody held a lock on it before.
+    // A test server: nobody held a lock on it before.
     let url = server.url("prefix=example&restart_quarantine=off");
     println!("{PROCESSES} processes, {ROUNDS} rounds each, one counter:");
     let processes: Vec<_> = (0..PROCESSES)
@@ -75,7 +75,7 @@ async fn count(url: &str) -> Result<(), Box<dyn Error>> {
             Ok(())
         });
         match round.await {
-            // Applied, whether within the lease or late.
+            // Applied, within the lease or late.
             Ok(_) | Err(RunError::CommittedLate { .. }) => successes += 1,
             Err(other) => eprintln!("a round did not count: {other:?}"),
         }

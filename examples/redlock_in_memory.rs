@@ -1,7 +1,7 @@
 //! Redlock without a server: three stores in memory, a majority of which grants.
 //!
-//! One member stops, one forgets everything, and the lock is kept all the same; with two of three away nobody gets it.
-//! Time is moved by hand, so that the run takes no time and always ends the same.
+//! One member stops, one loses its data, and the lock stays held. With two of three members stopped nobody gets it. A manual
+//! clock drives the example, so it takes no time and its output is always the same.
 //!
 //! ```text
 //! cargo run --example redlock_in_memory
@@ -18,7 +18,7 @@ use leasehold::{Error, Key, Label};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A store in memory, and the network in front of it.
+/// A store in memory, and a simulated network in front of it.
 struct Member {
     data: MemoryStore,
     network: Faulty<MemoryStore>,
@@ -37,26 +37,28 @@ async fn main() -> Result<(), Error> {
         || Quorum::with_clock(members.each_ref().map(|m| m.network.clone()), clock.clone());
     let (alice, bob) = (client()?, client()?);
 
-    println!("1. all three members are there");
+    println!("1. all three members answer");
     let held = granted(alice.acquire(&claim("alice")?).await?)?;
     println!("   alice holds, token {}", held.token);
     rest().await;
-    println!("   bob: {}", told(&bob.acquire(&claim("bob")?).await));
+    println!("   bob: {}", describe(&bob.acquire(&claim("bob")?).await));
 
-    println!("2. member 1 stops; nobody waits for it");
+    println!("2. member 1 stops; the renewal does not wait for it");
     stop(&members[0]);
     println!("   alice renews: {}", renewed(&alice, &held).await);
 
-    println!("3. member 1 goes on; member 2 restarts without its data");
+    println!("3. member 1 continues; member 2 restarts without its data");
     go_on(&members[0]).await;
     members[1].data.restart(TTL + MAX_SKEW);
     println!(
         "   alice renews with members 1 and 3: {}",
         renewed(&alice, &held).await
     );
-    println!("   bob: {}", told(&bob.acquire(&claim("bob")?).await));
+    println!("   bob: {}", describe(&bob.acquire(&claim("bob")?).await));
 
-    println!("4. member 2 is silent for the longest ttl and {MAX_SKEW:?}, and is planted again");
+    println!(
+        "4. member 2 grants nothing for the longest ttl and {MAX_SKEW:?}, and then gets its vote back"
+    );
     for _ in 0..4 {
         clock.advance(TTL / 3);
         println!("   alice renews: {}", renewed(&alice, &held).await);
@@ -80,7 +82,7 @@ async fn main() -> Result<(), Error> {
     println!("   bob has an answer: {}", asked.is_finished());
     asked.abort();
 
-    println!("6. they go on; what bob gave up is taken back, and his next claim is granted");
+    println!("6. they continue; bob's old claim is withdrawn, and his next claim is granted");
     go_on(&members[0]).await;
     go_on(&members[1]).await;
     let next = granted(bob.acquire(&claim("bob")?).await?)?;
@@ -102,16 +104,16 @@ fn claim(name: &str) -> Result<Claim, Error> {
 fn granted(acquired: Acquired) -> Result<Grant, Error> {
     match acquired {
         Acquired::Granted(grant) => Ok(grant),
-        _ => Err(Error::contended("somebody else holds the lock; try later")),
+        _ => Err(Error::contended("another claim holds the lock; try later")),
     }
 }
 
-fn told(answer: &Result<Acquired, Error>) -> String {
+fn describe(answer: &Result<Acquired, Error>) -> String {
     match answer {
         Ok(Acquired::Busy {
             remaining: Some(remaining),
         }) => format!("busy, for {remaining:?} at most"),
-        Ok(Acquired::Busy { remaining: None }) => "busy, for how long is not known".into(),
+        Ok(Acquired::Busy { remaining: None }) => "busy, for an unknown time".into(),
         other => format!("{other:?}"),
     }
 }
@@ -136,7 +138,7 @@ async fn go_on(member: &Member) {
     rest().await;
 }
 
-/// Lets what runs in the background come to rest.
+/// Waits until the background tasks are idle.
 async fn rest() {
     for _ in 0..64 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! One line in code, everything else in `examples/leasehold.toml`.
+//! One line in the code; everything else is in `examples/leasehold.toml`.
 //!
 //! Run it from the folder of the crate: `cargo run --features config --example starter`.
 

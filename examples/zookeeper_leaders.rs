@@ -1,9 +1,9 @@
-//! Fifteen contenders, each with a session of its own, elect one leader after the other through a ZooKeeper queue.
+//! Fifteen contenders, each with its own session, lead one after the other through a ZooKeeper queue.
 //!
-//! Each leads for 0.5 to 3.5 s times the scale. Printed in order: who waits for whom, who leads for how long, and at the end
-//! how long it took them from the first asking to the end of their time: the least, the most, the average.
+//! Each leads for 0.5 to 3.5 s times the scale. The example prints who waits for whom, who leads for how long, and the minimum,
+//! maximum and average time from a contender's first request to the end of its leadership.
 //!
-//! It needs a ZooKeeper server that runs already; the chroot in its URL is made.
+//! It needs a running ZooKeeper server, and creates the chroot of its URL.
 //!
 //! `cargo run --release --features zookeeper --example zookeeper_leaders -- zookeeper://127.0.0.1:2181/leaders 0.1`
 
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks for the lock, leads, and goes. How long that took.
+/// Acquires the lock, leads and releases. Returns how long that took.
 async fn contend(
     url: String,
     key: Key,
@@ -74,13 +74,13 @@ async fn contend(
     let locks = LockManager::builder(ZooKeeperStore::connect(&url).await?)
         .label(Label::parse(&name(number))?)
         .build()?;
-    // Everybody before it may lead for their longest time.
+    // Each contender before it may lead for the longest time.
     let longest = (SHORTEST + SPREAD).mul_f64(scale) * CONTENDERS as u32 + Duration::from_secs(30);
     let guard = locks
         .lock(key)
         .acquire_within(longest)
         .await?
-        .ok_or("somebody led for ever")?;
+        .ok_or("another contender did not stop leading")?;
     let span = (SHORTEST + SPREAD.mul_f64(random()?)).mul_f64(scale);
     println!(
         "{} leads for {span:.2?} with token {}",
@@ -92,7 +92,7 @@ async fn contend(
     Ok(clock.stamp().since(&asked_at))
 }
 
-/// The queue, once the contender is in it.
+/// Returns the queue once the contender is in it.
 async fn joined(
     watcher: &ZooKeeperStore,
     key: &Key,
@@ -106,7 +106,7 @@ async fn joined(
         }
         clock.sleep(Duration::from_millis(2)).await;
     }
-    Err(format!("{} never came into the queue", name(number)).into())
+    Err(format!("{} never joined the queue", name(number)).into())
 }
 
 fn name(number: usize) -> String {

@@ -1,4 +1,4 @@
-//! A recorder that can be dumped as Prometheus text. A service takes `metrics-exporter-prometheus` in its place.
+//! A recorder that prints Prometheus text. In a service use `metrics-exporter-prometheus` instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The resource that the lock protects, and a judge who knows more than any holder: who has entered when.
+//! The resource that the lock protects. It also knows who has entered, so it can count the writes over the next holder.
 
 use std::sync::Mutex;
 
@@ -21,14 +21,14 @@ struct Inner {
 /// What was done to the register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
-    /// Writes that landed.
+    /// Writes that were made.
     pub(crate) writes: u64,
     /// Of these, writes by a holder after the next holder had entered.
     pub(crate) over_the_next_holder: u64,
 }
 
 impl Register {
-    /// The judge is told that a holder has entered: only for counting.
+    /// Records that a holder has entered, only for counting.
     pub(crate) fn enter(&self, holder: FencingToken) {
         let mut inner = self.inner.lock().expect("the register");
         inner.entered = inner.entered.max(Some(holder));
@@ -40,12 +40,12 @@ impl Register {
         inner.fence = inner.fence.max(Some(holder));
     }
 
-    /// A write of a resource that checks nothing. True if it went over the next holder.
+    /// A write to a resource that checks nothing. True if it overwrote the next holder's work.
     pub(crate) fn write(&self, holder: FencingToken) -> bool {
         self.inner.lock().expect("the register").land(holder)
     }
 
-    /// A write of a resource that checks the token first.
+    /// A write to a resource that checks the token first.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Register {
     }
 
     /// Whether a later holder than this one has entered.
-    #[allow(dead_code, reason = "not everyone who plays the scene stalls")]
+    #[allow(dead_code, reason = "not every user of this file stalls a write")]
     pub(crate) fn is_entered_after(&self, holder: FencingToken) -> bool {
         self.inner.lock().expect("the register").entered > Some(holder)
     }

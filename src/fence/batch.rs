@@ -1,15 +1,15 @@
-//! [`RedisBatch`]: ordinary commands that are applied together under a token.
+//! [`RedisBatch`]: Redis commands that are applied together under a token.
 
 use crate::model::error::Error;
 
-/// One command: its words (name, key, arguments) and the kind of key that it needs.
+/// One command: its words (name, key, arguments) and the type of key that it needs.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) needs: &'static str,
     pub(super) words: Vec<Vec<u8>>,
 }
 
-/// Ordinary commands that a [`RedisFence`](super::RedisFence) applies all together, or not at all.
+/// Redis commands that a [`RedisFence`](super::RedisFence) applies all together, or not at all.
 ///
 /// ```
 /// use leasehold::fence::RedisBatch;
@@ -72,10 +72,10 @@ const LONGEST_SPAN_MILLIS: u64 = 10 * 365 * 24 * 3_600 * 1_000;
 const MOST_WORDS: usize = 1_000;
 
 impl RedisBatch {
-    /// More commands than this hold up the server for too long.
+    /// The largest number of commands: more would block the server for too long.
     pub const MAX_LEN: usize = 1_000;
 
-    /// An empty batch: it changes nothing, and still raises the fence.
+    /// Makes an empty batch. It changes nothing, but still raises the fence.
     pub fn new() -> Self {
         Self::default()
     }
@@ -125,12 +125,12 @@ impl RedisBatch {
         )
     }
 
-    /// Any of `DEL HDEL HINCRBY HSET INCRBY LPUSH PERSIST PEXPIRE RPUSH SADD SET SREM UNLINK ZADD ZREM`, in its plain form:
-    /// one key, no options. Whole numbers have neither a `+` nor leading zeros.
+    /// Adds one of `DEL HDEL HINCRBY HSET INCRBY LPUSH PERSIST PEXPIRE RPUSH SADD SET SREM UNLINK ZADD ZREM`, in its plain
+    /// form: one key, no options. Whole numbers have neither a `+` nor leading zeros.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for another command, or for arguments that it does not take.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for another command or for invalid arguments.
     pub fn command<W: AsRef<[u8]>>(self, name: &str, words: &[W]) -> Result<Self, Error> {
         let refuse = |why: &str| {
             Err(Error::invalid(format!(
@@ -158,19 +158,19 @@ impl RedisBatch {
         Ok(self.add(needs, &all))
     }
 
-    /// The commands of this batch, and then those of another.
+    /// Appends the commands of another batch.
     pub fn and(mut self, other: Self) -> Self {
         self.commands.extend(other.commands);
         self
     }
 
-    /// How many commands it holds.
+    /// The number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether it holds none.
+    /// Whether there are no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()

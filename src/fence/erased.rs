@@ -1,4 +1,4 @@
-//! The one place where a [`Fence`] becomes an object, so that locks carry no type parameter.
+//! Turns a [`Fence`] into a trait object, so that locks have no type parameter.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) fn erase(fence: impl Fence) -> AnyFence {
     Arc::new(fence)
 }
 
-/// [`Fence`] with its future boxed; see there for the contract.
+/// [`Fence`] with a boxed future, and the same contract.
 pub(crate) trait Erased: Debug + Send + Sync {
     fn raise<'a>(&'a self, key: &'a Key, token: FencingToken) -> BoxFuture<'a, Result<(), Error>>;
 }

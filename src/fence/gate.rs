@@ -1,4 +1,4 @@
-//! [`FenceGate`]: a fence in front of a service of one's own.
+//! [`FenceGate`]: a fence in front of a service of your own.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::model::token::FencingToken;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The largest token that was seen, or a larger one, which is then the largest: a holder that nobody announced is let
-    /// in, and shuts out those before it.
+    /// The largest token that was seen, and any larger one: a holder that was not announced is admitted, and earlier holders
+    /// are refused from then on.
     #[default]
     Monotone,
-    /// Only the token that the fence was raised to: a holder has to be announced.
+    /// Only the token that the fence was raised to: each holder must be announced.
     Equal,
 }
 
@@ -28,17 +28,17 @@ pub enum Policy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The token is smaller than one that was seen: its holder's time is over.
+    /// The token is smaller than one that was seen: there is a newer holder.
     Fenced {
         /// The larger token.
         seen: FencingToken,
     },
     /// The fence was not raised to this token, and the policy admits no other.
     NotRaised {
-        /// What it was raised to, if it ever was.
+        /// The token that it was raised to, if it ever was.
         raised: Option<FencingToken>,
     },
-    /// The token is absurdly far ahead of the largest one that was seen. To believe it would shut out every honest holder.
+    /// The token is implausibly far ahead of the largest one that was seen. To accept it would refuse every valid holder.
     Implausible {
         /// The largest token that was seen.
         seen: FencingToken,
@@ -50,20 +50,20 @@ impl fmt::Display for Refusal {
         match self {
             Self::Fenced { seen } => write!(
                 f,
-                "a newer holder was there first: seen={seen}; stop, and ask for the lock again"
+                "there is a newer holder: seen={seen}; stop, and acquire the lock again"
             ),
             Self::NotRaised {
                 raised: Some(raised),
             } => write!(
                 f,
-                "the fence stands at another token: raised={raised}; raise it before the work begins"
+                "the fence was raised to another token: raised={raised}; raise it before the work begins"
             ),
             Self::NotRaised { raised: None } => {
                 f.write_str("the fence was never raised; raise it before the work begins")
             }
             Self::Implausible { seen } => write!(
                 f,
-                "the token is absurdly far ahead: seen={seen}; look for where it came from"
+                "the token is implausibly far ahead: seen={seen}; check where it came from"
             ),
         }
     }
@@ -82,11 +82,11 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Remembers the largest token of each key, and lets no change through under a smaller one.
+/// Remembers the largest token of each key, and refuses every change under a smaller one.
 ///
-/// Put one in front of whatever your service changes. Cloning is cheap; all clones are the same gate. It keeps a few dozen
-/// bytes for each key until that is [forgotten](Self::forget), and forgets all of them with the process: a service that
-/// restarts keeps the tokens with its data, and [raises](Self::raise_to) the gate from there.
+/// Put one in front of what your service changes. Cloning is cheap; all clones are the same gate. It keeps a few dozen bytes
+/// for each key until that is [forgotten](Self::forget), and all of it ends with the process. A service that restarts must
+/// store the tokens with its data, and [raise](Self::raise_to) the gate to them at its start.
 ///
 /// ```
 /// use leasehold::fence::{FenceGate, Refusal};
@@ -112,16 +112,16 @@ pub struct FenceGate {
 struct Seen(Option<FencingToken>);
 
 impl FenceGate {
-    /// About 400 days of a counter that grows with the microseconds, as ours do: longer than any key is left alone for.
+    /// About 400 days of a counter that grows with the microseconds, as the tokens of our stores do.
     pub const MAX_JUMP: u64 = 1 << 45;
 
-    /// A gate that admits the largest token and larger ones.
+    /// Makes a gate that admits the largest token and larger ones.
     #[must_use]
     pub fn new() -> Self {
         Self::with_policy(Policy::Monotone)
     }
 
-    /// A gate with a policy.
+    /// Makes a gate with a policy.
     #[must_use]
     pub fn with_policy(policy: Policy) -> Self {
         Self {
@@ -131,23 +131,23 @@ impl FenceGate {
         }
     }
 
-    /// How much larger than the largest token seen a token of the same key may be. Default [`MAX_JUMP`](Self::MAX_JUMP). One
-    /// forged or damaged token cannot shut out the honest ones for longer than that.
+    /// Sets how much larger than the largest token of a key a new one may be. Default [`MAX_JUMP`](Self::MAX_JUMP). It limits
+    /// for how long one forged or damaged token can keep valid holders out.
     #[must_use]
     pub fn max_jump(mut self, max_jump: u64) -> Self {
         self.max_jump = max_jump;
         self
     }
 
-    /// Makes one change under a token. While `change` runs the fence of this key is neither raised nor passed by another.
+    /// Makes one change under a token. While `change` runs, the gate raises no fence of this key and admits no other change.
     ///
     /// # Errors
     ///
-    /// The refusal; then `change` was not called.
+    /// The refusal; `change` was not called.
     ///
     /// # Panics
     ///
-    /// As `change`. `change` must not use the gate for the same key: that would wait for itself.
+    /// If `change` panics. `change` must not use the gate for the same key: it would wait for itself.
     pub fn admit<T>(
         &self,
         key: &Key,
@@ -161,23 +161,23 @@ impl FenceGate {
         self.admit_all(&[lock], change)
     }
 
-    /// Makes one change under the tokens of several keys: all are compared, and then `change` runs, in one step. While it runs
-    /// the fence of none of these keys is raised or passed by another.
+    /// Makes one change under the tokens of several keys: it compares all tokens and then runs `change`, in one step. While
+    /// `change` runs, the gate raises no fence of these keys and admits no other change.
     ///
     /// # Errors
     ///
-    /// The first refusal; then `change` was not called, and no fence was raised.
+    /// The first refusal; `change` was not called, and no fence was raised.
     ///
     /// # Panics
     ///
-    /// As `change`. `change` must not use the gate for one of these keys: that would wait for itself.
+    /// If `change` panics. `change` must not use the gate for one of these keys: it would wait for itself.
     pub fn admit_all<T>(
         &self,
         locks: &[HeldKey],
         change: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
-        // Locked in one order everywhere, so that no two changes wait for each other. A key that is named twice is judged by its
-        // smallest token.
+        // Locked in one order everywhere, so that no two changes wait for each other. Of a key that is named twice, the smallest
+        // token counts.
         let mut locks: Vec<&HeldKey> = locks.iter().collect();
         locks.sort_unstable();
         locks.dedup_by(|later, first| later.key == first.key);
@@ -222,22 +222,22 @@ impl FenceGate {
         }
     }
 
-    /// Shuts out every smaller token of the key.
+    /// Refuses every smaller token of the key from now on.
     ///
     /// # Errors
     ///
-    /// The refusal; then the fence stands where it stood.
+    /// The refusal; the fence is unchanged.
     pub fn raise_to(&self, key: &Key, token: FencingToken) -> Result<(), Refusal> {
         self.seen(key).lock().rise(token, self.max_jump)
     }
 
-    /// The largest token of a key that was seen.
+    /// The largest token that was seen for a key.
     #[must_use]
     pub fn largest(&self, key: &Key) -> Option<FencingToken> {
         self.seen(key).lock().0
     }
 
-    /// Forgets a key, for good: sound only when no holder of it can be left.
+    /// Forgets a key. Sound only if it has no holder any more, and never will have one with an older token.
     pub fn forget(&self, key: &Key) {
         self.keys.lock().remove(key);
     }

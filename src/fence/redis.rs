@@ -24,7 +24,7 @@ static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scri
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
 /// For how long the name of an applied batch is kept: longer than anybody sends it again.
 const NAME_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often a batch is sent when no answer comes.
+/// How often a batch is sent if there is no answer.
 const SENDS: u32 = 8;
 /// The pause before a batch is sent again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ const COMMIT: &str = "commit";
 #[non_exhaustive]
 #[must_use = "a batch that was fenced was not applied"]
 pub enum Written {
-    /// All of it is applied, once, however often it was sent.
+    /// The whole batch is applied, once, however often it was sent.
     Applied,
     /// The fence has seen a larger token. Nothing was applied, and nothing will be.
     Fenced {
@@ -56,10 +56,12 @@ pub enum Written {
 /// # async fn example(executor: leasehold::executor::Executor) -> Result<(), Box<dyn std::error::Error>> {
 /// use leasehold::fence::{RedisBatch, RedisFence};
 ///
-/// let fence = RedisFence::connect("redis://127.0.0.1:6379/0?prefix=app").await?;
+/// let url = "redis://127.0.0.1:6379/0?prefix=app";
+/// let fence = RedisFence::connect(url).await?;
 /// let done = executor.guarded_async(async |tx| {
 ///     let fence = fence.clone();
-///     tx.commit_with(move |permit| fence.apply(permit, RedisBatch::new().set("balance/7", "90")));
+///     let batch = RedisBatch::new().set("balance/7", "90");
+///     tx.commit_with(move |permit| fence.apply(permit, batch));
 ///     Ok(())
 /// });
 /// let _ = done.await?;
@@ -135,8 +137,8 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Fenced`] if a newer holder was there, [`NotApplied`](CommitError::NotApplied) if the server refused the
-    /// batch as a whole or it was never sent; else [`Unknown`](CommitError::Unknown).
+    /// [`CommitError::Fenced`] if there is a newer holder, [`NotApplied`](CommitError::NotApplied) if the server refused the
+    /// whole batch or it was never sent; otherwise [`Unknown`](CommitError::Unknown).
     ///
     /// # Cancel safety
     ///
@@ -174,7 +176,7 @@ impl RedisFence {
     ///
     /// # Cancel safety
     ///
-    /// A dropped write is in doubt; write it again under the same name.
+    /// A dropped write is in doubt; send it again under the same name.
     pub async fn write(
         &self,
         key: &Key,
@@ -248,7 +250,7 @@ impl RedisFence {
             }
         }
         Err(Error::in_doubt(format!(
-            "redis did not answer: key={key} txn_id={txn_id} sends={SENDS}; write the same batch again under the same name to find out"
+            "redis did not answer: key={key} txn_id={txn_id} sends={SENDS}; send the same batch again under the same name to find out"
         )))
     }
 
@@ -312,13 +314,13 @@ fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
             seen: FencingToken::new(seen)?,
         }),
         (b"implausible", _) => Err(Error::corrupt(format!(
-            "the token is absurdly far ahead of the server's clock: {locks}; look for where it came from"
+            "the token is implausibly far ahead of the server's clock: {locks}; check where it came from"
         ))),
         (b"foreign", _) => Err(Error::corrupt(format!(
             "the fence key holds a value that is not ours: {locks}; it was left as it is, check it"
         ))),
         (b"reused", _) => Err(Error::invalid(format!(
-            "another batch was applied under this name: {locks}; give each batch of a run a part of its own"
+            "another batch was applied under this name: {locks}; give each batch of a run its own part"
         ))),
         (b"invalid", Some(at)) => Err(Error::invalid(format!(
             "the data do not allow command number {at} of the batch: {locks} reason={}; nothing was applied",
@@ -360,7 +362,7 @@ impl Fence for RedisFence {
             Written::Fenced { seen } => Err(Error::new(
                 ErrorKind::Lost(LostReason::Gone),
                 format!(
-                    "the fence has seen a newer holder: key={key} token={token} seen={seen}; ask for the lock again"
+                    "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
                 ),
             )),
         }

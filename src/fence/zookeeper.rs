@@ -14,18 +14,18 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::zookeeper::{Change, Fault, Refused, ZooKeeperStore};
 
-/// How often a fence is looked at again when somebody else wrote it in between.
+/// How often a fence is read again when another client wrote it in between.
 const TRIES: usize = 8;
-/// How long the fence is looked at for a batch that came too late: within the second in which an answer is waited for.
+/// How long the fence is read for a batch that is too late: within the second for which callers wait for an answer.
 const LATE_LOOK: Duration = Duration::from_millis(900);
-/// Between two looks, while the session is opened anew.
+/// The pause between two reads while a new session opens.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Data in the ensemble that grants the locks, changed only under the newest token of a key (feature `zookeeper`).
 ///
-/// Raising the fence writes the token to a node beside the lock, `<chroot>/<key>/~fence`, which stays. A batch is one
-/// request that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none.
-/// So a holder whose time is over is refused, also where the lock's path is used again
+/// Raising the fence writes the token to a permanent node beside the lock, `<chroot>/<key>/~fence`. A batch is one request
+/// that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none. So an old
+/// holder is refused, also where the lock's path is used again
 /// ([simple mode](crate::store::zookeeper::ZooKeeperMode::Simple)).
 ///
 /// ```no_run
@@ -34,11 +34,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// use leasehold::fence::{ZkBatch, ZkFence};
 ///
 /// let fence = ZkFence::new(&store);
-/// let guard = locks.lock("accounts/7").fence(fence.clone()).acquire().await?;
+/// let lock = locks.lock("accounts/7").fence(fence.clone());
+/// let guard = lock.acquire().await?;
 /// let executor = guard.executor();
 /// let done = executor.guarded_async(async |tx| {
 ///     let fence = fence.clone();
-///     tx.commit_with(move |permit| fence.apply(permit, ZkBatch::new().set("/balances/7", "90")));
+///     let batch = ZkBatch::new().set("/balances/7", "90");
+///     tx.commit_with(move |permit| fence.apply(permit, batch));
 ///     Ok(())
 /// });
 /// let _ = done.await?;
@@ -46,12 +48,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// # }
 /// ```
 ///
-/// A batch is sent once: without an answer it is in doubt. The driver `zookeeper-async` cannot send one, and refuses. What is
-/// changed *without* the fence is not protected. Cloning is cheap.
+/// A batch is sent once: without an answer it is in doubt. The driver `zookeeper-async` cannot send one, and refuses. Changes
+/// *without* the fence are not protected. Cloning is cheap.
 #[derive(Clone)]
 pub struct ZkFence {
     store: ZooKeeperStore,
-    /// What the fences were raised to from here, by key.
+    /// What this fence has raised, by key.
     raised: Arc<Mutex<HashMap<Key, Raised>>>,
 }
 
@@ -77,7 +79,7 @@ struct Raised {
     hold: Option<String>,
 }
 
-/// Changes that are made together, or not at all. Paths are those of the ensemble, whatever the locks' chroot.
+/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the locks' chroot.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is changed until a fence applies it"]
 pub struct ZkBatch {
@@ -85,12 +87,12 @@ pub struct ZkBatch {
 }
 
 impl ZkBatch {
-    /// An empty batch: it changes nothing.
+    /// Makes an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a node that must not be there. Its parent must.
+    /// Creates a node. The node must not exist; its parent must.
     pub fn create(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
         self.add(Change::Create {
             path: path.into(),
@@ -98,7 +100,7 @@ impl ZkBatch {
         })
     }
 
-    /// Writes a node that must be there.
+    /// Writes a node, which must exist.
     pub fn set(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
         self.add(Change::Set {
             path: path.into(),
@@ -107,7 +109,7 @@ impl ZkBatch {
         })
     }
 
-    /// Writes a node that must be there in this version.
+    /// Writes a node, which must exist with this version.
     pub fn set_version(
         self,
         path: impl Into<String>,
@@ -121,7 +123,7 @@ impl ZkBatch {
         })
     }
 
-    /// Deletes a node that must be there, without children.
+    /// Deletes a node, which must exist and have no children.
     pub fn delete(self, path: impl Into<String>) -> Self {
         self.add(Change::Delete { path: path.into() })
     }
@@ -133,7 +135,7 @@ impl ZkBatch {
 }
 
 impl ZkFence {
-    /// A fence over the session of a store.
+    /// Makes a fence that uses the session of a store.
     #[must_use]
     pub fn new(store: &ZooKeeperStore) -> Self {
         Self {
@@ -142,11 +144,11 @@ impl ZkFence {
         }
     }
 
-    /// A fence over a session of its own, in the ensemble of a [URL](crate::store::zookeeper::ZooKeeperOptions::parse): for
+    /// Makes a fence with its own session, in the ensemble of a [URL](crate::store::zookeeper::ZooKeeperOptions::parse), for
     /// locks whose store is made from that URL by [`LockManager::connect`](crate::LockManager::connect).
     ///
-    /// It knows the holds of other sessions by their tokens only. That shuts out whoever is older as soon as the fence is
-    /// raised, so tie it to the lock ([`Lock::fence`](crate::Lock::fence)).
+    /// It knows the holds of other sessions by their tokens only. Older holders are refused as soon as the fence is raised, so
+    /// tie it to the lock ([`Lock::fence`](crate::Lock::fence)).
     ///
     /// # Errors
     ///
@@ -154,13 +156,13 @@ impl ZkFence {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped call ends the session that it began.
+    /// Cancel safe: a dropped call closes the session that it opened.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Ok(Self::new(&ZooKeeperStore::connect(url).await?))
     }
 
-    /// What a node of the ensemble holds, as the leader had it when this was asked, so that a new holder sees what the one
-    /// before has written; `None` if there is no such node.
+    /// Reads a node of the ensemble as the leader has it, so a new holder sees what the holder before it has written; `None` if
+    /// the node does not exist.
     ///
     /// # Errors
     ///
@@ -176,12 +178,12 @@ impl ZkFence {
 
     /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
     ///
-    /// Nothing is sent when the permit's time was over before (the process was stopped on the way): the session may have ended as
-    /// well, and a batch that leaves over its old connection is not answered. The fence is read in place of it.
+    /// If the permit's time is already over (the process was stopped), the batch is not sent, because the session may have ended
+    /// too, and a batch on its old connection gets no answer. The fence is read instead.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write). [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied) when the permit's time was
+    /// As [`write`](Self::write). [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied) if the permit's time was
     /// over.
     ///
     /// # Cancel safety
@@ -202,7 +204,7 @@ impl ZkFence {
         }
     }
 
-    /// Why a batch was not sent: a newer holder was there, or the lease is over.
+    /// Why a batch was not sent: there is a newer holder, or the lease is over.
     async fn too_late(&self, locks: &[HeldKey]) -> CommitError {
         let newer = async {
             for HeldKey { key, token } in locks {
@@ -216,13 +218,13 @@ impl ZkFence {
         match self.store.clock().timeout(LATE_LOOK, newer).await.flatten() {
             Some(seen) => CommitError::Fenced { seen: Some(seen) },
             None => CommitError::not_applied(Error::unavailable(format!(
-                "the lease was over before a batch was sent, and it was not sent: keys={}; ask for the lock again",
+                "the lease was over, so the batch was not sent: keys={}; acquire the lock again",
                 keys(locks)
             ))),
         }
     }
 
-    /// The token that a key's fence was raised to, once the ensemble tells.
+    /// The token that a key's fence was raised to, once the ensemble answers.
     async fn seen(&self, key: &Key) -> FencingToken {
         loop {
             let told = match self.store.fence_path(key) {
@@ -387,7 +389,7 @@ fn parse(key: &Key, data: &[u8]) -> Result<FencingToken, Error> {
         .and_then(|text| text.parse().ok());
     number.map(FencingToken::new).unwrap_or_else(|| {
         Err(Error::corrupt(format!(
-            "the fence's node holds what we did not write: key={key}; it was left as it is, look at it"
+            "the fence's node has a foreign value: key={key}; it was not changed, check who wrote it"
         )))
     })
 }
@@ -396,14 +398,14 @@ fn newer(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
     Error::new(
         ErrorKind::Lost(LostReason::Gone),
         format!(
-            "the fence has seen a newer holder: key={key} token={token} seen={seen}; ask for the lock again"
+            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
         ),
     )
 }
 
 fn disturbed(keys: &str) -> Error {
     Error::unavailable(format!(
-        "others keep writing the fence's node: keys={keys}; find out who writes it"
+        "other clients keep writing the fence's node: keys={keys}; check who writes it"
     ))
 }
 

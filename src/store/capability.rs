@@ -1,49 +1,49 @@
-//! [`Capability`]: what a store claims. The conformance suite is exactly as long as the claim.
+//! [`Capability`]: what a store supports. The conformance suite tests exactly that.
 
 use std::time::Duration;
 
-/// Which stores of this crate can what: for messages of those that cannot.
+/// Which stores of this crate support a kind of lock, for the messages of those that do not.
 pub(crate) const FAIR_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
 pub(crate) const READ_WRITE_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
 pub(crate) const REVOKING_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
 
-/// Whether a store promises that its tokens grow (I8).
+/// Whether a store guarantees that its tokens grow (I8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// Tokens may repeat or go back: no fence can be built on them.
+    /// Tokens may repeat or go back: a fence cannot use them.
     None,
     /// Each grant of a key has a larger token than every earlier one, over restarts.
     Monotonic,
 }
 
-/// What a store claims to do.
+/// What a store supports. [The table of all stores](crate::docs::stores#capabilities) is in the guide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capability {
     /// Whether tokens grow.
     pub fencing: Fencing,
-    /// Whether [`subscribe`](super::Store::subscribe) gives hints that wake. Without them callers poll.
+    /// Whether the hints of [`subscribe`](super::Store::subscribe) wake waiters. If not, callers poll.
     pub wakes: bool,
-    /// Whether each claim's own TTL is honoured. Without it the store has one for all.
+    /// Whether the store uses each claim's own TTL. If not, it has one for all.
     pub ttl_per_lock: bool,
-    /// Whether a claim that was told to wait keeps a place in the store's queue until it is granted or withdrawn.
-    /// Claims are then served in the order in which they came, and every lock is fair.
+    /// Whether every claim that has to wait keeps a place in the store's queue until it is granted or withdrawn. Claims are
+    /// then served in the order of arrival, and every lock is fair.
     pub queues: bool,
-    /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, where not every claim does.
+    /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, if other claims do not.
     pub fair: bool,
-    /// Whether claims may read or write ([`LockMode`](super::LockMode)), and a writer may become a reader.
+    /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader.
     pub read_write: bool,
-    /// Whether an operator may take a lock away ([`revoke`](super::Store::revoke)).
+    /// Whether an operator can take a lock away ([`revoke`](super::Store::revoke)).
     pub revokes: bool,
-    /// How often grants are to be renewed, where the store knows better than a third of the TTL.
+    /// How often the manager renews grants; `None` for its own choice, a third of the TTL.
     pub heartbeat: Option<Duration>,
-    /// Whether [`inspect`](super::Store::inspect) tells the holder's label and token.
+    /// Whether [`inspect`](super::Store::inspect) reports the holder's label and token.
     pub tells_holder: bool,
 }
 
 impl Capability {
-    /// The least that a store can claim: exclusion, expiry, compare-and-release.
+    /// The minimum that every store supports: exclusion, expiry, compare-and-release.
     #[must_use]
     pub const fn least() -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Capability {
         }
     }
 
-    /// Whether exclusive claims can be served in the order in which they came.
+    /// Whether exclusive claims can be served in the order of arrival.
     #[must_use]
     pub const fn is_fair(&self) -> bool {
         self.queues || self.fair

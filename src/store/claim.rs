@@ -1,4 +1,4 @@
-//! [`Claim`]: one request to hold, in a [`LockMode`]. [`Grant`]: the store's yes.
+//! [`Claim`]: one request to hold, in a [`LockMode`]. [`Grant`]: the store's positive answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,27 +8,23 @@ use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-/// What a claim wants of a key: to be alone, or to share it with its like.
+/// How a claim wants to hold a key: alone, or together with others.
 ///
-/// | | exclusive | read | write |
-/// |---|---|---|---|
-/// | **exclusive** | no | no | no |
-/// | **read** | no | together | no |
-/// | **write** | no | no | no |
+/// Only two readers can hold a key at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// Alone. Who waits has no place in the store, unless the claim [is fair](Claim::is_fair).
+    /// Alone. A waiting claim has no place in the store, unless it [is fair](Claim::is_fair).
     #[default]
     Exclusive,
-    /// Together with other readers. It queues: a reader waits behind every writer that came before it.
+    /// Together with other readers. It queues: a reader waits for every earlier writer.
     Read,
     /// Alone. It queues.
     Write,
 }
 
 impl LockMode {
-    /// Whether two claims in these modes may hold one key at a time.
+    /// Whether claims in these two modes may hold one key at the same time.
     #[must_use]
     pub const fn goes_with(self, other: Self) -> bool {
         matches!((self, other), (Self::Read, Self::Read))
@@ -45,9 +41,9 @@ impl fmt::Display for LockMode {
     }
 }
 
-/// One request to hold a lock: what a store needs to know to answer, to withdraw, and to wake.
+/// One request to hold a lock: what a store needs in order to answer it, withdraw it and wake it.
 ///
-/// A claim may be put to the store many times while its caller waits; it stays one request, by its owner token.
+/// The manager may send a claim many times while its caller waits. The owner token shows that it is one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Claim {
@@ -55,22 +51,22 @@ pub struct Claim {
     pub key: Key,
     /// The secret that names this request, new for each.
     pub owner: OwnerToken,
-    /// The holder's name for people.
+    /// The holder's name, for people.
     pub label: Label,
-    /// What the store is asked to keep the lock for without a renewal.
+    /// How long the store keeps the lock without a renewal.
     pub ttl: Duration,
     /// Alone or with others.
     pub mode: LockMode,
     /// Whether an exclusive claim queues too: first come, first served over all processes.
     pub is_fair: bool,
-    /// How long the store keeps the claim's place in the queue when it does not ask again. A place is a short lease of its
-    /// own, so that a waiter who died does not block those behind it. Zero for a claim that asks once: it takes no place.
+    /// How long the store keeps the claim's place in the queue without a further request. A place is a short lease of its
+    /// own, so a waiter that died does not block those behind it. Zero for a claim that is sent once: it takes no place.
     pub place_ttl: Duration,
 }
 
 impl Claim {
-    /// A claim for the exclusive lock, which takes no place in a queue. A place, should the claim be made fair, is kept for
-    /// its TTL.
+    /// Makes a claim for the exclusive lock, which takes no place in a queue. If the claim is made fair, its place is kept
+    /// for its TTL.
     #[must_use]
     pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
         Self {
@@ -84,14 +80,14 @@ impl Claim {
         }
     }
 
-    /// Whether the claim, told to wait, is to have a place in the store's queue.
+    /// Whether the claim gets a place in the store's queue when it has to wait.
     #[must_use]
     pub fn queues(&self) -> bool {
         self.is_fair || self.mode != LockMode::Exclusive
     }
 }
 
-/// The store's yes to a claim.
+/// The store's positive answer to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[must_use = "a grant that is dropped stays locked until its ttl ends"]
@@ -105,7 +101,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// A grant of a claim.
+    /// Makes a grant of a claim.
     pub fn new(claim: Claim, token: FencingToken, proof: GrantProof) -> Self {
         Self {
             claim,
@@ -119,21 +115,21 @@ impl Grant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GrantProof {
-    /// What the store granted, which may be less than it was asked for.
+    /// What the store granted, which may be less than the claim's TTL.
     pub ttl: Duration,
-    /// When the count starts, where that is earlier than the sending of this request (ZooKeeper). `None`: the caller
-    /// counts from its own reading before the request.
+    /// When the count starts, if that is before this request was sent (ZooKeeper). `None`: the caller counts from its own
+    /// reading of the clock before the request.
     pub sent_at: Option<Stamp>,
 }
 
 impl GrantProof {
-    /// Proof for `ttl` from the sending of this request.
+    /// A proof for `ttl`, counted from the sending of this request.
     #[must_use]
     pub const fn of(ttl: Duration) -> Self {
         Self { ttl, sent_at: None }
     }
 
-    /// Proof for `ttl` from an earlier instant.
+    /// A proof for `ttl`, counted from an earlier instant.
     #[must_use]
     pub const fn since(ttl: Duration, sent_at: Stamp) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The one place where a [`Store`] becomes an object, so that handles carry no type parameter.
+//! Turns a [`Store`] into a trait object, so that handles have no type parameter.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) fn erase(store: impl Store) -> AnyStore {
     Arc::new(store)
 }
 
-/// [`Store`] with its futures boxed; see there for the contract.
+/// [`Store`] with boxed futures, and the same contract.
 pub(crate) trait Erased: Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn capability(&self) -> Capability;

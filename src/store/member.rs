@@ -1,4 +1,4 @@
-//! [`Member`]: what a store must do beyond the seam to vote in a quorum.
+//! [`Member`]: what a store must do, beyond the contract of a store, to vote in a quorum.
 
 use std::time::Duration;
 
@@ -6,67 +6,69 @@ use super::{Acquired, Claim, Store};
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 
-/// How far the clocks of two members may be apart, for both to count. NTP keeps servers within a hundredth of it.
+/// The largest difference between the clocks of two members that both count. NTP keeps servers within a hundredth of it.
 pub const MAX_SKEW: Duration = Duration::from_secs(1);
 
 /// A member's answer to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a vote that is dropped stays locked until its ttl ends"]
 pub struct Vote {
-    /// The answer, as of [`Store::acquire`].
+    /// The answer, as from [`Store::acquire`].
     pub acquired: Acquired,
-    /// The member's time when it answered, in microseconds, by the clock that its tokens are taken from.
+    /// The member's time when it answered, in microseconds, by the clock that its tokens come from.
     pub micros: u64,
 }
 
-/// A member's answer to a raise.
+/// A member's answer to [`Member::raise`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "a token that was not raised may be met again"]
+#[must_use = "a token that was not raised may be issued again"]
 pub enum Raised {
-    /// The claim holds the lock here, and every later grant of the key here gets a larger token.
+    /// The claim holds the lock at this member, and every later grant of the key at this member gets a larger token.
     Raised,
-    /// The claim does not hold the lock here. Nothing was changed.
+    /// The claim does not hold the lock at this member. Nothing was changed.
     Gone,
 }
 
-/// A store that may vote in a [`Quorum`](super::Quorum).
+/// A store that can vote in a [`Quorum`](super::Quorum).
 ///
 /// # Contract
 ///
 /// Beyond that of [`Store`]:
 ///
-/// 1. **Tokens are time.** A token is the largest of: the key's last token + 1, the member's time in microseconds, the
-///    floor that was asked for. So it grows even over a loss of the counter.
-/// 2. **Tokens are near.** No token is further ahead of the member's time than [`MAX_SKEW`]: a grant that would be, is
-///    refused.
-/// 3. **Delayed restart.** A member that forgot its locks grants nothing for the longest TTL of any client and
-///    [`MAX_SKEW`]. Then every lock that it forgot has ended, and its time is past every token that it gave or confirmed.
+/// 1. **Tokens are times.** A token is the largest of: the key's last token + 1, the member's time in microseconds, and the
+///    requested floor. So it grows even if the counter is lost.
+/// 2. **Tokens are close to the time.** No token is further ahead of the member's time than [`MAX_SKEW`]; the member refuses
+///    a grant with such a token.
+/// 3. **Delayed restart.** A member that forgot its locks grants nothing for the longest TTL of any client plus
+///    [`MAX_SKEW`]. After that every forgotten lock has ended, and the member's time is past every token that it issued or
+///    confirmed.
 pub trait Member: Store {
-    /// One attempt to hold, with a token of at least `floor`.
+    /// Makes one attempt to hold a lock, with a token of at least `floor`.
     ///
     /// # Contract
     ///
-    /// As [`Store::acquire`], and idempotent as that. A floor that is further ahead of the member's time than [`MAX_SKEW`]
-    /// is taken for none.
+    /// As [`Store::acquire`], and idempotent in the same way. A floor that is further ahead of the member's time than
+    /// [`MAX_SKEW`] is ignored.
     ///
     /// # Errors
     ///
-    /// As [`Store::acquire`]; `Unavailable` when the key's counter is further ahead than [`MAX_SKEW`].
+    /// As [`Store::acquire`]; `Unavailable` if the key's counter is further ahead than [`MAX_SKEW`].
     fn vote(
         &self,
         claim: &Claim,
         floor: Option<FencingToken>,
     ) -> impl Future<Output = Result<Vote, Error>> + Send;
 
-    /// If the claim holds the lock here, makes `token` the token of its hold, and every later one of the key larger.
+    /// If the claim holds the lock at this member, makes `token` the token of its hold and every later token of the key
+    /// larger.
     ///
     /// # Contract
     ///
-    /// Compares and writes, at one instant. Never lowers the key's counter. Idempotent.
+    /// Compares and writes in one step. Never lowers the key's counter. Idempotent.
     ///
     /// # Errors
     ///
-    /// `Unavailable` when the token is further ahead of the member's time than [`MAX_SKEW`].
+    /// `Unavailable` if the token is further ahead of the member's time than [`MAX_SKEW`].
     fn raise(
         &self,
         claim: &Claim,

@@ -1,4 +1,4 @@
-//! [`MemoryStore`]: locks in this process's memory. The specification of what every other store must do.
+//! [`MemoryStore`]: locks in the memory of this process. It specifies what every other store must do.
 
 mod line;
 
@@ -20,12 +20,12 @@ use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-/// Fewer entries than this are not worth a sweep.
+/// With fewer entries than this there is no sweep.
 const SWEEP_FLOOR: usize = 2_000;
 
-/// Locks in this process's memory, for tests, for examples, and for work that one process shares out to itself.
+/// Locks in the memory of this process: for tests, for examples, and for work within one process.
 ///
-/// Cloning is cheap; all clones are the same store, so that several managers contend as if over a network.
+/// Cloning is cheap. All clones are the same store, so several managers can contend as if over a network.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     clock: Clock,
@@ -35,17 +35,17 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     lines: HashMap<Key, Line>,
-    /// Claims that were withdrawn, until when: an acquire that is executed after its withdrawal is refused.
+    /// Withdrawn claims, and until when each is remembered: an acquire that is executed after its withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
     waiting: HashMap<Key, Arc<Notify>>,
     last_token: u64,
-    /// No grants before this, after a restart.
+    /// After a restart: nothing is granted before this.
     quarantine: Option<Stamp>,
     sweep_at: usize,
 }
 
 impl MemoryStore {
-    /// A store that counts by the machine's clocks.
+    /// Makes a store that uses the machine's clocks.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl MemoryStore {
         Ok(Self::with_clock(Clock::system()?))
     }
 
-    /// A store that counts by `clock`: the server's clock, which need not be the client's.
+    /// Makes a store that uses `clock` as the server's clock, which may differ from the client's.
     #[must_use]
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
         Self {
@@ -63,17 +63,17 @@ impl MemoryStore {
         }
     }
 
-    /// Loses every lock, queue and counter, as a server does that restarts without persistence.
+    /// Loses every lock, queue and counter, like a server that restarts without persistence.
     ///
-    /// Tokens grow over it all the same, if by the store's clock it took at least a microsecond for each grant since the
-    /// clock last stood where the counter is. Exclusion is gone with the locks.
+    /// Tokens still grow, if the store's clock has advanced by at least a microsecond for each grant. Exclusion is lost with
+    /// the locks.
     pub fn forget(&self) {
         *self.state.lock() = State::default();
     }
 
-    /// [Forgets](Self::forget), and grants nothing for `quarantine`: a delayed restart. With at least the longest TTL that
-    /// any client asks for, no lock that was forgotten is granted before its time is over; a member of a quorum adds
-    /// [`MAX_SKEW`], so that its tokens are beyond every one it confirmed before.
+    /// [Forgets](Self::forget) and then grants nothing for `quarantine`: a delayed restart. If `quarantine` is at least the
+    /// longest TTL of any client, no forgotten lock is granted before its time is over. For a member of a quorum add
+    /// [`MAX_SKEW`], so that its tokens are larger than every token that it confirmed before.
     pub fn restart(&self, quarantine: Duration) {
         let mut state = self.state.lock();
         *state = State::default();
@@ -125,7 +125,7 @@ impl MemoryStore {
 }
 
 impl State {
-    /// The live hold of a claim. One whose time is over is gone.
+    /// The live hold of a claim.
     fn held_by(&mut self, claim: &Claim, now: &Stamp) -> Option<&mut Held> {
         self.lines.get_mut(&claim.key)?.held_by(&claim.owner, now)
     }
@@ -138,18 +138,18 @@ impl State {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "the store restarted and forgot its locks: it grants nothing for {left:?}; try later"
+            "the store restarted and forgot its locks: it grants nothing for another {left:?}; try later"
         )))
     }
 
-    /// Larger than every token before, also after the store forgot them: no clock goes back by a lost counter (I8).
+    /// Larger than every earlier token, also after the store forgot its counter, because the clock does not go back (I8).
     fn next_token(&mut self, now: &Stamp) -> Result<FencingToken, Error> {
         let token = FencingToken::new((self.last_token + 1).max(micros(now)))?;
         self.last_token = token.number();
         Ok(token)
     }
 
-    /// A claim holds and waits no more. Wakes who waits, if it did either.
+    /// Removes a claim that holds or waits, and then wakes the waiters.
     fn leave(&mut self, claim: &Claim) {
         let line = self.lines.get_mut(&claim.key);
         if line.is_some_and(|line| line.leave(&claim.owner)) {
@@ -163,13 +163,13 @@ impl State {
         }
     }
 
-    /// A claim that was withdrawn or revoked is refused for as long as a request of it may be under way.
+    /// Leaves a tombstone: a request of this claim that arrives later is refused.
     fn bury(&mut self, claim: &Claim, now: &Stamp) {
         self.withdrawn.insert(claim.owner, now.plus(claim.ttl));
     }
 
-    /// Drops what is over, each time the store has doubled: so an operation costs O(1) on the average, and the store keeps
-    /// at most twice what is alive, and [`SWEEP_FLOOR`].
+    /// Removes expired entries each time the store has doubled. So an operation costs O(1) on average, and the store keeps at
+    /// most twice its live entries plus [`SWEEP_FLOOR`].
     fn sweep(&mut self, now: &Stamp) {
         let entries = self.lines.len() + self.withdrawn.len() + self.waiting.len();
         if entries < self.sweep_at.max(SWEEP_FLOOR) {
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-/// The store's time, as its tokens count it.
+/// The store's time in the unit of its tokens.
 fn micros(now: &Stamp) -> u64 {
     let since_zero = now.since(&Stamp::from_nanos([0; 3]));
     u64::try_from(since_zero.as_micros()).unwrap_or(u64::MAX)
@@ -367,11 +367,11 @@ fn ahead(token: u64, micros: u64) -> Error {
 fn gone(key: &Key) -> Error {
     Error::new(
         ErrorKind::Lost(LostReason::Gone),
-        format!("the claim does not hold the lock: key={key}; ask for it again"),
+        format!("the claim does not hold the lock: key={key}; acquire it again"),
     )
 }
 
-/// What is told of a line; nothing if its key is free.
+/// Describes a key; `None` if it is free.
 fn record(key: &Key, line: &Line, now: &Stamp) -> Option<LockInfo> {
     let holders = line.holders(now).count();
     let barred_for = line.barred_for(now);

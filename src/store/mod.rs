@@ -1,9 +1,10 @@
-//! The seam between the lock manager and what grants locks.
+//! The contract between the lock manager and what grants locks.
 //!
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature `test-util`), which fails on purpose.
+//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature
+//! `test-util`), which fails on purpose.
 
 mod capability;
 mod claim;
@@ -55,55 +56,56 @@ use crate::model::key::Key;
 /// 3. **Comparison.** Renew, release and withdraw compare the owner token and never touch another claim's lock.
 /// 4. **Fencing.** If the capability says [`Fencing::Monotonic`], each grant's token is larger than that of every earlier
 ///    grant of the key, over restarts (I8).
-/// 5. **Honesty.** An answer is given only on proof. A request whose fate is unknown is
+/// 5. **Honesty.** The store answers only with proof. A request whose outcome is unknown is
 ///    [`ErrorKind::InDoubt`](crate::ErrorKind::InDoubt); [`Unavailable`](crate::ErrorKind::Unavailable) means that it had
 ///    no effect and will have none.
-/// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store can: a claim that was told to
-///    wait has a place from its first asking until it is granted or withdrawn, or until it did not ask for its
-///    [`place_ttl`](Claim::place_ttl). Nobody is granted past a place that came before and does not
-///    [go with](LockMode::goes_with) it; a claim without a place comes after all places. Many dead waiters cost the time of one.
-/// 7. **Modes**, if the capability says so: holders whose modes go with each other hold a key together, and each of them
-///    lapses, is renewed and is released by itself.
+/// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store supports it: a claim that has
+///    to wait keeps a place from its first request until it is granted or withdrawn, or until it sent no request for its
+///    [`place_ttl`](Claim::place_ttl). No claim is granted before an earlier place whose mode is not
+///    [compatible](LockMode::goes_with); a claim without a place comes after all places. Several dead waiters delay the
+///    others as long as one does.
+/// 7. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
+///    renewed and is released separately.
 ///
-/// Every method may be called from many tasks at once, and may be dropped at every await: a dropped request counts as one
-/// whose fate is unknown, and the caller withdraws its claim. Callers bound every call in time by dropping it.
+/// Every method may be called from many tasks at once, and may be dropped at every await. The outcome of a dropped request
+/// is unknown, and the caller withdraws its claim. Callers limit the time of every call by dropping it.
 pub trait Store: Debug + Send + Sync + 'static {
     /// A short name for messages: `memory`, `redis`. Never an address with a password.
     fn name(&self) -> &'static str;
 
-    /// What this store claims. Does not change in the life of the store.
+    /// What this store supports. Does not change during the life of the store.
     fn capability(&self) -> Capability;
 
-    /// One attempt to hold.
+    /// Makes one attempt to hold a lock.
     ///
     /// # Contract
     ///
-    /// Never waits for the holder: answers [`Acquired::Busy`]. Idempotent for a claim: if the claim holds the lock already
-    /// (its first answer was lost), it is granted again with the same token. A claim that was withdrawn is never granted
-    /// again, even if the request arrives after the withdrawal.
+    /// Never waits for the holder: returns [`Acquired::Busy`]. Idempotent for a claim: if the claim already holds the lock
+    /// (its first answer was lost), it is granted again with the same token. A claim that was withdrawn is never granted,
+    /// even if the request arrives after the withdrawal.
     ///
     /// # Errors
     ///
-    /// `InDoubt` when the claim may have been granted; other kinds when it surely was not.
+    /// `InDoubt` if the claim may have been granted; any other kind if it was not.
     fn acquire(&self, claim: &Claim) -> impl Future<Output = Result<Acquired, Error>> + Send;
 
     /// Extends many grants to a full TTL from now.
     ///
     /// # Contract
     ///
-    /// One answer for each grant, in the order of the grants. Compares and extends, never creates. One round trip for
-    /// the batch where the store can.
+    /// Returns one answer for each grant, in the order of the grants. Compares and extends, never creates. Uses one round
+    /// trip for the batch if the store can.
     fn renew(&self, grants: &[Grant]) -> impl Future<Output = Vec<Renewed>> + Send;
 
     /// Ends a hold.
     ///
     /// # Contract
     ///
-    /// Compares and deletes. Idempotent. Wakes who waits. Answers `Released`, `AlreadyGone` or `Unknown`, never
+    /// Compares and deletes. Idempotent. Wakes waiters. Returns `Released`, `AlreadyGone` or `Unknown`, never
     /// `Withheld`.
     fn release(&self, grant: &Grant) -> impl Future<Output = Released> + Send;
 
-    /// Takes back an attempt whose fate is unknown, and gives up its place in a queue.
+    /// Cancels an attempt whose outcome is unknown, and removes its place in a queue.
     ///
     /// # Contract
     ///
@@ -112,28 +114,28 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If that could not be made sure: the caller asks again, or lets the TTL end it.
+    /// If the store cannot confirm this: the caller retries, or the TTL ends the hold.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Returns once subscribed: an end of the current hold after that resolves the hint (or does not: it is a hint).
+    /// Subscribes to the end of the current hold, and returns once subscribed. An end after that may resolve the hint.
     ///
     /// # Errors
     ///
-    /// If it could not subscribe: the caller polls.
+    /// If the store cannot subscribe: the caller polls.
     fn subscribe(&self, claim: &Claim) -> impl Future<Output = Result<Hint, Error>> + Send;
 
     /// Turns a write hold into a read hold.
     ///
     /// # Contract
     ///
-    /// In one step, so that no other writer comes in between; the token and the time stay as they are. The owner token
-    /// stays too, and renew, release and withdraw go by it whether they name the mode of before or after. Idempotent. Wakes
-    /// who waits. The default cannot.
+    /// One step, so no other writer can enter in between. The token, the remaining time and the owner token do not change;
+    /// renew, release and withdraw use the owner token, whichever mode they name. Idempotent. Wakes waiters. The default
+    /// implementation returns `Unsupported`.
     ///
     /// # Errors
     ///
-    /// `Lost` if the claim does not hold the lock any more; `Unsupported` if the store has no such modes; `InDoubt` if it
-    /// may or may not have happened.
+    /// `Lost` if the claim does not hold the lock any more; `Unsupported` if the store has no such modes; `InDoubt` if the
+    /// outcome is unknown.
     fn downgrade(&self, grant: &Grant) -> impl Future<Output = Result<Grant, Error>> + Send {
         let refused = unsupported(
             self.name(),
@@ -144,16 +146,17 @@ pub trait Store: Debug + Send + Sync + 'static {
         async move { Err(refused) }
     }
 
-    /// Takes a lock away from whoever holds it.
+    /// Takes a lock away from its holders.
     ///
     /// # Contract
     ///
-    /// Afterwards no claim that held the key renews it or is granted it again. With [`Revoke::AfterTtl`] nobody else is
-    /// granted it before the holder's time is over. Places in the queue stay. Wakes who waits. The default cannot.
+    /// Afterwards no claim that held the key is renewed or granted again. With [`Revoke::AfterTtl`] nobody is granted the key
+    /// before the holder's time is over. Places in the queue stay. Wakes waiters. The default implementation returns
+    /// `Unsupported`.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the store cannot; `InDoubt` if it may or may not have happened.
+    /// `Unsupported` if the store cannot revoke; `InDoubt` if the outcome is unknown.
     fn revoke(
         &self,
         key: &Key,
@@ -164,25 +167,25 @@ pub trait Store: Debug + Send + Sync + 'static {
         async move { Err(refused) }
     }
 
-    /// Who holds the lock; `None` if it is free.
+    /// Returns who holds the lock; `None` if it is free.
     ///
     /// # Errors
     ///
-    /// If the store cannot say.
+    /// If the store does not answer.
     fn inspect(&self, key: &Key) -> impl Future<Output = Result<Option<LockInfo>, Error>> + Send;
 
-    /// The locks that are held and whose key starts with `prefix`, in the order of their keys.
+    /// Lists the locks that are held and whose key starts with `prefix`, in the order of their keys.
     ///
     /// # Errors
     ///
-    /// If the store cannot say.
+    /// If the store does not answer.
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<LockInfo>, Error>> + Send;
 
-    /// Ends the store's connections. The manager calls it once, last.
+    /// Closes the store's connections. The manager calls it once, at its end.
     ///
     /// # Errors
     ///
-    /// If something could not be ended in order; the store is closed all the same.
+    /// If something could not be closed cleanly; the store is closed anyway.
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 

@@ -1,4 +1,4 @@
-//! What a store answers: expected outcomes are data, not errors.
+//! The answers of a store: expected outcomes are data, not errors.
 
 use std::fmt;
 use std::future::Future;
@@ -21,9 +21,9 @@ use crate::model::token::FencingToken;
 pub enum Acquired {
     /// The lock is ours.
     Granted(Grant),
-    /// Somebody else holds it.
+    /// Another claim holds it.
     Busy {
-        /// What the store says is left of the holder's time, if it says: when asking again may pay at the latest.
+        /// The remaining time of the holder, if the store reports it. A retry after this time may succeed.
         remaining: Option<Duration>,
     },
 }
@@ -33,11 +33,11 @@ pub enum Acquired {
 #[non_exhaustive]
 #[must_use = "a renewal that was not proven is no renewal"]
 pub enum Renewed {
-    /// The store compared and extended.
+    /// The store compared the owner token and extended the time.
     Extended(GrantProof),
     /// The lock is not ours any more.
     Gone,
-    /// No answer, or one that proves nothing: asking again may pay.
+    /// No answer, or one that proves nothing. A retry may succeed.
     Unknown(Error),
 }
 
@@ -46,15 +46,15 @@ pub enum Renewed {
 #[non_exhaustive]
 #[must_use = "a release that is not confirmed may leave the lock until its ttl ends"]
 pub enum Released {
-    /// The lock was ours and is free now.
+    /// The lock was ours, and is free now.
     Released,
-    /// It was not ours any more; nothing was changed.
+    /// The lock was not ours any more; nothing was changed.
     AlreadyGone,
-    /// No answer. It is asked again in the background until it is confirmed or the TTL is over.
+    /// No answer. The manager retries in the background until the release is confirmed or the TTL is over.
     Unknown(Error),
     /// Not released, on purpose: a step or a commit under it is in doubt, a run under it had not ended when its lease did, or
-    /// it lapsed and there is a lock delay. If the store still keeps the lock, its TTL ends it, so that a late effect has
-    /// that long to land; a lock that the store has lost already ([`LostReason::Gone`](crate::LostReason::Gone)) may have its
+    /// it lapsed and there is a lock delay. If the store still keeps the lock, its TTL ends it, so a late effect has that
+    /// long to arrive. A lock that the store has already lost ([`LostReason::Gone`](crate::LostReason::Gone)) may have its
     /// next holder by then.
     Withheld,
 }
@@ -63,11 +63,11 @@ pub enum Released {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Revoke {
-    /// Nobody is granted the key before the time of the hold that was taken away is over: its lease ends before the next
-    /// begins, also if the holder does not hear of it.
+    /// Nobody is granted the key before the time of the revoked hold is over. Its lease ends before the next one begins,
+    /// even if the holder does not notice the revocation.
     AfterTtl,
-    /// The key is free at once. The holder may go on until its next heartbeat or its deadline: **two may act** in that time,
-    /// and only a fence at the resource keeps them apart.
+    /// The key is free at once. The old holder may continue until its next heartbeat or its deadline: **two may act** during
+    /// that time, and only a fence at the resource prevents a conflict.
     Now,
 }
 
@@ -76,26 +76,26 @@ pub enum Revoke {
 #[non_exhaustive]
 #[must_use = "it says when the next holder may enter"]
 pub enum Revoked {
-    /// It was taken away from whoever held it.
+    /// The lock was taken away from its holders.
     Revoked {
-        /// How long nobody is granted the key; zero after [`Revoke::Now`].
+        /// How long nobody is granted the key. Zero after [`Revoke::Now`].
         free_in: Duration,
     },
     /// Nobody held it.
     NotHeld,
 }
 
-/// Resolves when asking again may pay: early, late or never. A hint proves nothing.
+/// Resolves when a retry may succeed: early, late or never. A hint proves nothing.
 #[must_use = "a hint that is dropped wakes nobody"]
 pub struct Hint(BoxFuture<'static, ()>);
 
 impl Hint {
-    /// A hint that resolves with `future`.
+    /// Makes a hint that resolves with `future`.
     pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Box::pin(future))
     }
 
-    /// A hint that never resolves: the store cannot wake, and its callers poll.
+    /// Makes a hint that never resolves, for a store that cannot wake waiters. Its callers poll.
     pub fn never() -> Self {
         Self::new(std::future::pending())
     }
@@ -115,29 +115,29 @@ impl fmt::Debug for Hint {
     }
 }
 
-/// What a store tells of a lock that is held.
+/// What a store reports about a lock that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// The lock.
     pub key: Key,
-    /// The holder's name for people, if the store keeps it.
+    /// The holder's name, if the store keeps it.
     pub label: Option<Label>,
     /// The token of its grant, if the store keeps it.
     pub token: Option<FencingToken>,
-    /// What is left of the hold as the store counts it, if it says.
+    /// The remaining time of the hold by the store's clock, if the store reports it.
     pub remaining: Option<Duration>,
-    /// How it is held, if the store says.
+    /// How the lock is held, if the store reports it.
     pub mode: Option<LockMode>,
-    /// How many hold it: more than one reader may; nobody does while a revoked hold's time runs out. The other fields are
-    /// those of the holder that came last.
+    /// The number of holders: several if they are readers, zero while a revoked hold's time runs out. The other fields
+    /// describe the latest holder.
     pub holders: usize,
-    /// How many claims wait in the store's queue, if the store says.
+    /// The number of claims in the store's queue, if the store reports it.
     pub queue: Option<usize>,
 }
 
 impl LockInfo {
-    /// A record of a lock that one claim holds, of which nothing else is known.
+    /// Describes a lock with one holder, of which nothing else is known.
     #[must_use]
     pub fn of(key: Key) -> Self {
         Self {

@@ -8,10 +8,10 @@ use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-/// A store whose keys all begin with a prefix in the store beneath.
+/// A store whose keys all begin with a prefix in the inner store.
 ///
-/// `accounts/7` in `Prefix::new(store, "app/")` is `app/accounts/7` in `store`. Records come back without the prefix, and
-/// what lies outside of it is neither seen nor touched. Nothing is put between prefix and key: write the separator.
+/// `accounts/7` in `Prefix::new(store, "app/")` is `app/accounts/7` in `store`. Returned records have no prefix, and other
+/// keys are neither seen nor changed. Include the separator in the prefix.
 #[derive(Clone, Debug)]
 #[doc(alias = "namespace")]
 pub struct Prefix<S> {
@@ -20,11 +20,11 @@ pub struct Prefix<S> {
 }
 
 impl<S: Store> Prefix<S> {
-    /// Puts `prefix` before every key.
+    /// Adds `prefix` to every key.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no key could begin with it: the rules are those of a [`Key`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no [`Key`] can begin with it.
     pub fn new(store: S, prefix: impl Into<String>) -> Result<Self, Error> {
         let prefix = prefix.into();
         if !prefix.is_empty() {
@@ -33,7 +33,7 @@ impl<S: Store> Prefix<S> {
         Ok(Self { store, prefix })
     }
 
-    /// The key beneath. The two together must be a key, so that a long prefix leaves less for the keys.
+    /// The key in the inner store. Prefix and key together must be a key, so a long prefix leaves less for the keys.
     fn key(&self, key: &Key) -> Result<Key, Error> {
         Key::parse(&format!("{}{key}", self.prefix)).map_err(|e| refused(&self.prefix, e))
     }
@@ -51,7 +51,7 @@ impl<S: Store> Prefix<S> {
         Ok(Grant::new(claim, grant.token, grant.proof))
     }
 
-    /// The record as our callers know it; `None` for a key that only looks like ours, such as `app//x` without its `app/`.
+    /// The record without the prefix; `None` if the rest is not a key, such as `/x` of `app//x`.
     fn record(&self, record: LockInfo) -> Option<LockInfo> {
         let key = record.key.as_str().strip_prefix(&self.prefix)?;
         let key = Key::parse(key).ok()?;
@@ -62,7 +62,7 @@ impl<S: Store> Prefix<S> {
 fn refused(prefix: &str, why: Error) -> Error {
     let prefix: String = prefix.chars().take(40).collect();
     Error::invalid(format!(
-        "prefix and key together are no key: prefix={prefix:?}; use a shorter prefix or another key"
+        "prefix and key together are not a valid key: prefix={prefix:?}; use a shorter prefix or another key"
     ))
     .because(why)
 }
@@ -83,7 +83,7 @@ impl<S: Store> Store for Prefix<S> {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        // A grant of a key that cannot be beneath was never given by this store.
+        // This store never gave a grant of a key that the inner store cannot have.
         let beneath: Vec<_> = grants.iter().map(|grant| self.grant(grant)).collect();
         let asked: Vec<_> = beneath
             .iter()
@@ -156,7 +156,7 @@ impl<S: Member> Member for Prefix<S> {
     }
 }
 
-/// The same answer, to the claim as our caller knows it.
+/// The same answer, with the caller's claim.
 fn ours(acquired: Acquired, claim: &Claim) -> Acquired {
     match acquired {
         Acquired::Granted(grant) => {
@@ -168,7 +168,7 @@ fn ours(acquired: Acquired, claim: &Claim) -> Acquired {
 
 fn unanswered() -> Renewed {
     Renewed::Unknown(Error::in_doubt(
-        "the store beneath answered fewer renewals than it was asked for; look at its `renew`",
+        "the inner store answered fewer renewals than requested; check its `renew`",
     ))
 }
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_without_the_prefix_and_only_ours_come_back() {
+    fn records_have_no_prefix_and_other_keys_are_not_listed() {
         let memory = MemoryStore::with_clock(ManualClock::new());
         let app = Prefix::new(memory.clone(), "app/").unwrap();
         let other = Prefix::new(memory.clone(), "apple/").unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_and_key_together_obey_the_length_of_a_key() {
+    fn prefix_and_key_together_have_at_most_the_length_of_a_key() {
         let memory = MemoryStore::with_clock(ManualClock::new());
         let store = Prefix::new(memory, "p".repeat(190)).unwrap();
         assert!(now(store.acquire(&claim(&"k".repeat(10)))).is_ok());

@@ -1,4 +1,4 @@
-//! [`Faults`]: what goes wrong, how often. [`Operation`]: what it can happen to. [`Counts`]: what did happen.
+//! [`Faults`]: how often each fault happens. [`Operation`]: the kinds of requests. [`Counts`]: what happened.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::model::error::Error;
 pub enum Operation {
     /// [`acquire`](crate::store::Store::acquire).
     Acquire,
-    /// [`renew`](crate::store::Store::renew): one batch is one request.
+    /// [`renew`](crate::store::Store::renew). One batch is one request.
     Renew,
     /// [`release`](crate::store::Store::release).
     Release,
@@ -47,29 +47,29 @@ impl Operation {
     ];
 }
 
-/// How often each thing goes wrong: probabilities for each request, from 0 (the default: never) to 1 (always).
+/// The probability of each fault for each request, from 0 (never, the default) to 1 (always).
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Faults {
-    /// The request is lost on its way: the store never sees it. The caller gets `InDoubt`.
+    /// The request is lost: the store never sees it, and the caller gets `InDoubt`.
     pub lost_before: f64,
-    /// The store did it, and the answer is lost on its way. The caller gets `InDoubt`.
+    /// The answer is lost: the store executed the request, and the caller gets `InDoubt`.
     pub lost_after: f64,
     /// The request arrives twice. The caller gets the first answer.
     pub duplicated: f64,
-    /// An acquire is held up: the caller gets `InDoubt`, and the store sees the request right after the claim's withdrawal,
-    /// or when [`deliver`](super::Faulty::deliver) is called.
+    /// An acquire is late: the caller gets `InDoubt`, and the store sees the request right after the claim's withdrawal, or
+    /// when the test calls [`deliver`](super::Faulty::deliver).
     pub late: f64,
-    /// The request waits on its way, by the clock, for up to [`delay`](Self::delay).
+    /// The request is delayed for up to [`delay`](Self::delay).
     pub delayed: f64,
     /// The longest delay.
     pub delay: Duration,
-    /// The store restarts before the request arrives, by the hook of [`on_restart`](super::Faulty::on_restart).
+    /// The store restarts before the request arrives, with the hook of [`on_restart`](super::Faulty::on_restart).
     pub restarted: f64,
 }
 
 impl Faults {
-    /// Each of the faults that need no hook, this often, with this longest delay.
+    /// All faults that need no hook, each with this probability, and with this longest delay.
     #[must_use]
     pub fn each(probability: f64, delay: Duration) -> Self {
         Self {
@@ -110,30 +110,30 @@ impl Faults {
         }
         if restarted > 0.0 && !can_restart {
             return Err(Error::invalid(format!(
-                "nothing says how this store restarts: restarted={restarted}; give a hook with `on_restart` first"
+                "this store has no restart hook: restarted={restarted}; make it with `on_restart`"
             )));
         }
         Ok(())
     }
 }
 
-/// How often what was done to requests.
+/// What happened to the requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counts {
     /// Requests that callers made.
     pub asked: u64,
-    /// Requests that the store saw, duplicates and late ones among them.
+    /// Requests that the store saw, including duplicates and late ones.
     pub delivered: u64,
-    /// Requests that were lost on their way, blocked ones among them.
+    /// Requests that were lost, including blocked ones.
     pub lost_before: u64,
-    /// Answers that were lost on their way.
+    /// Answers that were lost.
     pub lost_after: u64,
     /// Requests that arrived twice.
     pub duplicated: u64,
-    /// Acquires that were held up until after their withdrawal.
+    /// Acquires that arrived after their withdrawal.
     pub late: u64,
-    /// Requests that waited on their way.
+    /// Requests that were delayed.
     pub delayed: u64,
     /// Requests that found the store stalled.
     pub stalled: u64,

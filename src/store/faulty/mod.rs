@@ -1,8 +1,8 @@
 //! [`Faulty`]: a store that fails on purpose, by a seed.
 //!
-//! It stands where the network stands: requests and answers are lost, doubled, delayed, and arrive after they were taken
-//! back; the store beneath restarts and forgets. What it does follows from its seed and the order of the requests.
-//! A clone is a handle to the same store, so that a test steers what a manager owns:
+//! It simulates the network: requests and answers are lost, duplicated or delayed, and arrive after they were withdrawn; the
+//! inner store restarts and forgets. The seed and the order of the requests determine what it does. A clone is a handle to
+//! the same store, so a test can control a store that a manager owns:
 //!
 //! ```
 //! use leasehold::clock::ManualClock;
@@ -10,8 +10,10 @@
 //!
 //! let clock = ManualClock::new();
 //! let store = Faulty::new(MemoryStore::with_clock(clock.clone()), clock, 42);
-//! let steer = store.clone(); // `store` goes to the manager
-//! steer.block(Operation::Renew); // from now on every heartbeat is lost
+//! // The manager owns `store`, the test keeps `steer`.
+//! let steer = store.clone();
+//! // From now on every heartbeat is lost.
+//! steer.block(Operation::Renew);
 //! steer.unblock(Operation::Renew);
 //! assert_eq!(steer.counts(Operation::Renew).asked, 0);
 //! ```
@@ -37,7 +39,7 @@ use crate::model::token::FencingToken;
 
 pub use faults::{Counts, Faults, Operation};
 
-/// A store that fails on purpose (feature `test-util`). Without a fault set it is the store beneath.
+/// A store that fails on purpose (feature `test-util`). Without faults it behaves as its inner store.
 ///
 /// Cloning is cheap; all clones are the same.
 #[derive(Clone)]
@@ -54,16 +56,17 @@ struct Shared {
     restart: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The request or its answer got lost: all that the caller learns.
+/// The request or its answer was lost; the caller learns nothing else.
 struct Silence;
 
 impl<S: Store> Faulty<S> {
-    /// Puts a network in front of `store` whose faults, all off at first, follow from `seed`. Delays are by `clock`.
+    /// Puts a simulated network in front of `store`. Its faults are off at first and follow from `seed`; delays use `clock`.
     pub fn new(store: S, clock: impl Into<Clock>, seed: u64) -> Self {
         Self::build(store, clock.into(), seed, None)
     }
 
-    /// The same, and says how the store restarts: `hook` loses what a restart loses, as `MemoryStore::forget` does.
+    /// Like [`new`](Self::new), for a store that can restart: `hook` loses what a restart loses, as `MemoryStore::forget`
+    /// does.
     pub fn on_restart(
         store: S,
         clock: impl Into<Clock>,
@@ -91,30 +94,30 @@ impl<S: Store> Faulty<S> {
         }
     }
 
-    /// Sets what goes wrong from now on.
+    /// Sets the faults from now on.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a probability outside of 0 to 1, and for restarts of a store
-    /// that was given no hook.
+    /// without a hook.
     pub fn set(&self, faults: Faults) -> Result<(), Error> {
         faults.validate(self.shared.restart.is_some())?;
         self.shared.steering.lock().faults = faults;
         Ok(())
     }
 
-    /// Every request of this kind is lost from now on: answered `InDoubt` at once and never seen by the store.
+    /// Loses every request of this kind from now on: the caller gets `InDoubt` at once, and the store never sees it.
     pub fn block(&self, operation: Operation) {
         self.set_bar(operation, Some(Bar::Blocked));
     }
 
-    /// Every request of this kind waits from now on, and is executed after [`unblock`](Self::unblock) if its caller still
-    /// waits for it: a stopped server.
+    /// Stops every request of this kind from now on, as a stopped server does. It is executed after
+    /// [`unblock`](Self::unblock), if its caller still waits for it.
     pub fn stall(&self, operation: Operation) {
         self.set_bar(operation, Some(Bar::Stalled));
     }
 
-    /// Lets requests of this kind through again.
+    /// Passes requests of this kind again.
     pub fn unblock(&self, operation: Operation) {
         self.set_bar(operation, None);
     }
@@ -124,21 +127,21 @@ impl<S: Store> Faulty<S> {
         self.shared.unbarred.send_replace(());
     }
 
-    /// Restarts the store beneath, by its hook.
+    /// Restarts the inner store with its hook.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if it was made without one.
     pub fn restart(&self) -> Result<(), Error> {
         let hook = self.shared.restart.as_ref().ok_or_else(|| {
-            Error::unsupported("nothing says how this store restarts; make it with `on_restart`")
+            Error::unsupported("this store has no restart hook; make it with `on_restart`")
         })?;
         hook();
         self.shared.steering.lock().restarts += 1;
         Ok(())
     }
 
-    /// Lets the acquires arrive that were held up and are not withdrawn yet.
+    /// Delivers the late acquires that are not withdrawn yet.
     ///
     /// # Cancel safety
     ///
@@ -148,19 +151,19 @@ impl<S: Store> Faulty<S> {
         self.arrive(late).await;
     }
 
-    /// How often what was done to requests of this kind.
+    /// What happened to requests of this kind.
     #[must_use]
     pub fn counts(&self, operation: Operation) -> Counts {
         self.shared.steering.lock().counts(operation)
     }
 
-    /// How often the store restarted.
+    /// The number of restarts.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.shared.steering.lock().restarts
     }
 
-    /// The seed that its faults follow from: print it when a test fails.
+    /// The seed. Print it when a test fails.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.shared.seed
@@ -169,7 +172,7 @@ impl<S: Store> Faulty<S> {
     async fn arrive(&self, late: Vec<Claim>) {
         for claim in late {
             self.tally(Operation::Acquire, |counts| counts.delivered += 1);
-            // Whoever asked was told `InDoubt` long ago; nobody waits for this answer.
+            // The caller got `InDoubt` long ago; nobody waits for this answer.
             drop(self.store.acquire(&claim).await);
         }
     }
@@ -178,7 +181,7 @@ impl<S: Store> Faulty<S> {
         add(self.shared.steering.lock().count(operation));
     }
 
-    /// Waits while the operation is stalled; says whether it is blocked.
+    /// Waits while the operation is stalled. An error if it is blocked.
     async fn pass_bar(&self, operation: Operation) -> Result<(), Silence> {
         let mut unbarred = self.shared.unbarred.subscribe();
         let mut counted = false;
@@ -195,14 +198,14 @@ impl<S: Store> Faulty<S> {
                         self.tally(operation, |counts| counts.stalled += 1);
                         counted = true;
                     }
-                    // The sender lives in `self`, so that this ends only when a bar changes.
+                    // The sender lives in `self`, so this ends only when a bar changes.
                     let _ = unbarred.changed().await;
                 }
             }
         }
     }
 
-    /// What a request meets before the store sees it.
+    /// The faults before the store sees a request.
     async fn send(&self, operation: Operation) -> Result<Fate, Silence> {
         let fate = {
             let mut steering = self.shared.steering.lock();
@@ -225,7 +228,7 @@ impl<S: Store> Faulty<S> {
         Ok(fate)
     }
 
-    /// One request, from its sending to what its caller learns.
+    /// One request with all of its faults.
     async fn request<T, F>(
         &self,
         operation: Operation,
@@ -265,7 +268,7 @@ impl<S: Store> Faulty<S> {
         Ok(answer)
     }
 
-    /// An acquire, which may also be held up until after its withdrawal.
+    /// An acquire, which may also arrive after its withdrawal.
     async fn attempt<T, F>(&self, claim: &Claim, ask: impl Fn() -> F + Send) -> Result<T, Error>
     where
         T: Send,
@@ -368,7 +371,7 @@ impl<S: Store> Store for Faulty<S> {
             .await?
     }
 
-    /// Never fails on purpose: a manager that ends must end.
+    /// Never fails on purpose, so that a manager can always end.
     async fn close(&self) -> Result<(), Error> {
         self.store.close().await
     }

@@ -1,4 +1,4 @@
-//! What a [`Faulty`](super::Faulty) decides for each request, behind one mutex that no await is held over.
+//! The decisions of a [`Faulty`](super::Faulty) for each request. No await happens while its mutex is locked.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::faults::{Counts, Faults, Operation};
 use crate::store::Claim;
 
-/// Acquires that are held up at a time; a further one is lost.
+/// The largest number of late acquires; a further one is lost.
 const LATE_BOUND: usize = 10_000;
 
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub(super) struct Steering {
     late: Vec<Claim>,
 }
 
-/// How an operation is stopped on purpose.
+/// How a test stops an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bar {
     Blocked,
     Stalled,
 }
 
-/// The fate of one request, in the order in which it meets it.
+/// The faults of one request, in their order.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Fate {
     pub(super) restart: bool,
@@ -49,7 +49,7 @@ impl Steering {
         }
     }
 
-    /// Throws every die for every request, whatever they show, so that one fault switched off does not change the others.
+    /// Draws every random number for every request, so that switching one fault off does not change the others.
     pub(super) fn fate(&mut self, operation: Operation) -> Fate {
         let faults = &self.faults;
         let dice = &mut self.dice;
@@ -86,7 +86,7 @@ impl Steering {
         };
     }
 
-    /// False if there is no room: then the request is lost.
+    /// False if there is no room; the request is then lost.
     pub(super) fn hold_up(&mut self, claim: &Claim) -> bool {
         let room = self.late.len() < LATE_BOUND;
         if room {
@@ -95,7 +95,7 @@ impl Steering {
         room
     }
 
-    /// The held-up acquires of a claim, or of all.
+    /// Removes and returns the late acquires of a claim, or of all claims.
     pub(super) fn take_late(&mut self, of: Option<&Claim>) -> Vec<Claim> {
         let (due, kept) = std::mem::take(&mut self.late)
             .into_iter()

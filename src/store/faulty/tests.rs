@@ -1,4 +1,4 @@
-//! Each fault does what its name says, and follows from the seed.
+//! Each fault does what its name says and follows from the seed.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn in_doubt<T: std::fmt::Debug>(answer: Result<T, Error>) {
 }
 
 #[test]
-fn what_is_lost_before_was_never_seen_by_the_store() {
+fn the_store_never_sees_a_request_that_is_lost_before() {
     let (_, memory, faulty) = store();
     faulty.set(only(|f| f.lost_before = 1.0)).unwrap();
     in_doubt(now(faulty.acquire(&claim())));
@@ -61,7 +61,7 @@ fn what_is_lost_before_was_never_seen_by_the_store() {
 }
 
 #[test]
-fn what_is_lost_after_was_done() {
+fn the_store_executes_a_request_whose_answer_is_lost() {
     let (_, memory, faulty) = store();
     faulty.set(only(|f| f.lost_after = 1.0)).unwrap();
     in_doubt(now(faulty.acquire(&claim())));
@@ -84,7 +84,7 @@ fn a_late_acquire_arrives_after_its_withdrawal_and_is_refused() {
 }
 
 #[test]
-fn a_late_acquire_that_nobody_withdrew_locks() {
+fn a_late_acquire_that_was_not_withdrawn_is_granted() {
     let (_, memory, faulty) = store();
     faulty.set(only(|f| f.late = 1.0)).unwrap();
     in_doubt(now(faulty.acquire(&claim())));
@@ -127,7 +127,7 @@ fn a_delayed_request_arrives_when_the_clock_has_moved() {
 }
 
 #[test]
-fn a_restart_loses_what_the_hook_loses() {
+fn a_restart_calls_the_hook() {
     let (_, memory, faulty) = store();
     let _ = now(faulty.acquire(&claim())).unwrap();
     assert!(held(&memory));
@@ -149,7 +149,7 @@ fn a_store_without_a_hook_cannot_restart() {
 }
 
 #[test]
-fn a_blocked_renewal_proves_nothing_and_the_rest_goes_through() {
+fn a_blocked_renewal_proves_nothing_and_other_requests_pass() {
     let (clock, memory, faulty) = store();
     let Acquired::Granted(grant) = now(faulty.acquire(&claim())).unwrap() else {
         panic!("free");
@@ -170,7 +170,7 @@ fn a_blocked_renewal_proves_nothing_and_the_rest_goes_through() {
 }
 
 #[test]
-fn a_stalled_request_is_executed_once_the_store_goes_on() {
+fn a_stalled_request_is_executed_after_the_stall() {
     let (_, memory, faulty) = store();
     faulty.stall(Operation::Acquire);
     let claim = claim();

@@ -1,4 +1,4 @@
-//! [`Line`]: who holds one key, and who waits for it. Pure: the time is an argument.
+//! [`Line`]: the holders of one key and its queue. Pure: the time is an argument.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::model::holder::OwnerToken;
 use crate::model::token::FencingToken;
 use crate::store::{Claim, LockMode};
 
-/// One key: its holders, its queue, and until when nobody may enter.
+/// One key: its holders, its queue, and until when nobody can enter.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     holders: Vec<Held>,
     /// In the order of arrival.
     places: Vec<Place>,
-    /// A hold was revoked, and its lease may run until then.
+    /// A hold was revoked, and its lease may last until then.
     barred: Option<Stamp>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Held {
     pub(super) ends: Stamp,
 }
 
-/// A place in the queue: a short lease that its waiter renews by asking.
+/// A place in the queue: a short lease that its waiter renews with each request.
 #[derive(Debug)]
 struct Place {
     owner: OwnerToken,
@@ -32,7 +32,7 @@ struct Place {
     ends: Stamp,
 }
 
-/// May not enter now. What blocks it ends by itself in `remaining` at the earliest.
+/// The claim cannot enter now. The first of its obstacles ends by itself in `remaining`.
 #[derive(Debug)]
 pub(super) struct Busy {
     pub(super) remaining: Duration,
@@ -43,14 +43,14 @@ fn is_over(ends: &Stamp, now: &Stamp) -> bool {
 }
 
 impl Line {
-    /// Forgets holds, places and a bar whose time is over. All dead waiters at once, not one after the other.
+    /// Removes expired holds, places and revocation barriers: all dead waiters at once, not one after the other.
     fn forget_what_is_over(&mut self, now: &Stamp) {
         self.holders.retain(|held| !is_over(&held.ends, now));
         self.places.retain(|place| !is_over(&place.ends, now));
         self.barred = self.barred.filter(|until| !is_over(until, now));
     }
 
-    /// Whether nothing of it is alive.
+    /// Whether every hold, place and barrier has expired.
     pub(super) fn is_idle(&self, now: &Stamp) -> bool {
         (self.holders.iter().map(|held| &held.ends))
             .chain(self.places.iter().map(|place| &place.ends))
@@ -65,7 +65,7 @@ impl Line {
             .find(|held| held.claim.owner == *owner && !is_over(&held.ends, now))
     }
 
-    /// Whether the claim may enter now. If not, one that queues has a place from here on.
+    /// Whether the claim can enter now. If not, a claim that queues gets a place.
     pub(super) fn may_enter(&mut self, claim: &Claim, now: &Stamp) -> Result<(), Busy> {
         self.forget_what_is_over(now);
         let place = self.places.iter().position(|p| p.owner == claim.owner);
@@ -100,13 +100,13 @@ impl Line {
         }
     }
 
-    /// The claim enters, out of the queue.
+    /// Makes the claim a holder and removes its place.
     pub(super) fn enter(&mut self, held: Held) {
         self.places.retain(|place| place.owner != held.claim.owner);
         self.holders.push(held);
     }
 
-    /// A claim leaves, from where it holds or waits. True if it did either.
+    /// Removes a claim from the holders and the queue. True if it was in one of them.
     pub(super) fn leave(&mut self, owner: &OwnerToken) -> bool {
         let before = self.holders.len() + self.places.len();
         self.holders.retain(|held| held.claim.owner != *owner);
@@ -114,7 +114,7 @@ impl Line {
         self.holders.len() + self.places.len() < before
     }
 
-    /// Takes every live hold away. With `bar` nobody enters before their time is over.
+    /// Takes every live hold away. With `bar` nobody can enter before their time is over.
     pub(super) fn revoke(&mut self, bar: bool, now: &Stamp) -> Vec<Held> {
         self.forget_what_is_over(now);
         let revoked = std::mem::take(&mut self.holders);
@@ -127,7 +127,7 @@ impl Line {
         revoked
     }
 
-    /// How long nobody may enter because of a revocation; zero if somebody may.
+    /// How long nobody can enter because of a revocation.
     pub(super) fn barred_for(&self, now: &Stamp) -> Duration {
         self.barred.map_or(Duration::ZERO, |until| until.since(now))
     }
@@ -139,7 +139,7 @@ impl Line {
             .filter(move |held| !is_over(&held.ends, &now))
     }
 
-    /// How many wait.
+    /// The number of live places.
     pub(super) fn waiting(&self, now: &Stamp) -> usize {
         let live = |place: &&Place| !is_over(&place.ends, now);
         self.places.iter().filter(live).count()

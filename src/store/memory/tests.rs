@@ -1,4 +1,4 @@
-//! The specification, clause by clause, on the manual clock.
+//! The memory store's own clauses, on the manual clock.
 
 use super::*;
 use crate::clock::ManualClock;
@@ -31,7 +31,7 @@ fn granted(store: &MemoryStore, claim: &Claim) -> Grant {
 }
 
 #[test]
-fn what_is_over_does_not_pile_up() {
+fn expired_entries_do_not_accumulate() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     for round in 0..10_000 {
@@ -46,7 +46,7 @@ fn what_is_over_does_not_pile_up() {
 }
 
 #[test]
-fn what_is_alive_survives_every_sweep() {
+fn live_entries_survive_every_sweep() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock);
     let withdrawn = claim("withdrawn");
@@ -73,7 +73,7 @@ fn a_tombstone_lasts_for_one_ttl_at_least() {
 }
 
 #[test]
-fn tokens_grow_though_the_store_forgot() {
+fn tokens_grow_after_the_store_forgot() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     let mut last = granted(&store, &claim("key")).token;
@@ -87,7 +87,7 @@ fn tokens_grow_though_the_store_forgot() {
 }
 
 #[test]
-fn a_clock_that_stands_still_does_not_stop_the_tokens() {
+fn tokens_grow_while_the_clock_does_not_advance() {
     let store = MemoryStore::with_clock(ManualClock::new());
     let mut last = None;
     for _ in 0..100 {
@@ -99,7 +99,7 @@ fn a_clock_that_stands_still_does_not_stop_the_tokens() {
 }
 
 #[test]
-fn a_clock_past_the_largest_token_is_refused() {
+fn a_clock_past_the_largest_token_grants_nothing() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     clock.advance(Duration::from_micros(FencingToken::MAX.number()));
