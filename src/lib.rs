@@ -43,7 +43,7 @@
 //!
 //! | group | names |
 //! |---|---|
-//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`](config::Config) |
+//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
 //! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`], [`blocking`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |

@@ -1,6 +1,6 @@
 //! From a URL to a store, and to a manager over it. What knows every store is in `plan.rs`, and nowhere else.
 //!
-//! A URL and the settings are first read into a [`Plan`], which connects to nothing, so that a configuration is checked as a
+//! A URL and the settings are first read into a `Plan`, which connects to nothing, so that a configuration is checked as a
 //! whole, and a value that is set in two places is reported.
 
 // A link to an item of a feature is checked where the feature is on, as for the published pages.

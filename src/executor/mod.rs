@@ -21,55 +21,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The path of a run
+//! [The guide](crate::docs::guarded) describes the phases of a run and [its outcomes](crate::docs::guarded#outcomes). The code
+//! checks the lease with the fast clock before the work, and with the strict clocks before the commit and after a commit call
+//! (I4). Every run is counted from before it checks whether the hold is ending until its last effect, undo included; the end
+//! of a hold waits for every counted run (I5).
 //!
-//! 1. *Enter.* The run is counted before it looks whether the hold is ending, and until its last effect, undo included. The end
-//!    of a hold waits for every run that was counted (I5), so nothing commits once it has waited.
-//! 2. *Begin* if the fast clock finds the commit budget left.
-//! 3. *Work*: the closure. It asks for the lease whenever it likes.
-//! 4. *Commit* if the hold is not ending and the strict clocks find the commit budget left (I4).
-//! 5. *Look again* by the strict clocks after a commit call, and claim no more than that shows.
+//! # Commit proofs
 //!
-//! # Every way out
-//!
-//! | the work | the lease | commit | the caller gets | was anything applied? |
-//! |---|---|---|---|---|
-//! | not begun (one-shot) | not acquired | - | [`RunError::NotAcquired`] | no |
-//! | not begun | not live, ending, or less than the budget | - | [`RunError::NotStarted`] | no |
-//! | `Err`; or `Ok` but lapsed before the commit, refused, or in conflict; or the commit says [`NotApplied`](CommitError::NotApplied) | any | none or refused | [`RunError::RolledBack`], if the undo is complete | no |
-//! | the same, but an undo failed or a compensation could not soundly run | any | - | [`RunError::Incomplete`] | partly or unknown: the debts say what |
-//! | `Ok` | live | refused by a fence at the first send, or by a cell with a newer writer | [`RunError::Fenced`] | no |
-//! | `Ok` | live | unanswered, timed out, [`Unknown`](CommitError::Unknown) | [`RunError::InDoubt`] | unknown |
-//! | `Ok` | live before, over after; no fence | done | [`RunError::CommittedLate`] | yes; exclusivity is *not* claimed |
-//! | `Ok` | live before and after; or a fence accepted | done | [`Committed`] | yes |
-//! | panic | any | - | undo, then the panic goes on | as above; debts go to the manager |
-//! | future dropped | any | - | undo by the drop, and by the manager | as above; in doubt after the commit call began |
-//!
-//! # What a [`CommitProof`] rests on
-//!
-//! - A run without a commit call and without cells is [`WithinLease`](CommitProof::WithinLease) with *no* look after the commit: a lease
-//!   that is over never comes back (I2), so a strict look after the last step of the work shows that every effect before it fell
-//!   within the lease.
-//! - Cells are published after that look. A publishing that stalls in between meets the cell's own check of tokens, which is made in
-//!   one step with the swap: [`Local`](CommitProof::Local). Where the store does not promise that tokens grow, that check proves nothing;
-//!   then the lease is looked at again after the swap, and a late publishing is [`CommittedLate`](RunError::CommittedLate).
-//! - A commit call may last. [`WithinLease`](CommitProof::WithinLease) says that the lease was live when it had answered,
-//!   [`Fenced`](CommitProof::Fenced) that the resource compared the token itself.
+//! - A run without a commit call and without cells is [`WithinLease`](CommitProof::WithinLease) *without* a check after the
+//!   commit. A lease that is over never becomes live again (I2), so the strict check after the last step of the work shows
+//!   that every effect before it was within the lease.
+//! - Cells are published after that check. If the publication stalls in between, the cell's own check of tokens refuses it, in
+//!   one step with the swap: [`Local`](CommitProof::Local). If the store does not guarantee that tokens grow, the cell's check
+//!   proves nothing; then the lease is checked again after the swap, and a late publication is
+//!   [`CommittedLate`](RunError::CommittedLate).
+//! - A commit call may take long. [`WithinLease`](CommitProof::WithinLease) means that the lease was live after the answer,
+//!   [`Fenced`](CommitProof::Fenced) that the resource itself compared the token.
 //!
 //! # Doubt
 //!
-//! A commit or a step without an answer that can be trusted is in doubt: never "not applied" (I7). Its hold is then not
-//! released but left to expire, so that the late effect has that long to land. After a commit in doubt what is local is taken
-//! back, as the cells are (they show nothing that is not known to be committed); the effects of steps are left as they are and stand in
-//! the debts as [`Undecided`](crate::executor::DebtState::Undecided), because to take back a part of what may be committed is worse than either.
+//! A commit or a step without a trusted answer is in doubt, never "not applied" (I7). Its hold is not released; it expires, so
+//! that the late effect has that long to arrive. After a commit in doubt, local changes are undone, and cells show nothing that
+//! is not known to be committed. Effects of steps stay, and their debts are [`Undecided`](DebtState::Undecided), because
+//! reverting a part of what may be committed is worse than either result.
 //!
-//! A step in doubt also keeps its run from committing, whatever the work answers. To find out what became of an effect, ask
-//! again inside the step.
+//! A step in doubt also prevents its run from committing, whatever the work returns. To find out what happened to an effect,
+//! query the resource inside the step.
 //!
-//! # What is not promised
+//! # Not guaranteed
 //!
-//! Between the last look and the effect of a commit call the process may stall for any time. The outcome says so afterwards
-//! ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
+//! Between the last check and the effect of a commit call the process may stop for any time. The outcome reports this
+//! afterwards ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
 
 mod abort;
 mod async_tx;

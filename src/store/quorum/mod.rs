@@ -9,7 +9,7 @@
 //! # The protocol
 //!
 //! 1. **Acquire.** All members are asked at once, under an owner token that is new for each attempt. Votes count while the
-//!    members' clocks are within [`MAX_SKEW`](super::MAX_SKEW) of each other. It is decided as soon as a majority of *all*
+//!    members' clocks are within [`MAX_SKEW`] of each other. It is decided as soon as a majority of *all*
 //!    members voted for us or no longer can, so that a minority that is down, slow or stopped costs no time.
 //! 2. **Token.** The largest token of the majority is the token. Before it is handed out, a majority of members that hold
 //!    our vote has it as their counter's floor: by the vote itself, when all gave the same token, or by a second round,
@@ -36,7 +36,7 @@
 //!
 //! Two majorities have a member in common, and a member holds one vote. So no two holds are proven at one time, as long as
 //! no member forgets a vote and gives it to another: hence the delayed restart in the [contract](Member) of a member. Clocks
-//! matter for safety only by their rate (I1), and by [`MAX_SKEW`](super::MAX_SKEW) for tokens over a loss of data.
+//! matter for safety only by their rate (I1), and by [`MAX_SKEW`] for tokens over a loss of data.
 //!
 //! # Further reading
 //!

@@ -14,21 +14,21 @@
 //! taken through the same one here: `lock` for `InterProcessMutex`, `read_write` for `InterProcessReadWriteLock`.
 //!
 //! An acquire that finds itself not first answers `Busy` and *keeps its place*: ask again with the same claim to look
-//! again, [withdraw](Store::withdraw) to leave the queue. The fencing token is the `czxid` of the claim's node: it grows
+//! again, [withdraw](super::Store::withdraw) to leave the queue. The fencing token is the `czxid` of the claim's node: it grows
 //! over the whole ensemble, and never goes back. Readers that hold together have different tokens, and may be granted in another
 //! order than that of their tokens; a writer's is larger than those of all readers before it.
 //!
-//! A write hold that [becomes a read hold](Store::downgrade) keeps its node, its token and its place; the node's data say that
+//! A write hold that [becomes a read hold](super::Store::downgrade) keeps its node, its token and its place; the node's data say that
 //! it reads now. Our readers behind it enter; Curator's, who go by names alone, wait for its end.
 //!
 //! # Taking a lock away
 //!
-//! [`revoke`](Store::revoke) deletes the nodes of whoever holds, and in the same write puts a *bar* in their place: a node with
+//! [`revoke`](super::Store::revoke) deletes the nodes of whoever holds, and in the same write puts a *bar* in their place: a node with
 //! the holder's own number, which everybody who waited for the holder waits for, other libraries too. It stands for the longest
 //! lease of those who held: their nodes say how long that is; a client of another library is believed to have a session like
 //! ours. Each client that meets the bar counts that time in full, by its own clock, and the first who is through deletes it. So
-//! does who made it, for as long as its process lives: [`close`](Store::close) waits for it, a manager's shutdown only for its
-//! `request_timeout`. With [`Revoke::Now`] the bar is deleted at once.
+//! does who made it, for as long as its process lives: [`close`](super::Store::close) waits for it, a manager's shutdown only for its
+//! `request_timeout`. With [`Revoke::Now`](super::Revoke::Now) the bar is deleted at once.
 //!
 //! # The lease
 //!
@@ -60,7 +60,7 @@
 //! | thousands of holds | one request for 500 of them | no: one request for each, one after the other |
 //! | nodes of old keys | containers, which the server deletes | stay |
 //! | readers and writers, downgrade | yes | yes |
-//! | [taking a lock away](Store::revoke) | yes | refused: it has no `multi`, and would let somebody in between |
+//! | [taking a lock away](super::Store::revoke) | yes | refused: it has no `multi`, and would let somebody in between |
 //! | data under a [fence](crate::fence::ZkFence) | one `multi` | refused: it has none |
 //!
 //! # Not promised
