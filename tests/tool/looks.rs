@@ -3,8 +3,8 @@
 use crate::command::{Mark, Running, code, leasehold, lines, server, told};
 use crate::redis::free_port;
 
-const SUBCOMMANDS: [&str; 9] = [
-    "run", "hold", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
+const SUBCOMMANDS: [&str; 10] = [
+    "run", "hold", "check", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
 ];
 
 #[test]

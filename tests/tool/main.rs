@@ -10,6 +10,7 @@ mod redis;
 #[path = "../support/zookeeper.rs"]
 mod zookeeper;
 
+mod check;
 mod command;
 mod counter;
 mod ends;

@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Leader(LeaderArgs),
     Hold(HoldArgs),
+    Check(CheckArgs),
     Revoke(RevokeArgs),
     Inspect(InspectArgs),
     List(ListArgs),
@@ -197,8 +198,8 @@ pub(crate) struct HoldArgs {
 
 /// Hold a lock while a command runs
 ///
-/// The command gets LEASEHOLD_KEY and LEASEHOLD_TOKEN (the fencing token) in its environment, a process group of its own,
-/// and every signal that the tool receives. The group is in the foreground of the terminal if the tool was there alone, not
+/// The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN (the fencing token) and LEASEHOLD_LEASE (the file of `leasehold check`) in
+/// its environment, a process group of its own, and every signal that the tool receives. The group is in the foreground of the terminal if the tool was there alone, not
 /// as part of a pipeline. The command cannot be suspended from the terminal, because its lease would run out. It is started
 /// only when enough is left of the lease. When the lease cannot be renewed, the whole group gets SIGTERM, so early that
 /// SIGKILL, --kill-grace later, falls before the deadline. A lease that ends at once ends the command by SIGKILL alone.
@@ -248,6 +249,23 @@ pub(crate) struct LeaderArgs {
 
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+/// Check the lease of the command that calls this
+///
+/// For scripts and programs in any language that run under `leasehold run` or `leasehold leader`: call it before a step that
+/// needs the lock, and again before the step that makes the result permanent. It reads the file that LEASEHOLD_LEASE names.
+/// Exits with 0 if the lease is live, with 1 if it is live but less than --remaining is left, and with 76 if it is over. Once
+/// it has reported 76, it always does, and the tool ends the command. Between a check and the step after it any time may pass:
+/// only a resource that compares LEASEHOLD_TOKEN excludes a late step. Linux only.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: in a script that was started by leasehold run
+  leasehold check --remaining 2s && mv new.db current.db")]
+pub(crate) struct CheckArgs {
+    /// How much of the lease must be left
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) remaining: Duration,
 }
 
 /// Take a lock away from a holder that hangs

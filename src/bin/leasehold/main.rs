@@ -9,11 +9,13 @@
 compile_error!("the tool needs process groups and signals: build it on a Unix system");
 
 mod args;
+mod check;
 mod conform;
 mod counter;
 mod exit;
 mod generate;
 mod itself;
+mod lease_file;
 mod log;
 mod look;
 mod output;
@@ -37,6 +39,11 @@ fn main() -> ExitCode {
     match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(run::EXEC) => return run::exec(words),
         Some(counter::WORKER) => return counter::worker(),
+        Some("check") => {
+            if let Some(code) = check::fast(words) {
+                return code;
+            }
+        }
         _ => {}
     }
     let cli = match Cli::try_parse() {
@@ -70,8 +77,10 @@ fn wants_json() -> bool {
 }
 
 fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
-    if let Command::Generate(args) = command {
-        return generate::generate(args, output).map(Status::from);
+    match command {
+        Command::Generate(args) => return generate::generate(args, output).map(Status::from),
+        Command::Check(args) => return check::check(args, output).map(Status::from),
+        _ => {}
     }
     output.listen();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -88,6 +97,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,
             Command::Counter(args) => counter::counter(args, output).await,
+            Command::Check(args) => check::check(args, output),
             Command::Generate(args) => generate::generate(args, output),
         };
         code.map(Status::from)

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -15,6 +16,7 @@ use super::peers::has_peers;
 use super::terminal::Terminal;
 use crate::exit::{Failure, Status};
 use crate::itself;
+use crate::lease_file::VARIABLE;
 
 #[derive(Debug)]
 pub(super) struct Child {
@@ -53,7 +55,11 @@ impl Child {
 
     /// Starts the command. The calling thread must live as long as the command: on Linux the parent-death signal
     /// is sent when the parent thread ends.
-    pub(super) fn spawn(command: &[OsString], held: &Held) -> Result<Self, Failure> {
+    pub(super) fn spawn(
+        command: &[OsString],
+        held: &Held,
+        lease_file: Option<&Path>,
+    ) -> Result<Self, Failure> {
         descendants::adopt();
         let failed = |why| Failure::system("the command could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
@@ -65,6 +71,11 @@ impl Child {
             BACKGROUND
         };
         // Not waited for through this handle, which does not report that a child was stopped.
+        match lease_file {
+            Some(path) => tool.env(VARIABLE, path),
+            // An outer command's own.
+            None => tool.env_remove(VARIABLE),
+        };
         let child = tool
             .arg(EXEC)
             .arg(getpid().to_string())

@@ -1,16 +1,18 @@
 //! `leasehold leader`: a command that runs on one of many hosts, and on the next when that one is gone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::{Election, ErrorKind, LockManager};
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::countdown::Countdown;
 use super::held::Held;
-use super::put_away;
 use super::under::{Ended, run_under};
+use super::{observed, put_away};
 use crate::args::LeaderArgs;
 use crate::exit::{Failure, Status, with_causes};
 use crate::output::Output;
@@ -22,12 +24,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
+    let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, None);
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => builder?.build()?,
+        builder = LockManager::builder_for_url(args.store.shared()?, settings) => observed(builder?, &renewals).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
-    let ended = lead(&locks, args, &mut signals, output).await;
+    let ended = lead(&locks, args, &mut signals, &renewals, output).await;
     put_away(&locks, &mut signals).await;
     ended
 }
@@ -37,6 +40,7 @@ async fn lead(
     locks: &LockManager,
     args: &LeaderArgs,
     signals: &mut Signals,
+    renewals: &Notify,
     output: Output,
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
@@ -47,7 +51,7 @@ async fn lead(
             held = campaign(&election, args, &clock, output) => held?,
             signal = signals.ending() => return Ok(Status::Signal(signal)),
         };
-        match run_under(held, &args.command, countdown, signals, output).await? {
+        match run_under(held, &args.command, countdown, signals, renewals, output).await? {
             Ended::ByItself(status) => return Ok(status),
             // The sender wants no other term.
             Ended::Lost {

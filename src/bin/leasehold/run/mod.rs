@@ -25,8 +25,12 @@ mod peers;
 mod terminal;
 mod under;
 
+use std::sync::Arc;
+
+use leasehold::handler::Event;
 use leasehold::{Label, LockManager, LockManagerBuilder};
 use serde_json::json;
+use tokio::sync::Notify;
 
 pub(crate) use exec::{EXEC, exec};
 pub(crate) use hold::hold;
@@ -45,12 +49,13 @@ use under::{Ended, run_under};
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     args.lock.check()?;
     let mut signals = Signals::listen()?;
+    let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.lock.label).build()?,
+        builder = LockManager::builder_for_url(args.store.shared()?, settings) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
-    let ended = hold_and_run(&locks, args, &mut signals, output).await;
+    let ended = hold_and_run(&locks, args, &mut signals, &renewals, output).await;
     put_away(&locks, &mut signals).await;
     ended
 }
@@ -67,6 +72,7 @@ async fn hold_and_run(
     locks: &LockManager,
     args: &RunArgs,
     signals: &mut Signals,
+    renewals: &Notify,
     output: Output,
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
@@ -74,7 +80,7 @@ async fn hold_and_run(
         held = acquire(locks, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
-    let ended = run_under(held, &args.command, countdown, signals, output).await?;
+    let ended = run_under(held, &args.command, countdown, signals, renewals, output).await?;
     Ok(match ended {
         Ended::ByItself(status) => status,
         Ended::Lost { .. } => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
@@ -97,4 +103,14 @@ fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBu
         Some(label) => builder.label(label.clone()),
         None => builder,
     }
+}
+
+/// A manager that notifies after each batch of renewals.
+fn observed(builder: LockManagerBuilder, renewals: &Arc<Notify>) -> LockManagerBuilder {
+    let renewals = Arc::clone(renewals);
+    builder.observer(move |event: &Event<'_>| {
+        if matches!(event, Event::Renew { .. }) {
+            renewals.notify_one();
+        }
+    })
 }

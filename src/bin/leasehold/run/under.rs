@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::child::{Child, End, NotAllowed, asks_to_end};
 use super::countdown::{Countdown, Step};
@@ -13,6 +14,7 @@ use super::held::Held;
 use super::{descendants, release};
 use crate::args::CommandArgs;
 use crate::exit::{Failure, Status};
+use crate::lease_file::{LeaseFile, Written};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
 
@@ -36,11 +38,12 @@ pub(super) async fn run_under(
     command: &CommandArgs,
     countdown: Countdown,
     signals: &mut Signals,
+    renewals: &Notify,
     output: Output,
 ) -> Result<Ended, Failure> {
     let (key, token) = held.to_json();
     output.quiet_event(&json!({ "event": "acquired", "key": key, "token": token }));
-    let ended = start_and_watch(command, &held, countdown, signals, output).await;
+    let ended = start_and_watch(command, &held, countdown, signals, renewals, output).await;
     release(held, output).await;
     ended
 }
@@ -50,27 +53,50 @@ async fn start_and_watch(
     held: &Held,
     countdown: Countdown,
     signals: &mut Signals,
+    renewals: &Notify,
     output: Output,
 ) -> Result<Ended, Failure> {
     let clock = Clock::system()?;
     if let Some(ended) = wait_for_room(held, countdown, &clock, signals, output).await {
         return Ok(ended);
     }
+    let lease_file = lease_file(held, output);
     let mut watched = Watched {
-        child: Child::spawn(&command.command, held)?,
+        child: Child::spawn(
+            &command.command,
+            held,
+            lease_file.as_ref().map(LeaseFile::path),
+        )?,
         held,
+        lease_file,
         countdown,
         output,
         waits_for_children: command.wait_children,
         asked: None,
         is_refused: false,
     };
-    let ended = watched.until_it_ends(&clock, signals).await;
+    let ended = watched.until_it_ends(&clock, signals, renewals).await;
     if ended.is_err() {
         // Nothing watches over it from here on.
         watched.signal(Signal::SIGKILL);
     }
     ended
+}
+
+/// The file for `leasehold check`. Where it cannot be created the command runs without one, and this is reported.
+fn lease_file(held: &Held, output: Output) -> Option<LeaseFile> {
+    match LeaseFile::create(held.tokens(), held.remaining()) {
+        Ok(file) => Some(file),
+        Err(why) => {
+            output.event(
+                format!(
+                    "the lease file could not be created, and leasehold check does not work in the command: {why}; set XDG_RUNTIME_DIR to a folder that can be written"
+                ),
+                &json!({ "event": "no_lease_file", "why": why.to_string() }),
+            );
+            None
+        }
+    }
 }
 
 /// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
@@ -101,6 +127,7 @@ async fn wait_for_room(
 struct Watched<'a> {
     child: Child,
     held: &'a Held,
+    lease_file: Option<LeaseFile>,
     countdown: Countdown,
     output: Output,
     waits_for_children: bool,
@@ -115,10 +142,15 @@ impl Watched<'_> {
         &mut self,
         clock: &Clock,
         signals: &mut Signals,
+        renewals: &Notify,
     ) -> Result<Ended, Failure> {
         let mut warned_at = None;
         let mut is_killed = false;
         loop {
+            if !is_killed && !self.publish()? {
+                is_killed = true;
+                self.signal(Signal::SIGKILL);
+            }
             let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
             let pause = match self.countdown.step(self.held.remaining(), warned_for) {
                 _ if is_killed => None,
@@ -157,9 +189,21 @@ impl Watched<'_> {
                     signal => self.forward(signal),
                 },
                 _ = self.held.lost(), if !is_killed => {}
+                () = renewals.notified() => {}
                 () = sleep(clock, pause) => {}
             }
         }
+    }
+
+    /// Writes what is left of the lease for `leasehold check`. False if a check has found the lease over.
+    fn publish(&mut self) -> Result<bool, Failure> {
+        let Some(lease_file) = &mut self.lease_file else {
+            return Ok(true);
+        };
+        let written = lease_file.write(self.held.remaining());
+        let written =
+            written.map_err(|why| Failure::system("the lease file could not be written", &why))?;
+        Ok(written == Written::Yes)
     }
 
     fn forward(&mut self, signal: Signal) {

@@ -1,0 +1,168 @@
+//! `leasehold check`: a command in any language asks whether its lease is live.
+
+use std::process::{Command, Output};
+
+use crate::command::{Mark, Running, TOOL, code, leasehold, runs, server, told, until};
+
+/// Prints the exit codes of `leasehold check` with these options, one a line, when `go` is there.
+fn checks(begun: &Mark, go: &Mark, answers: &Mark) -> String {
+    format!(
+        "echo $$ $LEASEHOLD_LEASE > {}; until [ -e {} ]; do sleep 0.01; done; \
+         {TOOL} check; a=$?; {TOOL} check --remaining 1h; b=$?; {TOOL} --json check; echo $a $b $? > {}; sleep 1000",
+        begun.path(),
+        go.path(),
+        answers.path()
+    )
+}
+
+fn check_of(lease_file: &str, options: &[&str]) -> Output {
+    Command::new(TOOL)
+        .arg("check")
+        .args(options)
+        .env("LEASEHOLD_LEASE", lease_file)
+        .output()
+        .unwrap()
+}
+
+/// Marks the record as a check does that finds the lease over.
+fn mark(file: &str) {
+    let line = std::fs::read_to_string(file).unwrap();
+    let (text, _) = line.trim_end().rsplit_once(" sum=").unwrap();
+    let text = text.replace("state=live", "state=over");
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    std::fs::write(file, format!("{text} sum={sum:016x}\n")).unwrap();
+}
+
+#[test]
+fn a_check_answers_by_its_exit_code() {
+    let (_server, url) = server();
+    let [begun, go, answers] = [Mark::new(), Mark::new(), Mark::new()];
+    std::fs::write(go.path(), "").unwrap();
+    let tool = Running::run(&url, &["--lock", "k"], &checks(&begun, &go, &answers));
+    assert_eq!(answers.line(), "0 1 0");
+    let file = begun.line().split_once(' ').unwrap().1.to_owned();
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+    assert!(!std::path::Path::new(&file).exists());
+    let after = check_of(&file, &[]);
+    assert_eq!(code(&after), 76, "{}", told(&after));
+}
+
+/// A real wait of a few seconds: a lease is renewed.
+#[test]
+fn a_renewal_moves_the_deadline_of_the_file() {
+    let (_server, url) = server();
+    let [begun, go, answers] = [Mark::new(), Mark::new(), Mark::new()];
+    let script = checks(&begun, &go, &answers);
+    let tool = Running::run(&url, &["--lock", "k", "--ttl", "1s"], &script);
+    let file = begun.line().split_once(' ').unwrap().1.to_owned();
+    let first = std::fs::read_to_string(&file).unwrap();
+    // Later than any deadline of the first lease, so only renewals keep it live.
+    let mut changes = 0;
+    let mut last = first;
+    until("renewals", || {
+        let now = std::fs::read_to_string(&file).unwrap();
+        changes += u32::from(now != last);
+        last = now;
+        changes >= 6
+    });
+    std::fs::write(go.path(), "").unwrap();
+    assert_eq!(answers.line(), "0 1 0");
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+}
+
+/// A real wait of a second or two: a lease runs out while the tool is stopped.
+#[test]
+fn a_lapse_that_a_check_has_reported_is_final() {
+    let (server, url) = server();
+    let [begun, go, answers] = [Mark::new(), Mark::new(), Mark::new()];
+    let script = checks(&begun, &go, &answers);
+    let tool = Running::run(&url, &["--lock", "k", "--ttl", "1s"], &script);
+    let line = begun.line();
+    let (id, file) = line.split_once(' ').unwrap();
+    tool.signal("-STOP");
+    until("the end of the lock", || {
+        server.cli(&["EXISTS", "k"]) == "0"
+    });
+    std::fs::write(go.path(), "").unwrap();
+    assert_eq!(answers.line(), "76 76 76");
+    assert!(
+        std::fs::read_to_string(file)
+            .unwrap()
+            .contains("state=over")
+    );
+    tool.signal("-CONT");
+    assert_eq!(code(&tool.output()), 76);
+    assert!(!runs(id));
+}
+
+/// The mark alone, while the lease is live for the tool: as if the check had been quicker than a renewal.
+#[test]
+fn the_tool_treats_a_marked_lease_as_lost() {
+    let (server, url) = server();
+    let [begun, go, answers] = [Mark::new(), Mark::new(), Mark::new()];
+    let script = checks(&begun, &go, &answers);
+    let tool = Running::run(&url, &["--lock", "k", "--ttl", "3s"], &script);
+    let line = begun.line();
+    let (id, file) = line.split_once(' ').unwrap();
+    tool.signal("-STOP");
+    mark(file);
+    tool.signal("-CONT");
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert!(!runs(id));
+    until("the release", || server.cli(&["EXISTS", "k"]) == "0");
+}
+
+#[test]
+fn a_file_that_is_no_record_counts_as_over() {
+    let file = Mark::new();
+    for text in ["", "garbage\n", "leasehold-lease 1 state=live\n"] {
+        std::fs::write(file.path(), text).unwrap();
+        let output = check_of(file.path(), &[]);
+        assert_eq!(code(&output), 65, "{text:?}: {}", told(&output));
+    }
+    let output = leasehold(&["check"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert!(told(&output).contains("LEASEHOLD_LEASE is not set"));
+    let output = check_of(file.path(), &["--remaining", "soon"]);
+    assert_eq!(code(&output), 64, "{}", told(&output));
+}
+
+#[test]
+fn the_examples_in_other_languages_check_their_lease() {
+    let (_server, url) = server();
+    let folder = std::path::Path::new(TOOL).parent().unwrap().display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
+    for example in ["backup.sh", "backup.py"] {
+        let example = format!("{}/examples/tool/{example}", env!("CARGO_MANIFEST_DIR"));
+        let result = Mark::new();
+        let output = crate::command::tool(&[
+            "run",
+            "--store",
+            &url,
+            "--lock",
+            "k",
+            "--",
+            &example,
+            result.path(),
+        ])
+        .env("PATH", &path)
+        .output()
+        .unwrap();
+        assert_eq!(code(&output), 0, "{example}: {}", told(&output));
+        assert!(result.is_there(), "{example}");
+    }
+    // Without a tool around them they do nothing.
+    let result = Mark::new();
+    let example = format!("{}/examples/tool/backup.sh", env!("CARGO_MANIFEST_DIR"));
+    let alone = Command::new(example)
+        .arg(result.path())
+        .env("PATH", &path)
+        .output();
+    assert_eq!(code(&alone.unwrap()), 64);
+    assert!(!result.is_there());
+}
