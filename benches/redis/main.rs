@@ -1,13 +1,14 @@
-//! What locks in Redis cost, beside the least that they could cost: `cargo bench --bench redis --features redis`.
+//! What locks in Redis cost, compared with the least that they could cost: `cargo bench --bench redis --features redis`.
 //!
 //! It starts its own servers. The floor and ours alternate in blocks in one run, so that both meet the same noise; each
 //! line gives the median of the blocks' ratios with its 95 % interval. Name a part to run only that:
-//! `uncontended`, `redlock5`, `renew_10k`, `handoff`, `hot`.
+//! `uncontended`, `redlock5`, `contended`, `renew_10k`, `handoff`, `hot`.
 
 #[path = "../../tests/support/redis.rs"]
 mod server;
 
 mod blocks;
+mod contended;
 mod handoff;
 mod hot;
 mod raw;
@@ -50,9 +51,10 @@ fn main() {
     {
         return handoff::child(url);
     }
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("uncontended", uncontended::run),
         ("redlock5", redlock::run),
+        ("contended", contended::run),
         ("renew_10k", renew::run),
         ("handoff", handoff::run),
         ("hot", hot::run),

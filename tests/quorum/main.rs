@@ -1,8 +1,9 @@
-//! A quorum of members that fail: what it bears, and what it must never do.
+//! A quorum of members that fail: what it survives, and what it must never do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clocks;
 mod members;
+mod silence;
 mod simulation;
 mod world;

@@ -140,7 +140,7 @@ async fn a_waiting_claim_may_lose_and_ask_again() {
 }
 
 #[tokio::test]
-async fn a_member_that_forgot_is_planted_again_after_its_quarantine() {
+async fn a_member_that_forgot_gets_its_vote_restored_after_its_quarantine() {
     let world = World::new(3);
     let store = world.client();
     let grant = granted(store.acquire(&claim()).await);
@@ -196,7 +196,7 @@ async fn a_renewal_that_meets_a_release_leaves_no_vote() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_planted_after_the_hold_is_over_is_cleared_again() {
+async fn a_vote_that_is_restored_after_the_hold_is_over_is_taken_back() {
     let world = World::new(3);
     let store = world.client();
     let grant = granted(store.acquire(&claim()).await);

@@ -54,11 +54,10 @@ fn arrows_go_down_only() {
 }
 
 /// Folders whose circles are being taken apart.
-const KNOWN_CIRCLES: [&str; 8] = [
+const KNOWN_CIRCLES: &[&str] = &[
     "config/",
     "conformance/",
     "handler/",
-    "store/quorum/",
     "executor/",
     "manager/",
     "store/redis/",
@@ -67,7 +66,7 @@ const KNOWN_CIRCLES: [&str; 8] = [
 
 #[test]
 fn at_most_two_files_see_each_other() {
-    assert_none(&circles::violations(&Tree::of(&sources()), &KNOWN_CIRCLES));
+    assert_none(&circles::violations(&Tree::of(&sources()), KNOWN_CIRCLES));
 }
 
 #[test]

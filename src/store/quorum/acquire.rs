@@ -1,45 +1,82 @@
-//! One attempt to win a majority.
+//! A claim: attempt after attempt to win a majority, while nobody else can have one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::election::{Ballot, Election, Offset, Standing};
-use super::release::take_back;
-use super::round::{Round, home};
-use super::{Shared, as_attempt};
+use super::attempt::{AttemptGuard, take_back_all};
+use super::electorate::{Electorate, as_attempt};
+use super::round::{Round, home, patience};
+use super::silence::Ask;
+use super::vote::{Ballot, vote};
+use super::vote_count::{Counted, Offset, Standing, VoteCount};
+use super::votes::VoteSet;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::error::Error;
-use crate::model::holder::OwnerToken;
-use crate::model::token::FencingToken;
+use crate::model::holder::{OwnerToken, random_bytes};
 use crate::store::{Acquired, Claim, Grant, GrantProof, Member, Raised, Renewed, Vote};
+
+/// How many attempts follow one in which the votes were split.
+const MOST_RETRIES: u32 = 6;
+/// The pause before the next of them is random, up to this for each contender, and twice that after each retry.
+const BACK_OFF: Duration = Duration::from_micros(500);
+const MOST_DOUBLINGS: u32 = 3;
 
 enum Answer {
     Voted(Result<Vote, Error>, Stamp),
     Raised(Result<Raised, Error>),
 }
 
+/// How an attempt ended.
+struct Ended {
+    answer: Result<Acquired, Error>,
+    /// How many others have votes, if nobody can have a majority.
+    contenders: Option<u32>,
+}
+
 pub(super) async fn acquire<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<Acquired, Error> {
-    match prove_again(shared, claim).await? {
-        Some(grant) => Ok(Acquired::Granted(grant)),
-        None => campaign(shared, claim).await,
+    if let Some(grant) = prove_again(electorate, claim).await? {
+        return Ok(Acquired::Granted(grant));
     }
+    let mut retries = 0;
+    loop {
+        let ended = campaign(electorate, claim).await?;
+        match ended.contenders {
+            Some(contenders) if retries < MOST_RETRIES => {
+                let pause = back_off(contenders, retries)?;
+                electorate.clock.sleep(pause).await;
+                retries += 1;
+            }
+            _ => return ended.answer,
+        }
+    }
+}
+
+/// Random, so that of two that took votes from each other one is first the next time.
+fn back_off(contenders: u32, retries: u32) -> Result<Duration, Error> {
+    let most = BACK_OFF * (contenders + 1) * (1 << retries.min(MOST_DOUBLINGS));
+    let most = u128::from(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+    let nanos = u128::from_le_bytes(random_bytes()?) % (most + 1);
+    Ok(Duration::from_nanos(
+        u64::try_from(nanos).unwrap_or(u64::MAX),
+    ))
 }
 
 /// A claim that holds, and whose answer was lost: the same grant again.
 async fn prove_again<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<Option<Grant>, Error> {
-    let now = shared.clock.stamp();
-    let Some((_, token)) = shared.book.lock().holding(claim, &now) else {
+    let now = electorate.clock.stamp();
+    let Some((_, token)) = electorate.book.lock().holding(claim, &now) else {
         return Ok(None);
     };
     let grant = Grant::new(claim.clone(), token, GrantProof::of(claim.ttl));
-    let answers = super::renew::renew(shared, std::slice::from_ref(&grant)).await;
+    let answers = super::renew::renew(electorate, std::slice::from_ref(&grant)).await;
     match answers.into_iter().next() {
         Some(Renewed::Extended(proof)) => Ok(Some(Grant { proof, ..grant })),
         Some(Renewed::Unknown(why)) => Err(why),
@@ -47,155 +84,152 @@ async fn prove_again<M: Member>(
     }
 }
 
-async fn campaign<M: Member>(shared: &Arc<Shared<M>>, claim: &Claim) -> Result<Acquired, Error> {
+/// One attempt: asks the members for their votes, and counts them.
+async fn campaign<M: Member>(
+    electorate: &Arc<Electorate<M>>,
+    claim: &Claim,
+) -> Result<Ended, Error> {
     let home = home()?;
     let owner = OwnerToken::generate()?;
-    let sent_at = shared.clock.stamp();
-    let replaced = shared.book.lock().begin(claim, owner, &sent_at)?;
-    if let Some(replaced) = replaced {
-        drop(Stake::new(shared, &home, claim, replaced));
+    let votes = VoteSet::default();
+    let sent_at = electorate.clock.stamp();
+    let replaced = (electorate.book.lock()).begin(claim, owner, votes.clone(), &sent_at)?;
+    if let Some((replaced, its_votes)) = replaced {
+        take_back_all(electorate, &home, claim, replaced, &its_votes);
     }
-    let mut stake = Stake::new(shared, &home, claim, owner);
+    let guard = AttemptGuard::new(electorate, &home, claim, owner, votes.clone());
     let attempt = as_attempt(claim, owner);
+    let mut count = VoteCount::new(electorate.members.len());
+    let mut round = ask_all(
+        electorate, &home, claim, &attempt, &votes, &sent_at, &mut count,
+    );
 
-    let floor = shared.estimate.lock().floor(&sent_at);
-    let mut round = Round::new(home.clone(), shared.clock.clone(), claim.ttl);
-    for member in 0..shared.members.len() {
-        let vote = vote(
-            Arc::clone(shared),
-            member,
-            claim.clone(),
-            attempt.clone(),
-            floor,
-        );
-        round.ask(member, vote);
+    let standing = count_votes(electorate, &attempt, &sent_at, &mut round, &mut count).await;
+    if count.majority_answered() {
+        // Whoever comes later than this has been waited for, or is not needed.
+        let since = round
+            .quorate_at()
+            .unwrap_or_else(|| electorate.clock.stamp());
+        electorate.are_behind(round.waited_for(), since.plus(patience(claim.ttl)));
     }
+    let Some((token, ttl)) = standing else {
+        let granted = count.granted().map(|(member, counted)| {
+            let proof = GrantProof::of(counted.ttl);
+            (member, Grant::new(attempt.clone(), counted.token, proof))
+        });
+        guard.give_back(granted.collect()).await;
+        return Ok(Ended {
+            answer: count.loss(),
+            contenders: count.contenders(),
+        });
+    };
 
-    let mut election = Election::new(shared.members.len());
-    let (token, ttl) = loop {
-        match election.standing() {
-            Standing::Won { token, ttl } => break (token, ttl),
-            Standing::Lost => {
-                stake.lost = true;
-                return election.loss();
-            }
+    let ends = sent_at.plus(ttl);
+    if !electorate.book.lock().win(claim, owner, token, ends) {
+        return Err(Error::unavailable(format!(
+            "the claim was withdrawn or asked again meanwhile: key={}; try later",
+            claim.key
+        )));
+    }
+    if let Some(latest) = count.latest_offset() {
+        let micros = micros(&sent_at).saturating_add_signed(latest);
+        electorate.estimate.lock().saw(sent_at, micros);
+    }
+    guard.keep();
+    let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
+    Ok(Ended {
+        answer: Ok(Acquired::Granted(grant)),
+        contenders: None,
+    })
+}
+
+/// Sends the ballots. A member that gives no answers gets one at a time, and is not counted on.
+fn ask_all<M: Member>(
+    electorate: &Arc<Electorate<M>>,
+    home: &Handle,
+    claim: &Claim,
+    attempt: &Claim,
+    votes: &VoteSet,
+    sent_at: &Stamp,
+    count: &mut VoteCount,
+) -> Round<Answer> {
+    let floor = electorate.estimate.lock().floor(sent_at);
+    let clock = electorate.clock.clone();
+    let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
+    for member in 0..electorate.members.len() {
+        let how = electorate.how_to_ask(member, sent_at, claim.ttl);
+        if how != Ask::AndWait {
+            count.is_silent(member);
+        }
+        if how == Ask::Not {
+            continue;
+        }
+        votes.insert(member);
+        let ballot = Ballot {
+            member,
+            claim: claim.clone(),
+            attempt: attempt.clone(),
+            votes: votes.clone(),
+            floor,
+        };
+        let vote = vote(Arc::clone(electorate), ballot);
+        round.ask(member, async {
+            let (vote, answered_at) = vote.await;
+            Answer::Voted(vote, answered_at)
+        });
+    }
+    round
+}
+
+/// Counts the votes until the attempt is won or lost.
+async fn count_votes<M: Member>(
+    electorate: &Arc<Electorate<M>>,
+    attempt: &Claim,
+    sent_at: &Stamp,
+    round: &mut Round<Answer>,
+    count: &mut VoteCount,
+) -> Option<(crate::model::token::FencingToken, Duration)> {
+    loop {
+        match count.standing() {
+            Standing::Won { token, ttl } => return Some((token, ttl)),
+            Standing::Lost => return None,
             Standing::Open => {}
         }
-        let Some((seat, answer)) = round.next(election.is_quorate()).await else {
-            election.close();
+        let Some((seat, answer)) = round.next(count.is_quorate()).await else {
+            count.close();
             continue;
         };
         match answer {
             Answer::Voted(Ok(vote), answered_at) => match vote.acquired {
-                Acquired::Busy { remaining } => {
-                    stake.holds_nothing_at(seat);
-                    election.busy(seat, remaining);
-                }
+                Acquired::Busy { remaining } => count.busy(seat, remaining),
                 Acquired::Granted(grant) => {
-                    let ballot = Ballot {
+                    let counted = Counted {
                         token: grant.token,
                         ttl: grant.proof.ttl,
-                        offset: offset(vote.micros, &sent_at, &answered_at),
+                        offset: offset(vote.micros, sent_at, &answered_at),
                     };
-                    for (seat, token) in election.voted(seat, ballot) {
-                        let (member, attempt) =
-                            (Arc::clone(&shared.members[seat]), attempt.clone());
+                    for (seat, token) in count.voted(seat, counted) {
+                        let member = Arc::clone(&electorate.members[seat]);
+                        let attempt = attempt.clone();
                         round.ask(seat, async move {
                             Answer::Raised(member.raise(&attempt, token).await)
                         });
                     }
                 }
             },
-            Answer::Raised(Ok(Raised::Raised)) => election.raised(seat),
-            Answer::Raised(Ok(Raised::Gone)) => election.failed(
+            Answer::Raised(Ok(Raised::Raised)) => count.raised(seat),
+            Answer::Raised(Ok(Raised::Gone)) => count.failed(
                 seat,
                 Error::unavailable(
                     "a member's vote ran out before its token was raised; try later",
                 ),
             ),
-            Answer::Voted(Err(why), _) | Answer::Raised(Err(why)) => election.failed(seat, why),
-        }
-    };
-
-    let ends = sent_at.plus(ttl);
-    if !shared.book.lock().win(claim, owner, token, ends) {
-        return Err(Error::unavailable(format!(
-            "the claim was withdrawn or asked again meanwhile: key={}; try later",
-            claim.key
-        )));
-    }
-    if let Some(latest) = election.latest_offset() {
-        let micros = micros(&sent_at).saturating_add_signed(latest);
-        shared.estimate.lock().saw(sent_at, micros);
-    }
-    stake.keep();
-    Ok(Acquired::Granted(Grant::new(
-        claim.clone(),
-        token,
-        GrantProof::of(ttl),
-    )))
-}
-
-/// One member's vote. One that comes after the claim was won joins the hold and takes its token.
-async fn vote<M: Member>(
-    shared: Arc<Shared<M>>,
-    member: usize,
-    claim: Claim,
-    attempt: Claim,
-    floor: Option<FencingToken>,
-) -> Answer {
-    let vote = shared.members[member].vote(&attempt, floor).await;
-    let answered_at = shared.clock.stamp();
-    if let Ok(Vote {
-        acquired: Acquired::Granted(grant),
-        ..
-    }) = &vote
-    {
-        let held = shared.book.lock().holding(&claim, &answered_at);
-        if let Some((owner, token)) = held
-            && owner == attempt.owner
-            && token != grant.token
-        {
-            // Only for those who look: the token is safe with the majority that confirmed it.
-            drop(shared.members[member].raise(&attempt, token).await);
+            Answer::Voted(Err(why), _) | Answer::Raised(Err(why)) => count.failed(seat, why),
         }
     }
-    Answer::Voted(vote, answered_at)
 }
 
-/// Plants a member that lost the vote again, as long as the hold is proven. False if it refuses for now.
-pub(super) async fn plant<M: Member>(
-    shared: &Arc<Shared<M>>,
-    member: usize,
-    claim: &Claim,
-    owner: OwnerToken,
-) -> bool {
-    if !holds(shared, claim, owner) {
-        return true;
-    }
-    let attempt = as_attempt(claim, owner);
-    let vote = vote(
-        Arc::clone(shared),
-        member,
-        claim.clone(),
-        attempt.clone(),
-        None,
-    );
-    let answer = shared.clock.timeout(claim.ttl, vote).await;
-    if !holds(shared, claim, owner) {
-        // A release may have been here before the vote, and does not come again.
-        take_back(Arc::clone(shared), member, attempt).await;
-    }
-    matches!(answer, Some(Answer::Voted(Ok(_), _)))
-}
-
-fn holds<M>(shared: &Shared<M>, claim: &Claim, owner: OwnerToken) -> bool {
-    let now = shared.clock.stamp();
-    let held = shared.book.lock().holding(claim, &now);
-    held.is_some_and(|(holding, _)| holding == owner)
-}
-
-/// Where a member's clock stands against ours, if it answered at some time between the two stamps.
+/// The difference between a member's clock and ours, if it answered at some time between the two stamps.
 fn offset(micros_there: u64, sent_at: &Stamp, answered_at: &Stamp) -> Offset {
     let there = i64::try_from(micros_there).unwrap_or(i64::MAX);
     let against = |stamp| there.saturating_sub(i64::try_from(micros(stamp)).unwrap_or(i64::MAX));
@@ -207,63 +241,4 @@ fn offset(micros_there: u64, sent_at: &Stamp, answered_at: &Stamp) -> Offset {
 
 fn micros(stamp: &Stamp) -> u64 {
     stamp.on(ClockKind::Boot) / 1_000
-}
-
-/// What an attempt may have left with the members. Unless it is kept, all of it is taken back: when the attempt is lost, and
-/// when its caller drops it at any await.
-struct Stake<'a, M: Member> {
-    shared: &'a Arc<Shared<M>>,
-    home: &'a Handle,
-    claim: &'a Claim,
-    owner: OwnerToken,
-    empty: u64,
-    lost: bool,
-    kept: bool,
-}
-
-impl<'a, M: Member> Stake<'a, M> {
-    fn new(
-        shared: &'a Arc<Shared<M>>,
-        home: &'a Handle,
-        claim: &'a Claim,
-        owner: OwnerToken,
-    ) -> Self {
-        Self {
-            shared,
-            home,
-            claim,
-            owner,
-            empty: 0,
-            lost: false,
-            kept: false,
-        }
-    }
-
-    /// The member answered that somebody else holds, and is not asked again.
-    fn holds_nothing_at(&mut self, member: usize) {
-        self.empty |= 1 << member;
-    }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl<M: Member> Drop for Stake<'_, M> {
-    fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        // What was dropped undecided stays in the book, so that a withdrawal of its claim waits for the members.
-        if self.lost {
-            self.shared.book.lock().strike(self.claim, self.owner);
-        }
-        for member in 0..self.shared.members.len() {
-            if self.empty & (1 << member) == 0 {
-                let attempt = as_attempt(self.claim, self.owner);
-                self.home
-                    .spawn(take_back(Arc::clone(self.shared), member, attempt));
-            }
-        }
-    }
 }

@@ -1,12 +1,13 @@
 //! The book of claims: which attempt of which claim is under way, won, or withdrawn.
 //!
-//! A claim that waits asks again and again, and an attempt that lost is taken back from the members. Were both to bear the
-//! same owner token, a late withdrawal of the first attempt could free the votes of the second. So every attempt votes with
-//! an owner token of its own; the caller's claim is only its name in this book.
+//! A claim that waits asks again and again, and an attempt that lost is taken back from the members. If both had the same
+//! owner token, a late withdrawal of the first attempt could free the votes of the second. So every attempt votes with an
+//! owner token of its own; the caller's claim is only its name in this book.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::votes::VoteSet;
 use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
@@ -25,6 +26,7 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Entry {
     attempt: OwnerToken,
+    votes: VoteSet,
     stage: Stage,
     /// When the entry may be swept.
     kept_until: Stamp,
@@ -48,11 +50,13 @@ impl Book {
         &mut self,
         claim: &Claim,
         attempt: OwnerToken,
+        votes: VoteSet,
         now: &Stamp,
-    ) -> Result<Option<OwnerToken>, Error> {
+    ) -> Result<Option<(OwnerToken, VoteSet)>, Error> {
         self.sweep(now);
         let entry = Entry {
             attempt,
+            votes,
             stage: Stage::Asking,
             kept_until: kept(now, claim.ttl),
         };
@@ -67,7 +71,7 @@ impl Book {
             _ => Ok(self
                 .entries
                 .insert(claim.owner, entry)
-                .map(|old| old.attempt)),
+                .map(|old| (old.attempt, old.votes))),
         }
     }
 
@@ -101,6 +105,12 @@ impl Book {
         }
     }
 
+    /// Where the votes of an attempt may be, if it is the claim's last.
+    pub(super) fn votes(&self, claim: &Claim, attempt: OwnerToken) -> Option<VoteSet> {
+        let entry = self.entries.get(&claim.owner)?;
+        (entry.attempt == attempt).then(|| entry.votes.clone())
+    }
+
     /// A renewal of an attempt that holds was proven until `until`.
     pub(super) fn extend(&mut self, claim: &Claim, renewed: OwnerToken, until: Stamp) {
         if let Some(entry) = self.entries.get_mut(&claim.owner)
@@ -116,13 +126,13 @@ impl Book {
     }
 
     /// What held for this claim holds no more, before any member is asked to release it. Returns the claim's last attempt,
-    /// over or not.
-    pub(super) fn end(&mut self, claim: &Claim) -> Option<OwnerToken> {
+    /// over or not, and where its votes may be.
+    pub(super) fn end(&mut self, claim: &Claim) -> Option<(OwnerToken, VoteSet)> {
         let entry = self.entries.get_mut(&claim.owner)?;
         if matches!(entry.stage, Stage::Won { .. }) {
             entry.stage = Stage::Ending;
         }
-        Some(entry.attempt)
+        Some((entry.attempt, entry.votes.clone()))
     }
 
     /// Strikes an attempt out, unless its claim was withdrawn: that must be remembered.
@@ -135,17 +145,20 @@ impl Book {
         }
     }
 
-    /// Remembers that a claim was withdrawn; returns its last attempt.
+    /// Remembers that a claim was withdrawn; returns its last attempt, and where the votes of that may be.
     pub(super) fn withdraw(
         &mut self,
         claim: &Claim,
         unused: OwnerToken,
         now: &Stamp,
-    ) -> Option<OwnerToken> {
+    ) -> Option<(OwnerToken, VoteSet)> {
         self.sweep(now);
-        let before = self.entries.get(&claim.owner).map(|entry| entry.attempt);
+        let last = |entry: &Entry| (entry.attempt, entry.votes.clone());
+        let before = self.entries.get(&claim.owner).map(last);
+        let (attempt, votes) = before.clone().unwrap_or((unused, VoteSet::default()));
         let entry = Entry {
-            attempt: before.unwrap_or(unused),
+            attempt,
+            votes,
             stage: Stage::Withdrawn,
             kept_until: kept(now, claim.ttl),
         };

@@ -1,4 +1,4 @@
-//! The floor under the tokens of the next votes: what the members' fastest clock shows by now, as far as we know.
+//! The floor under the tokens of the next votes: what the members' fastest clock shows now, as far as we know.
 //!
 //! It saves a round, and nothing depends on it: a floor that is too low makes the tokens differ, and they are raised; one that
 //! is too high is taken for none by the members.

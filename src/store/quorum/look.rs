@@ -1,4 +1,4 @@
-//! What a majority tells: who holds, and when asking again may pay.
+//! What a majority reports: who holds, and when asking again may pay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
-use super::Shared;
-use super::election::lasting;
-use super::round::{Round, home};
+use super::electorate::Electorate;
+use super::round::{Round, home, patience_of};
+use super::vote_count::lasting;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{Claim, Hint, LockInfo, Member};
@@ -25,12 +25,12 @@ enum Sign {
 
 /// Resolves when those of a majority have: then the next attempt may find one.
 pub(super) async fn subscribe<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<Hint, Error> {
-    let need = shared.need();
+    let need = electorate.need();
     let mut signs = FuturesUnordered::<BoxFuture<'static, Sign>>::new();
-    for member in &shared.members {
+    for member in &electorate.members {
         let (member, claim) = (Arc::clone(member), claim.clone());
         signs.push(Box::pin(async move {
             Sign::Subscribed(member.subscribe(&claim).await)
@@ -45,7 +45,7 @@ pub(super) async fn subscribe<M: Member>(
             }
             Some(Sign::Subscribed(Err(why))) => failures.note(why),
             Some(Sign::Woken) => woken += 1,
-            None => return Err(failures.undecided(need, shared.members.len())),
+            None => return Err(failures.undecided(need, electorate.members.len())),
         }
     }
     Ok(Hint::new(async move {
@@ -68,10 +68,10 @@ fn woken_by(hint: Hint) -> BoxFuture<'static, Sign> {
 }
 
 pub(super) async fn inspect<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     key: &Key,
 ) -> Result<Option<LockInfo>, Error> {
-    let records = look(shared, |member| {
+    let records = look(electorate, |member| {
         let key = key.clone();
         async move { Ok(member.inspect(&key).await?.into_iter().collect()) }
     });
@@ -79,33 +79,36 @@ pub(super) async fn inspect<M: Member>(
 }
 
 pub(super) async fn list<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     prefix: &str,
 ) -> Result<Vec<LockInfo>, Error> {
-    look(shared, |member| {
+    look(electorate, |member| {
         let prefix = prefix.to_owned();
         async move { member.list(&prefix).await }
     })
     .await
 }
 
-/// Asks all members for records, until a majority has told all there is to tell.
+/// Asks all members for records, until a majority has reported all that there is.
 async fn look<M, F>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     ask: impl Fn(Arc<M>) -> F,
 ) -> Result<Vec<LockInfo>, Error>
 where
     M: Member,
     F: Future<Output = Result<Vec<LockInfo>, Error>> + Send + 'static,
 {
-    let mut round = Round::new(home()?, shared.clock.clone(), LOOK);
-    for (number, member) in shared.members.iter().enumerate() {
-        round.ask(number, ask(Arc::clone(member)));
+    let mut round = Round::new(home()?, electorate.clock.clone(), patience_of(LOOK));
+    let now = electorate.clock.stamp();
+    for (number, member) in electorate.members.iter().enumerate() {
+        if !electorate.is_silent(number, &now) {
+            round.ask(number, ask(Arc::clone(member)));
+        }
     }
-    let (need, mut told, mut answered) = (shared.need(), BTreeMap::new(), 0);
+    let (need, mut records_of, mut answered) = (electorate.need(), BTreeMap::new(), 0);
     let mut failures = Failures::default();
     loop {
-        let open = answered < need || is_open(&told, need, round.pending());
+        let open = answered < need || is_open(&records_of, need, round.pending());
         if !open {
             break;
         }
@@ -113,7 +116,8 @@ where
             Some((_, Ok(records))) => {
                 answered += 1;
                 for record in records {
-                    told.entry(record.key.clone())
+                    records_of
+                        .entry(record.key.clone())
                         .or_insert_with(Vec::new)
                         .push(record);
                 }
@@ -122,36 +126,36 @@ where
             None => break,
         }
     }
-    let silent = shared.members.len() - answered;
+    let silent = electorate.members.len() - answered;
     if answered < need
-        || told
+        || records_of
             .values()
             .any(|records| is_doubtful(records, need, silent))
     {
-        return Err(failures.undecided(need, shared.members.len()));
+        return Err(failures.undecided(need, electorate.members.len()));
     }
-    Ok(told
+    Ok(records_of
         .into_values()
         .filter_map(|records| held(records, need))
         .collect())
 }
 
-/// Whether the members that are still asked could change what is told.
-fn is_open(told: &BTreeMap<Key, Vec<LockInfo>>, need: usize, pending: usize) -> bool {
+/// Whether the members that are still asked could change what is reported.
+fn is_open(records_of: &BTreeMap<Key, Vec<LockInfo>>, need: usize, pending: usize) -> bool {
     let could_change = |records: &Vec<LockInfo>| match held(records.clone(), need) {
         Some(record) => record.token.is_none() && records.iter().any(|r| r.token.is_some()),
         None => is_doubtful(records, need, pending),
     };
-    pending > 0 && told.values().any(could_change)
+    pending > 0 && records_of.values().any(could_change)
 }
 
 /// Whether `silent` members could make a majority of these.
 fn is_doubtful(records: &[LockInfo], need: usize, silent: usize) -> bool {
-    let most = most_told(records);
+    let most = most_alike(records);
     most < need && most + silent >= need
 }
 
-fn most_told(records: &[LockInfo]) -> usize {
+fn most_alike(records: &[LockInfo]) -> usize {
     let like = |one: &LockInfo| {
         records
             .iter()
@@ -161,7 +165,7 @@ fn most_told(records: &[LockInfo]) -> usize {
     records.iter().map(like).max().unwrap_or(0)
 }
 
-/// The record of a hold that a majority tells of. Its token, if a majority tells the same: else it is being won just now.
+/// The record of a hold that a majority reports. Its token, if a majority reports the same; otherwise it is being won at this time.
 fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
     let like = |one: &LockInfo, other: &LockInfo| one.label == other.label;
     let first = records
@@ -181,20 +185,20 @@ fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
     })
 }
 
-/// Why members did not say.
+/// Why members gave no answer.
 #[derive(Default)]
 struct Failures {
     denied: usize,
-    told: Option<Error>,
+    why: Option<Error>,
 }
 
 impl Failures {
     fn note(&mut self, why: Error) {
         if why.kind() == ErrorKind::Denied {
             self.denied += 1;
-            self.told = Some(why);
+            self.why = Some(why);
         } else {
-            self.told.get_or_insert(why);
+            self.why.get_or_insert(why);
         }
     }
 
@@ -202,12 +206,12 @@ impl Failures {
         // Without those that refuse us there is no majority at any time.
         let error = if self.denied + need > members {
             Error::denied(
-                "so many members refuse this caller that there is no majority; mend user, password or access list",
+                "so many members refuse this caller that there is no majority; fix the user, the password or the access list",
             )
         } else {
-            Error::unavailable("no majority of the members could say; try later")
+            Error::unavailable("no majority of the members answered; try later")
         };
-        match self.told {
+        match self.why {
             Some(why) => error.because(why),
             None => error,
         }

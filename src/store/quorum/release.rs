@@ -1,44 +1,52 @@
-//! Every road out of a hold, over all members.
+//! Release and withdrawal, at every member that may hold a vote of the claim.
 
 use std::sync::Arc;
 
-use super::round::{Round, home};
-use super::{Shared, as_attempt};
+use super::electorate::{Electorate, as_attempt};
+use super::round::{Round, home, patience};
+use super::vote::take_back;
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::store::{Claim, Grant, Member, Released};
 
-/// How often a member is asked to withdraw what may still bar others there; then its TTL does it.
-const TRIES: u32 = 6;
-
-pub(super) async fn release<M: Member>(shared: &Arc<Shared<M>>, grant: &Grant) -> Released {
+pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &Grant) -> Released {
     let home = match home() {
         Ok(home) => home,
         Err(why) => return Released::Unknown(why),
     };
     // What is not in the book is long over, or was never ours.
-    let Some(owner) = shared.book.lock().end(&grant.claim) else {
+    let Some((owner, votes)) = electorate.book.lock().end(&grant.claim) else {
         return Released::AlreadyGone;
     };
-    let mut round = Round::new(home.clone(), shared.clock.clone(), grant.claim.ttl);
-    for member in 0..shared.members.len() {
+    let (need, members) = (electorate.need(), electorate.members.len());
+    let clock = electorate.clock.clone();
+    let mut round = Round::new(home.clone(), clock, patience(grant.claim.ttl));
+    // Where no vote of ours is, another may have one already.
+    let (mut freed, mut free, mut gone, mut failure) = (0, 0, 0, None);
+    for member in 0..members {
+        if !votes.contains(member) {
+            free += 1;
+            continue;
+        }
         let attempt = as_attempt(&grant.claim, owner);
         let beneath = Grant::new(attempt.clone(), grant.token, grant.proof);
-        let (shared, home) = (Arc::clone(shared), home.clone());
+        let (electorate, home, votes) = (Arc::clone(electorate), home.clone(), votes.clone());
         round.ask(member, async move {
-            let released = shared.members[member].release(&beneath).await;
+            let released = electorate.members[member].release(&beneath).await;
             if !matches!(released, Released::Released) {
                 // A vote of ours may still be on its way there.
-                home.spawn(take_back(shared, member, attempt));
+                let task_home = home.clone();
+                home.spawn(take_back(electorate, task_home, member, attempt, votes));
             }
             released
         });
     }
 
-    let (need, members) = (shared.need(), shared.members.len());
-    let (mut freed, mut gone, mut failure) = (0, 0, None);
-    while freed < need && gone <= members - need {
-        let Some((_, released)) = round.next(freed + gone >= need).await else {
+    let is_gone = |gone: usize| gone > members - need;
+    // A majority of our votes, or all if there are fewer: the next attempt meets none of them.
+    let votes_to_free = need.min(members - free);
+    while freed + gone < votes_to_free && !is_gone(free + gone) {
+        let Some((_, released)) = round.next(freed + free + gone >= need).await else {
             break;
         };
         match released {
@@ -48,42 +56,48 @@ pub(super) async fn release<M: Member>(shared: &Arc<Shared<M>>, grant: &Grant) -
             Released::Withheld => {}
         }
     }
-    if gone > members - need {
-        shared.book.lock().strike(&grant.claim, owner);
-        return Released::AlreadyGone;
+    if freed + free + gone < need {
+        return Released::Unknown(unconfirmed("released", failure));
     }
-    if freed + gone >= need {
-        shared.book.lock().strike(&grant.claim, owner);
-        return Released::Released;
+    electorate.book.lock().strike(&grant.claim, owner);
+    if is_gone(free + gone) {
+        Released::AlreadyGone
+    } else {
+        Released::Released
     }
-    Released::Unknown(unconfirmed("released", failure))
 }
 
 pub(super) async fn withdraw<M: Member>(
-    shared: &Arc<Shared<M>>,
+    electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<(), Error> {
     let home = home()?;
     let unused = OwnerToken::generate()?;
-    let now = shared.clock.stamp();
+    let now = electorate.clock.stamp();
     // From here on the claim is never granted: an attempt under way finds its entry changed.
-    let Some(owner) = shared.book.lock().withdraw(claim, unused, &now) else {
+    let Some((owner, votes)) = electorate.book.lock().withdraw(claim, unused, &now) else {
         return Ok(());
     };
-    let mut round = Round::new(home.clone(), shared.clock.clone(), claim.ttl);
-    for member in 0..shared.members.len() {
+    let clock = electorate.clock.clone();
+    let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
+    let (mut done, mut failure) = (0, None);
+    for member in 0..electorate.members.len() {
+        if !votes.contains(member) {
+            done += 1;
+            continue;
+        }
         let attempt = as_attempt(claim, owner);
-        let (shared, home) = (Arc::clone(shared), home.clone());
+        let (electorate, home, votes) = (Arc::clone(electorate), home.clone(), votes.clone());
         round.ask(member, async move {
-            let withdrawn = shared.members[member].withdraw(&attempt).await;
+            let withdrawn = electorate.members[member].withdraw(&attempt).await;
             if withdrawn.is_err() {
-                home.spawn(take_back(shared, member, attempt));
+                let task_home = home.clone();
+                home.spawn(take_back(electorate, task_home, member, attempt, votes));
             }
             withdrawn
         });
     }
-    let (mut done, mut failure) = (0, None);
-    while done < shared.need() {
+    while done < electorate.need() {
         match round.next(false).await {
             Some((_, Ok(()))) => done += 1,
             Some((_, Err(why))) => failure = Some(why),
@@ -91,19 +105,6 @@ pub(super) async fn withdraw<M: Member>(
         }
     }
     Ok(())
-}
-
-/// Asks one member to withdraw an attempt, until it did or the attempt's time is over.
-pub(super) async fn take_back<M: Member>(shared: Arc<Shared<M>>, member: usize, attempt: Claim) {
-    for _ in 0..TRIES {
-        let pause = attempt.ttl / TRIES;
-        let withdraw = shared.members[member].withdraw(&attempt);
-        if let Some(Ok(())) = shared.clock.timeout(attempt.ttl, withdraw).await {
-            return;
-        }
-        shared.clock.sleep(pause).await;
-    }
-    tracing::debug!(key = %attempt.key, member, "a vote was not confirmed as withdrawn; its ttl ends it");
 }
 
 fn unconfirmed(what: &str, failure: Option<Error>) -> Error {

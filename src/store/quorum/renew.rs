@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::acquire::plant;
-use super::election::{lasting, majority};
-use super::release::take_back;
-use super::round::{Round, home};
-use super::{Shared, as_attempt};
+use super::attempt::take_back_all;
+use super::electorate::{Electorate, as_attempt};
+use super::round::{Round, home, patience_of};
+use super::vote::restore_vote;
+use super::vote_count::{lasting, majority};
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::store::{Claim, Grant, GrantProof, Member, Renewed};
 
-/// A batch as the members know it, beside the claims that its callers know.
+/// A batch as the members know it, and the claims that its callers know.
 struct Batch {
     claims: Vec<(Claim, OwnerToken)>,
     grants: Vec<Grant>,
@@ -30,7 +30,10 @@ struct Tally {
     failure: Option<Error>,
 }
 
-pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) -> Vec<Renewed> {
+pub(super) async fn renew<M: Member>(
+    electorate: &Arc<Electorate<M>>,
+    grants: &[Grant],
+) -> Vec<Renewed> {
     let home = match home() {
         Ok(home) => home,
         Err(why) => {
@@ -40,20 +43,22 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
                 .collect();
         }
     };
-    let sent_at = shared.clock.stamp();
-    let (batch, places) = batch(shared, grants);
+    let sent_at = electorate.clock.stamp();
+    let (batch, places) = batch(electorate, grants);
     let Some(ttl) = batch.grants.iter().map(|grant| grant.claim.ttl).min() else {
         return grants.iter().map(|_| Renewed::Gone).collect();
     };
     let batch = Arc::new(batch);
-    let mut round = Round::new(home.clone(), shared.clock.clone(), ttl);
-    for member in 0..shared.members.len() {
-        let (shared, batch, home) = (Arc::clone(shared), Arc::clone(&batch), home.clone());
+    let mut round = Round::new(home.clone(), electorate.clock.clone(), patience_of(ttl));
+    for member in 0..electorate.members.len() {
+        let (electorate, batch, home) = (Arc::clone(electorate), Arc::clone(&batch), home.clone());
         round.ask(member, async move {
-            let answers = shared.members[member].renew(&batch.grants).await;
+            let answers = electorate.members[member].renew(&batch.grants).await;
+            let is_answer = |renewed: &Renewed| !matches!(renewed, Renewed::Unknown(_));
+            electorate.heard(member, answers.iter().any(is_answer));
             if answers.iter().any(|answer| matches!(answer, Renewed::Gone)) {
-                home.spawn(plant_gone(
-                    shared,
+                home.spawn(restore_gone(
+                    electorate,
                     member,
                     Arc::clone(&batch),
                     gone(&answers),
@@ -63,10 +68,10 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
         });
     }
 
-    let members = shared.members.len();
+    let members = electorate.members.len();
     let mut tallies: Vec<_> = batch.grants.iter().map(|_| Tally::new(members)).collect();
     while tallies.iter().any(Tally::is_open) {
-        let is_quorate = members - round.pending() >= shared.need();
+        let is_quorate = members - round.pending() >= electorate.need();
         let Some((_, answers)) = round.next(is_quorate).await else {
             break;
         };
@@ -80,12 +85,12 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
     for ((claim, owner), answer) in batch.claims.iter().zip(&decided) {
         match answer {
             Some(Renewed::Extended(proof)) => {
-                shared
+                electorate
                     .book
                     .lock()
                     .extend(claim, *owner, sent_at.plus(proof.ttl));
             }
-            Some(Renewed::Gone) => give_up(shared, &home, claim, *owner),
+            Some(Renewed::Gone) => give_up(electorate, &home, claim, *owner),
             _ => {}
         }
     }
@@ -98,9 +103,9 @@ pub(super) async fn renew<M: Member>(shared: &Arc<Shared<M>>, grants: &[Grant]) 
 }
 
 /// The grants that are held by our book, and for each of all grants its place among them.
-fn batch<M>(shared: &Shared<M>, grants: &[Grant]) -> (Batch, Vec<Option<usize>>) {
-    let now = shared.clock.stamp();
-    let book = shared.book.lock();
+fn batch<M>(electorate: &Electorate<M>, grants: &[Grant]) -> (Batch, Vec<Option<usize>>) {
+    let now = electorate.clock.stamp();
+    let book = electorate.book.lock();
     let mut batch = Batch {
         claims: Vec::with_capacity(grants.len()),
         grants: Vec::with_capacity(grants.len()),
@@ -118,15 +123,17 @@ fn batch<M>(shared: &Shared<M>, grants: &[Grant]) -> (Batch, Vec<Option<usize>>)
     (batch, places)
 }
 
-/// No majority is ours any more: what a minority still keeps for us is taken back.
-fn give_up<M: Member>(shared: &Arc<Shared<M>>, home: &Handle, claim: &Claim, owner: OwnerToken) {
-    shared.book.lock().strike(claim, owner);
-    for member in 0..shared.members.len() {
-        home.spawn(take_back(
-            Arc::clone(shared),
-            member,
-            as_attempt(claim, owner),
-        ));
+/// No majority is ours any longer: what a minority still keeps for us is taken back.
+fn give_up<M: Member>(
+    electorate: &Arc<Electorate<M>>,
+    home: &Handle,
+    claim: &Claim,
+    owner: OwnerToken,
+) {
+    let votes = electorate.book.lock().votes(claim, owner);
+    electorate.book.lock().strike(claim, owner);
+    if let Some(votes) = votes {
+        take_back_all(electorate, home, claim, owner, &votes);
     }
 }
 
@@ -137,8 +144,8 @@ fn gone(answers: &[Renewed]) -> Vec<usize> {
 }
 
 /// Asks a member that lost votes of ours for them again, one after the other, until it refuses.
-async fn plant_gone<M: Member>(
-    shared: Arc<Shared<M>>,
+async fn restore_gone<M: Member>(
+    electorate: Arc<Electorate<M>>,
     member: usize,
     batch: Arc<Batch>,
     places: Vec<usize>,
@@ -147,7 +154,7 @@ async fn plant_gone<M: Member>(
         let Some((claim, owner)) = batch.claims.get(place) else {
             return;
         };
-        if !plant(&shared, member, claim, *owner).await {
+        if !restore_vote(&electorate, member, claim, *owner).await {
             return;
         }
     }

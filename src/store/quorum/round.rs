@@ -14,6 +14,18 @@ use crate::model::error::Error;
 const LEFTOVER_BOUND: Duration = Duration::from_secs(60);
 /// What part of a TTL the slower members are waited for, once a majority answered and that does not decide.
 const PATIENCE_PARTS: u32 = 30;
+/// The longest that they are waited for when a lock is acquired.
+const MAX_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a round that acquires or gives back waits for the slower members.
+pub(super) fn patience(ttl: Duration) -> Duration {
+    patience_of(ttl).min(MAX_PATIENCE)
+}
+
+/// The same where nobody else waits.
+pub(super) fn patience_of(ttl: Duration) -> Duration {
+    ttl / PATIENCE_PARTS
+}
 
 /// A question to all members. What is unanswered when it is dropped is driven to its end in the background: a request whose
 /// future is dropped may be sent or not, and a lock that nobody knows of stays until its TTL ends.
@@ -22,39 +34,57 @@ pub(super) struct Round<T: Send + 'static> {
     home: Handle,
     clock: Clock,
     patience: Duration,
+    /// The members whose answers are not there, as bits.
+    waited_for: u16,
     /// Since when a majority has answered; more may be asked after that.
     quorate_at: Option<Stamp>,
 }
 
 impl<T: Send + 'static> Round<T> {
-    pub(super) fn new(home: Handle, clock: Clock, ttl: Duration) -> Self {
+    pub(super) fn new(home: Handle, clock: Clock, patience: Duration) -> Self {
         Self {
             pending: FuturesUnordered::new(),
             home,
             clock,
-            patience: ttl / PATIENCE_PARTS,
+            patience,
+            waited_for: 0,
             quorate_at: None,
         }
     }
 
     pub(super) fn ask(&mut self, member: usize, ask: impl Future<Output = T> + Send + 'static) {
+        self.waited_for |= 1 << member;
         self.pending
             .push(Box::pin(async move { (member, ask.await) }));
     }
 
     /// The next answer; `None` when there is none to come, or when a majority answered and the rest takes too long.
     pub(super) async fn next(&mut self, is_quorate: bool) -> Option<(usize, T)> {
-        if !is_quorate {
+        let answer = if is_quorate {
+            let now = self.clock.stamp();
+            let since = self.quorate_at.get_or_insert(now);
+            let left = self.patience.saturating_sub(now.since(since));
+            let next = self.pending.next();
+            self.clock.timeout(left, next).await.flatten()
+        } else {
             self.quorate_at = None;
-            return self.pending.next().await;
+            self.pending.next().await
+        };
+        if let Some((member, _)) = &answer {
+            self.waited_for &= !(1 << member);
         }
-        let now = self.clock.stamp();
-        let since = self.quorate_at.get_or_insert(now);
-        let left = self.patience.saturating_sub(now.since(since));
-        self.clock
-            .timeout(left, self.pending.next())
-            .await
-            .flatten()
+        answer
+    }
+
+    /// Since when the rest is waited for with a limit.
+    pub(super) fn quorate_at(&self) -> Option<Stamp> {
+        self.quorate_at
+    }
+
+    /// The members whose answers are not there.
+    pub(super) fn waited_for(&self) -> impl Iterator<Item = usize> + use<T> {
+        let members = self.waited_for;
+        (0..u16::BITS as usize).filter(move |member| members & (1 << member) != 0)
     }
 
     pub(super) fn pending(&self) -> usize {

@@ -1,9 +1,11 @@
-//! The election and the book, without a member.
+//! The count of votes, the book and the silence, without a member.
 
 use std::time::Duration;
 
 use super::book::Book;
-use super::election::{Ballot, Election, Offset, Standing};
+use super::silence::{Ask, Silence};
+use super::vote_count::{Counted, Offset, Standing, VoteCount};
+use super::votes::VoteSet;
 use crate::clock::Stamp;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, OwnerToken};
@@ -16,22 +18,22 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-fn ballot(number: u64) -> Ballot {
-    Ballot {
+fn vote(number: u64) -> Counted {
+    Counted {
         token: token(number),
         ttl: TTL,
         offset: Offset { least: 0, most: 0 },
     }
 }
 
-fn ballot_at(number: u64, micros: i64) -> Ballot {
+fn vote_at(number: u64, micros: i64) -> Counted {
     let offset = Offset {
         least: micros,
         most: micros,
     };
-    Ballot {
+    Counted {
         offset,
-        ..ballot(number)
+        ..vote(number)
     }
 }
 
@@ -44,75 +46,135 @@ fn won(number: u64) -> Standing {
 
 #[test]
 fn a_majority_with_one_token_wins_without_a_second_round() {
-    let mut election = Election::new(3);
-    assert!(election.voted(2, ballot(7)).is_empty());
-    assert_eq!(election.standing(), Standing::Open);
-    assert!(election.voted(0, ballot(7)).is_empty());
-    assert_eq!(election.standing(), won(7));
+    let mut count = VoteCount::new(3);
+    assert!(count.voted(2, vote(7)).is_empty());
+    assert_eq!(count.standing(), Standing::Open);
+    assert!(count.voted(0, vote(7)).is_empty());
+    assert_eq!(count.standing(), won(7));
 }
 
 #[test]
 fn a_lower_token_counts_only_when_it_was_raised() {
-    let mut election = Election::new(3);
-    let _ = election.voted(0, ballot(7));
-    assert_eq!(election.voted(1, ballot(9)), [(0, token(9))]);
-    assert_eq!(election.standing(), Standing::Open);
-    election.raised(0);
-    assert_eq!(election.standing(), won(9));
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote(7));
+    assert_eq!(count.voted(1, vote(9)), [(0, token(9))]);
+    assert_eq!(count.standing(), Standing::Open);
+    count.raised(0);
+    assert_eq!(count.standing(), won(9));
 }
 
 #[test]
-fn a_later_vote_may_stand_in_for_one_that_could_not_be_raised() {
-    let mut election = Election::new(3);
-    let _ = election.voted(0, ballot(7));
-    let _ = election.voted(1, ballot(9));
-    election.failed(0, Error::unavailable("gone"));
-    assert_eq!(election.standing(), Standing::Open);
-    assert!(
-        election.voted(2, ballot(11)).is_empty(),
-        "its counter is above"
-    );
-    assert_eq!(election.standing(), won(9));
+fn a_later_vote_may_replace_one_that_could_not_be_raised() {
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote(7));
+    let _ = count.voted(1, vote(9));
+    count.failed(0, Error::unavailable("gone"));
+    assert_eq!(count.standing(), Standing::Open);
+    assert!(count.voted(2, vote(11)).is_empty(), "its counter is above");
+    assert_eq!(count.standing(), won(9));
 }
 
 #[test]
-fn a_majority_that_is_still_raised_has_not_answered() {
-    let mut election = Election::new(3);
-    election.failed(2, Error::unavailable("down"));
-    let _ = election.voted(0, ballot(7));
-    assert!(election.is_quorate());
-    let _ = election.voted(1, ballot(9));
-    assert!(!election.is_quorate(), "a second round has begun");
-
-    let mut election = Election::new(5);
+fn a_majority_that_is_still_raised_is_waited_for() {
+    let mut count = VoteCount::new(5);
     for seat in 0..3 {
-        let _ = election.voted(seat, ballot(7 + seat as u64));
+        let _ = count.voted(seat, vote(7 + seat as u64));
     }
-    assert!(!election.is_quorate());
-    election.failed(0, Error::unavailable("gone"));
-    assert!(election.is_quorate(), "it needs one that is still asked");
+    assert!(count.majority_answered());
+    assert!(!count.is_quorate(), "a second round has begun");
+}
+
+#[test]
+fn a_member_that_the_majority_needs_is_waited_for() {
+    let mut count = VoteCount::new(3);
+    count.failed(2, Error::unavailable("down"));
+    let _ = count.voted(0, vote(7));
+    assert_eq!(count.standing(), Standing::Open);
+    assert!(!count.is_quorate(), "a failure is no answer");
+
+    let mut count = VoteCount::new(3);
+    count.busy(1, None);
+    let _ = count.voted(0, vote(7));
+    assert!(count.is_quorate(), "the third could decide, or be silent");
+}
+
+#[test]
+fn a_silent_member_is_not_waited_for_and_counts_if_it_answers() {
+    let mut count = VoteCount::new(3);
+    count.is_silent(2);
+    let _ = count.voted(0, vote(7));
+    count.busy(1, Some(TTL));
+    assert_eq!(count.standing(), Standing::Lost);
+    let busy = Acquired::Busy {
+        remaining: Some(TTL),
+    };
+    assert_eq!(count.loss().unwrap(), busy);
+    assert!(count.voted(2, vote(7)).is_empty());
+    assert_eq!(count.standing(), won(7));
+}
+
+#[test]
+fn votes_are_split_when_nobody_can_have_a_majority() {
+    let mut count = VoteCount::new(5);
+    count.is_silent(4);
+    let _ = count.voted(0, vote(7));
+    count.busy(1, None);
+    count.busy(2, None);
+    assert_eq!(count.contenders(), Some(2));
+    count.busy(3, None);
+    assert_eq!(
+        count.contenders(),
+        None,
+        "three of five may be one holder's"
+    );
+
+    let mut count = VoteCount::new(3);
+    count.busy(0, None);
+    count.failed(1, Error::unavailable("down"));
+    assert_eq!(count.contenders(), None, "we have none to give back");
+}
+
+#[test]
+fn a_member_is_silent_from_its_oldest_unanswered_request_until_it_answers() {
+    let mut silence = Silence::new(2);
+    let at = |millis| zero().plus(Duration::from_millis(millis));
+    silence.is_behind(1, at(100));
+    silence.is_behind(1, at(200));
+    assert_eq!(silence.ask(1, &at(99), TTL), Ask::AndWait);
+    assert_eq!(silence.ask(1, &at(100), TTL), Ask::AsProbe);
+    assert_eq!(silence.ask(1, &at(100), TTL), Ask::Not);
+    assert_eq!(silence.ask(0, &at(100), TTL), Ask::AndWait);
+    silence.failed(1);
+    assert_eq!(silence.ask(1, &at(100), TTL), Ask::AsProbe);
+    assert_eq!(
+        silence.ask(1, &at(100).plus(TTL), TTL),
+        Ask::AsProbe,
+        "a probe that is never answered is sent again"
+    );
+    silence.answered(1);
+    assert_eq!(silence.ask(1, &at(300), TTL), Ask::AndWait);
 }
 
 #[test]
 fn two_clocks_that_disagree_leave_it_to_the_third() {
     let far = MAX_SKEW.as_micros() as i64 + 1;
-    let mut election = Election::new(3);
-    let _ = election.voted(0, ballot_at(7, 0));
-    let _ = election.voted(1, ballot_at(7, far));
-    assert_eq!(election.standing(), Standing::Open);
-    let _ = election.voted(2, ballot_at(7, far - 2));
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote_at(7, 0));
+    let _ = count.voted(1, vote_at(7, far));
+    assert_eq!(count.standing(), Standing::Open);
+    let _ = count.voted(2, vote_at(7, far - 2));
     assert_eq!(
-        election.standing(),
+        count.standing(),
         won(7),
         "it is near both, and two are a majority"
     );
 
-    let mut election = Election::new(3);
-    let _ = election.voted(0, ballot_at(7, 0));
-    let _ = election.voted(1, ballot_at(7, far));
-    let _ = election.voted(2, ballot_at(7, 2 * far));
-    assert_eq!(election.standing(), Standing::Lost);
-    assert_eq!(election.loss().unwrap_err().kind(), ErrorKind::Unavailable);
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote_at(7, 0));
+    let _ = count.voted(1, vote_at(7, far));
+    let _ = count.voted(2, vote_at(7, 2 * far));
+    assert_eq!(count.standing(), Standing::Lost);
+    assert_eq!(count.loss().unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[test]
@@ -121,28 +183,28 @@ fn a_slow_answer_is_no_proof_of_a_near_clock() {
         least: 0,
         most: MAX_SKEW.as_micros() as i64 + 1,
     };
-    let mut election = Election::new(3);
-    let _ = election.voted(0, ballot(7));
-    let _ = election.voted(
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote(7));
+    let _ = count.voted(
         1,
-        Ballot {
+        Counted {
             offset: vague,
-            ..ballot(7)
+            ..vote(7)
         },
     );
-    assert_eq!(election.standing(), Standing::Open);
+    assert_eq!(count.standing(), Standing::Open);
 }
 
 #[test]
 fn a_hold_lasts_as_long_as_its_longest_majority() {
-    let mut election = Election::new(5);
+    let mut count = VoteCount::new(5);
     for (seat, seconds) in [9, 3, 8].into_iter().enumerate() {
         let ttl = Duration::from_secs(seconds);
-        let _ = election.voted(seat, Ballot { ttl, ..ballot(7) });
+        let _ = count.voted(seat, Counted { ttl, ..vote(7) });
     }
     let ttl = Duration::from_secs(3);
     assert_eq!(
-        election.standing(),
+        count.standing(),
         Standing::Won {
             token: token(7),
             ttl
@@ -151,15 +213,15 @@ fn a_hold_lasts_as_long_as_its_longest_majority() {
 }
 
 #[test]
-fn a_lost_claim_is_told_when_enough_members_are_free_at_the_latest() {
+fn a_lost_claim_reports_when_enough_members_are_free_at_the_latest() {
     let seconds = Duration::from_secs;
-    let mut election = Election::new(5);
-    let _ = election.voted(0, ballot(7));
+    let mut count = VoteCount::new(5);
+    let _ = count.voted(0, vote(7));
     for (seat, remaining) in [4, 2, 3].into_iter().enumerate() {
-        election.busy(seat + 1, Some(seconds(remaining)));
+        count.busy(seat + 1, Some(seconds(remaining)));
     }
-    assert_eq!(election.standing(), Standing::Lost);
-    let Ok(Acquired::Busy { remaining }) = election.loss() else {
+    assert_eq!(count.standing(), Standing::Lost);
+    let Ok(Acquired::Busy { remaining }) = count.loss() else {
         panic!("three of five are busy");
     };
     assert_eq!(
@@ -171,31 +233,31 @@ fn a_lost_claim_is_told_when_enough_members_are_free_at_the_latest() {
 
 #[test]
 fn a_claim_lost_to_one_holder_and_one_failure_is_busy_while_the_rest_could_decide() {
-    let mut election = Election::new(3);
-    election.busy(0, Some(TTL));
-    election.failed(1, Error::unavailable("in quarantine"));
-    assert_eq!(election.standing(), Standing::Lost);
-    let busy = election.loss().unwrap();
+    let mut count = VoteCount::new(3);
+    count.busy(0, Some(TTL));
+    count.failed(1, Error::unavailable("in quarantine"));
+    assert_eq!(count.standing(), Standing::Lost);
+    let busy = count.loss().unwrap();
     assert_eq!(busy, Acquired::Busy { remaining: None });
-    election.failed(2, Error::unavailable("down"));
-    assert!(election.loss().is_err(), "nobody is left to wait for");
+    count.failed(2, Error::unavailable("down"));
+    assert!(count.loss().is_err(), "nobody is left to wait for");
 }
 
 #[test]
 fn members_in_doubt_are_no_doubt_of_the_quorum() {
-    let mut election = Election::new(3);
-    election.failed(0, Error::in_doubt("no answer"));
-    election.failed(1, Error::in_doubt("no answer"));
-    assert_eq!(election.standing(), Standing::Lost);
-    assert_eq!(election.loss().unwrap_err().kind(), ErrorKind::Unavailable);
+    let mut count = VoteCount::new(3);
+    count.failed(0, Error::in_doubt("no answer"));
+    count.failed(1, Error::in_doubt("no answer"));
+    assert_eq!(count.standing(), Standing::Lost);
+    assert_eq!(count.loss().unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[test]
 fn a_refusal_by_all_keeps_its_kind() {
-    let mut election = Election::new(3);
-    election.failed(0, Error::denied("no access"));
-    election.failed(1, Error::denied("no access"));
-    assert_eq!(election.loss().unwrap_err().kind(), ErrorKind::Denied);
+    let mut count = VoteCount::new(3);
+    count.failed(0, Error::denied("no access"));
+    count.failed(1, Error::denied("no access"));
+    assert_eq!(count.loss().unwrap_err().kind(), ErrorKind::Denied);
 }
 
 fn claim() -> Claim {
@@ -215,8 +277,12 @@ fn zero() -> Stamp {
 fn a_replaced_attempt_cannot_win() {
     let (mut book, claim) = (Book::default(), claim());
     let (first, second) = (owner(), owner());
-    assert_eq!(book.begin(&claim, first, &zero()).unwrap(), None);
-    assert_eq!(book.begin(&claim, second, &zero()).unwrap(), Some(first));
+    let mut begin = |attempt| {
+        let replaced = book.begin(&claim, attempt, VoteSet::default(), &zero());
+        replaced.unwrap().map(|(owner, _)| owner)
+    };
+    assert_eq!(begin(first), None);
+    assert_eq!(begin(second), Some(first));
     assert!(!book.win(&claim, first, token(1), zero().plus(TTL)));
     assert!(book.win(&claim, second, token(1), zero().plus(TTL)));
     assert_eq!(book.holding(&claim, &zero()), Some((second, token(1))));
@@ -226,13 +292,19 @@ fn a_replaced_attempt_cannot_win() {
 fn a_withdrawn_claim_neither_begins_nor_wins() {
     let (mut book, claim) = (Book::default(), claim());
     let attempt = owner();
-    book.begin(&claim, attempt, &zero()).unwrap();
-    assert_eq!(book.withdraw(&claim, owner(), &zero()), Some(attempt));
+    book.begin(&claim, attempt, VoteSet::default(), &zero())
+        .unwrap();
+    let last = book.withdraw(&claim, owner(), &zero());
+    assert_eq!(last.map(|(owner, _)| owner), Some(attempt));
     assert!(!book.win(&claim, attempt, token(1), zero().plus(TTL)));
-    assert!(book.begin(&claim, owner(), &zero()).is_err());
+    assert!(
+        book.begin(&claim, owner(), VoteSet::default(), &zero())
+            .is_err()
+    );
     book.strike(&claim, attempt);
     assert!(
-        book.begin(&claim, owner(), &zero()).is_err(),
+        book.begin(&claim, owner(), VoteSet::default(), &zero())
+            .is_err(),
         "and that is not struck out"
     );
 }
@@ -241,7 +313,8 @@ fn a_withdrawn_claim_neither_begins_nor_wins() {
 fn a_hold_ends_by_our_clock_and_a_late_answer_does_not_shorten_it() {
     let (mut book, claim) = (Book::default(), claim());
     let attempt = owner();
-    book.begin(&claim, attempt, &zero()).unwrap();
+    book.begin(&claim, attempt, VoteSet::default(), &zero())
+        .unwrap();
     assert!(book.win(&claim, attempt, token(1), zero().plus(TTL)));
     book.extend(&claim, attempt, zero().plus(2 * TTL));
     book.extend(&claim, attempt, zero().plus(TTL));
@@ -257,7 +330,8 @@ fn what_is_over_does_not_pile_up_in_the_book() {
     let mut book = Book::default();
     for round in 0..20_000_u32 {
         let now = zero().plus(round * TTL / 100);
-        book.begin(&claim(), owner(), &now).unwrap();
+        book.begin(&claim(), owner(), VoteSet::default(), &now)
+            .unwrap();
     }
     assert!(book.len() <= 2_000, "{}", book.len());
 }

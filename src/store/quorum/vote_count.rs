@@ -1,4 +1,4 @@
-//! What the votes come to. Pure: no clock, no member, no await.
+//! [`VoteCount`]: whether the votes win. Pure: no clock, no member, no await.
 //!
 //! Each member has a seat. A vote counts if the member's clock agrees with those of a majority. Once a majority voted for us,
 //! the largest of their tokens is *the* token, and every seat below it must be raised before it counts; the claim is won
@@ -11,7 +11,7 @@ use crate::model::token::FencingToken;
 use crate::store::{Acquired, MAX_SKEW};
 
 #[derive(Debug)]
-pub(super) struct Election {
+pub(super) struct VoteCount {
     need: usize,
     seats: Vec<Seat>,
     agreed: Option<Agreed>,
@@ -21,22 +21,24 @@ pub(super) struct Election {
 #[derive(Clone, Debug)]
 enum Seat {
     Asked,
-    Voted(Ballot),
-    Raising(Ballot),
-    Confirmed(Ballot),
+    Voted(Counted),
+    Raising(Counted),
+    Confirmed(Counted),
     Busy(Option<Duration>),
+    /// It gave no answer for a while. One that comes nevertheless counts.
+    Silent,
     Out,
 }
 
-/// A vote for us.
+/// A vote for us, as it is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ballot {
+pub(super) struct Counted {
     pub(super) token: FencingToken,
     pub(super) ttl: Duration,
     pub(super) offset: Offset,
 }
 
-/// Where a member's clock stood against ours, in microseconds: somewhere between the two, by when it may have answered.
+/// The difference between a member's clock and ours, in microseconds: between the two, by when it may have answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Offset {
     pub(super) least: i64,
@@ -70,7 +72,7 @@ impl Offset {
     }
 }
 
-impl Election {
+impl VoteCount {
     pub(super) fn new(members: usize) -> Self {
         Self {
             need: majority(members),
@@ -81,8 +83,8 @@ impl Election {
     }
 
     /// A vote for us came in. Returns which seats must be raised to which token.
-    pub(super) fn voted(&mut self, seat: usize, ballot: Ballot) -> Vec<(usize, FencingToken)> {
-        self.seats[seat] = Seat::Voted(ballot);
+    pub(super) fn voted(&mut self, seat: usize, counted: Counted) -> Vec<(usize, FencingToken)> {
+        self.seats[seat] = Seat::Voted(counted);
         if self.agreed.is_none() {
             self.agreed = self.agreement();
         }
@@ -91,14 +93,16 @@ impl Election {
         };
         let mut raises = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
-            let Seat::Voted(ballot) = *seat else { continue };
-            if !agreed.offset.and(ballot.offset).is_near() {
+            let Seat::Voted(counted) = *seat else {
+                continue;
+            };
+            if !agreed.offset.and(counted.offset).is_near() {
                 *seat = Seat::Out;
                 self.failure.get_or_insert_with(clocks_disagree);
-            } else if ballot.token >= agreed.token {
-                *seat = Seat::Confirmed(ballot);
+            } else if counted.token >= agreed.token {
+                *seat = Seat::Confirmed(counted);
             } else {
-                *seat = Seat::Raising(ballot);
+                *seat = Seat::Raising(counted);
                 raises.push((number, agreed.token));
             }
         }
@@ -115,9 +119,14 @@ impl Election {
     }
 
     pub(super) fn raised(&mut self, seat: usize) {
-        if let Seat::Raising(ballot) = self.seats[seat] {
-            self.seats[seat] = Seat::Confirmed(ballot);
+        if let Seat::Raising(counted) = self.seats[seat] {
+            self.seats[seat] = Seat::Confirmed(counted);
         }
+    }
+
+    /// The member is asked, or not even that, and nobody waits for its answer.
+    pub(super) fn is_silent(&mut self, seat: usize) {
+        self.seats[seat] = Seat::Silent;
     }
 
     /// Whoever has not answered by now does not count.
@@ -135,8 +144,30 @@ impl Election {
     /// A majority has answered, and ours does not win by the second round alone: the rest is not waited for without a limit.
     pub(super) fn is_quorate(&self) -> bool {
         let ours = self.count(|seat| matches!(seat, Seat::Confirmed(_) | Seat::Raising(_)));
-        let answered = self.count(|seat| !matches!(seat, Seat::Asked));
-        ours < self.need && answered >= self.need
+        ours < self.need && self.majority_answered()
+    }
+
+    /// A majority voted, for us or for another.
+    pub(super) fn majority_answered(&self) -> bool {
+        let unanswered = |seat: &Seat| matches!(seat, Seat::Asked | Seat::Silent | Seat::Out);
+        self.count(|seat| !unanswered(seat)) >= self.need
+    }
+
+    /// The votes for us.
+    pub(super) fn granted(&self) -> impl Iterator<Item = (usize, Counted)> {
+        let ours = |seat: &Seat| match seat {
+            Seat::Voted(vote) | Seat::Raising(vote) | Seat::Confirmed(vote) => Some(*vote),
+            _ => None,
+        };
+        let seats = self.seats.iter().enumerate();
+        seats.filter_map(move |(number, seat)| Some((number, ours(seat)?)))
+    }
+
+    /// How many others have votes at most, when some are ours and nobody has a majority: asking again may pay at once.
+    pub(super) fn contenders(&self) -> Option<u32> {
+        let busy = self.count(|seat| matches!(seat, Seat::Busy(_)));
+        let is_split = busy > 0 && busy < self.need && self.granted().next().is_some();
+        is_split.then(|| u32::try_from(busy).unwrap_or(u32::MAX))
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -147,7 +178,7 @@ impl Election {
         };
         let mut ttls: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
-                Seat::Confirmed(ballot) => Some(ballot.ttl),
+                Seat::Confirmed(counted) => Some(counted.ttl),
                 _ => None,
             })
             .collect();
@@ -162,7 +193,7 @@ impl Election {
     /// The latest time that a member whose vote counts may have shown.
     pub(super) fn latest_offset(&self) -> Option<i64> {
         let confirmed = self.seats.iter().filter_map(|seat| match seat {
-            Seat::Confirmed(ballot) => Some(ballot.offset.most),
+            Seat::Confirmed(counted) => Some(counted.offset.most),
             _ => None,
         });
         confirmed.max()
@@ -174,7 +205,7 @@ impl Election {
             None => self.agreeing().map_or(0, |(count, _)| count),
             Some(_) => self.count(|seat| matches!(seat, Seat::Confirmed(_))),
         };
-        // When each member that may yet vote for us does so at the latest. Who has not answered may be busy as well.
+        // When each member that may yet vote for us does so at the latest. One that has not answered may be busy as well.
         let mut free_in: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
                 Seat::Busy(remaining) => Some(remaining.unwrap_or(Duration::MAX)),
@@ -216,34 +247,34 @@ impl Election {
         self.seats.iter().filter(|seat| is(seat)).count()
     }
 
-    /// The largest set of votes for us whose clocks agree: a majority of them holds the median of all clocks, so that each is
+    /// The largest set of votes for us whose clocks agree: a majority of them holds the median of all clocks, therefore each is
     /// within [`MAX_SKEW`] of that.
     fn agreeing(&self) -> Option<(usize, Agreed)> {
-        let ballots: Vec<_> = (self.seats.iter())
+        let votes: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
-                Seat::Voted(ballot) => Some(*ballot),
+                Seat::Voted(counted) => Some(*counted),
                 _ => None,
             })
             .collect();
-        let beside = |first: &Ballot| {
-            let near = ballots
+        let beside = |first: &Counted| {
+            let near = votes
                 .iter()
                 .filter(|b| b.offset.least >= first.offset.least)
                 .filter(|b| first.offset.and(b.offset).is_near());
-            near.fold(None, |set: Option<(usize, Agreed)>, ballot| {
+            near.fold(None, |set: Option<(usize, Agreed)>, counted| {
                 let (count, agreed) = set.unwrap_or((
                     0,
                     Agreed {
-                        token: ballot.token,
-                        offset: ballot.offset,
+                        token: counted.token,
+                        offset: counted.offset,
                     },
                 ));
-                let token = agreed.token.max(ballot.token);
-                let offset = agreed.offset.and(ballot.offset);
+                let token = agreed.token.max(counted.token);
+                let offset = agreed.offset.and(counted.offset);
                 Some((count + 1, Agreed { token, offset }))
             })
         };
-        ballots
+        votes
             .iter()
             .filter_map(beside)
             .max_by_key(|(count, _)| *count)

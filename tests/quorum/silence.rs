@@ -1,0 +1,161 @@
+//! Members that give no answer: nobody waits for them, and they cost nothing.
+
+use std::time::Duration;
+
+use leasehold::store::{Acquired, Operation, Quorum, Released, Store};
+use tokio::runtime::Handle;
+
+use crate::world::{TTL, World, claim, granted, settle};
+
+/// Longer than anybody waits for a member that is slower than a majority.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// At least as long as all pauses between the attempts of one request over three members.
+const PAUSES: u64 = 32;
+
+/// A client that knows that the stopped member is silent.
+async fn client_that_knows<S>(world: &World, take: impl Fn(&World) -> S) -> S
+where
+    S: Store + Clone,
+{
+    let store = take(world);
+    let grant = granted(store.acquire(&claim()).await);
+    let _ = store.release(&grant).await;
+    settle().await;
+    store
+}
+
+/// Drives a request while a few milliseconds pass, fewer than anybody waits for a slow member.
+async fn within_the_pauses<T: Send + 'static>(
+    world: &World,
+    request: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let task = tokio::spawn(request);
+    settle().await;
+    for _ in 0..PAUSES {
+        world.pass(Duration::from_millis(1)).await;
+    }
+    assert!(task.is_finished(), "it waits for more than its own pauses");
+    task.await.unwrap()
+}
+
+#[tokio::test]
+async fn votes_split_over_a_silent_member_are_not_waited_for() {
+    let world = World::new(3);
+    world.stop(2);
+    let store = client_that_knows(&world, World::client).await;
+    world.pass(PATIENCE).await;
+    let other = claim();
+    let _vote = granted(world.members[0].data.acquire(&other).await);
+    let asking = store.clone();
+    let busy = within_the_pauses(&world, async move { asking.acquire(&claim()).await }).await;
+    assert!(matches!(busy, Ok(Acquired::Busy { .. })), "{busy:?}");
+    settle().await;
+    assert_eq!(world.keepers().await, [0], "our vote was given back");
+}
+
+#[tokio::test]
+async fn of_two_that_split_the_votes_one_is_granted() {
+    for _ in 0..20 {
+        let world = World::new(3);
+        world.stop(2);
+        let first = client_that_knows(&world, World::client).await;
+        let second = client_that_knows(&world, World::client).await;
+        world.pass(PATIENCE).await;
+        let ask = |store: &Quorum<_>| {
+            let store = store.clone();
+            async move { store.acquire(&claim()).await.unwrap() }
+        };
+        let both = futures_util::future::join(ask(&first), ask(&second));
+        let (one, two) = within_the_pauses(&world, both).await;
+        let holds = |acquired: &Acquired| matches!(acquired, Acquired::Granted(_));
+        assert!(
+            !(holds(&one) && holds(&two)),
+            "two hold: {one:?} and {two:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_silent_member_gets_one_vote_at_a_time() {
+    let world = World::new(3);
+    world.stop(2);
+    let store = client_that_knows(&world, World::client).await;
+    world.pass(PATIENCE).await;
+    for _ in 0..20 {
+        let grant = granted(store.acquire(&claim()).await);
+        assert!(matches!(store.release(&grant).await, Released::Released));
+    }
+    settle().await;
+    let asked = world.members[2].network.counts(Operation::Acquire).asked;
+    assert_eq!(asked, 2, "the vote that was not answered, and a probe");
+}
+
+#[tokio::test]
+async fn a_member_that_answers_again_counts_again() {
+    let world = World::new(3);
+    world.stop(2);
+    let store = client_that_knows(&world, World::client).await;
+    world.pass(PATIENCE).await;
+    world.go_on(2);
+    settle().await;
+    world.stop(0);
+    let grant = granted(store.acquire(&claim()).await);
+    settle().await;
+    assert_eq!(world.keepers().await, [1, 2]);
+    let _ = store.release(&grant).await;
+}
+
+#[tokio::test]
+async fn nobody_asks_a_member_to_release_what_it_gave_to_another() {
+    let world = World::new(3);
+    let other = claim();
+    let _vote = granted(world.members[0].data.acquire(&other).await);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    settle().await;
+    assert!(matches!(store.release(&grant).await, Released::Released));
+    settle().await;
+    let asked = |operation| world.members[0].network.counts(operation).asked;
+    assert_eq!(asked(Operation::Release) + asked(Operation::Withdraw), 0);
+    assert_eq!(world.keepers().await, [0]);
+}
+
+#[tokio::test]
+async fn tasks_do_not_pile_up_behind_a_member_that_is_down() {
+    for is_stopped in [false, true] {
+        let world = World::new(3);
+        if is_stopped {
+            world.stop(2);
+        } else {
+            for operation in Operation::ALL {
+                world.members[2].network.block(operation);
+            }
+        }
+        let store = client_that_knows(&world, World::client).await;
+        world.pass(PATIENCE).await;
+        for _ in 0..200 {
+            let grant = granted(store.acquire(&claim()).await);
+            let _ = store.release(&grant).await;
+        }
+        settle().await;
+        let alive = Handle::current().metrics().num_alive_tasks();
+        assert!(alive <= 10, "{alive} tasks, stopped: {is_stopped}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_member_could_not_withdraw_is_withdrawn_when_it_answers() {
+    let world = World::new(3);
+    world.members[2].network.block(Operation::Release);
+    world.members[2].network.block(Operation::Withdraw);
+    let store = world.client();
+    for _ in 0..3 {
+        let grant = granted(store.acquire(&claim()).await);
+        assert!(matches!(store.release(&grant).await, Released::Released));
+        settle().await;
+    }
+    assert_eq!(world.keepers().await, [2]);
+    world.go_on(2);
+    world.pass(TTL / 6).await;
+    assert_eq!(world.keepers().await, [0; 0]);
+}
