@@ -25,7 +25,7 @@ use crate::clock::{Clock, Stamp};
 use crate::model::commit::CommitError;
 use crate::model::run_event::RunEvent;
 
-pub(super) async fn run<T, E, W>(
+pub(super) async fn run<T, E: 'static, W>(
     shared: &Arc<Shared>,
     work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -34,7 +34,7 @@ pub(super) async fn run<T, E, W>(
     watched.end(attend(shared, work, into_cause).await)
 }
 
-async fn attend<T, E, W>(
+async fn attend<T, E: 'static, W>(
     shared: &Arc<Shared>,
     work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -89,7 +89,7 @@ fn unwinding(shared: &Shared, tx: &mut AsyncTx) -> Unwinding {
     Unwinding::new(shared, to_undo, Why::NotCommitted)
 }
 
-async fn commit<E>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
+async fn commit<E: 'static>(shared: &Shared, tx: &mut AsyncTx) -> Result<Settled, Unsettled<E>> {
     let cells = sound(tx.tx().noted(), shared.lease().token())?;
     let Some(call) = tx.tx().noted().commit.take() else {
         return Ok(without_call(shared, cells)?);

@@ -13,7 +13,7 @@ use super::undo::{Why, all};
 use crate::model::run_event::RunEvent;
 
 #[inline]
-pub(super) fn run<'env, T, E, W>(
+pub(super) fn run<'env, T, E: 'static, W>(
     shared: &'env Shared,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -23,7 +23,7 @@ pub(super) fn run<'env, T, E, W>(
 }
 
 #[inline]
-fn attend<'env, T, E, W>(
+fn attend<'env, T, E: 'static, W>(
     shared: &'env Shared,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
@@ -76,7 +76,7 @@ impl Drop for Armed<'_> {
     }
 }
 
-fn commit<E>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
+fn commit<E: 'static>(shared: &Shared, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
     let cells = sound(tx.noted(), shared.lease().token())?;
     let Some(call) = tx.noted().commit.take() else {
         return Ok(without_call(shared, cells)?);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abort::Abort;
+use super::answer::{CommitAnswer, CommitValue};
 use super::async_tx::AsyncTx;
 use super::awaiting;
 use super::blocking;
@@ -13,6 +14,8 @@ use super::outcome::Committed;
 use super::run_error::RunError;
 use super::tx::Tx;
 use crate::lease::{Lease, LeaseError, Running};
+use crate::model::commit::{CommitError, CommitPermit};
+use crate::model::error::BoxError;
 use crate::model::run_sink::RunSink;
 
 /// Runs work only while its lease is live, and takes it back if it is not.
@@ -135,7 +138,7 @@ impl Executor {
     ///
     /// Every way out but a commit within the lease: see [`RunError`].
     #[inline]
-    pub fn guarded_as<'env, E, T>(
+    pub fn guarded_as<'env, E: 'static, T>(
         &'env self,
         work: impl FnOnce(&Tx<'env>) -> Result<T, E>,
     ) -> Result<Committed<T>, RunError<T, E>> {
@@ -179,11 +182,53 @@ impl Executor {
     /// # Cancel safety
     ///
     /// As [`guarded_async`](Self::guarded_async).
-    pub async fn guarded_async_as<E, T>(
+    pub async fn guarded_async_as<E: 'static, T>(
         &self,
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, E>,
     ) -> Result<Committed<T>, RunError<T, E>> {
         awaiting::run(&self.shared, work, Cause::Failed).await
+    }
+
+    /// A run that is nothing but its commit: makes one durable change under the lease, and gives what it computed.
+    ///
+    /// `call` is as in [`AsyncTx::commit_with`](super::Tx::commit_with). Its own decision against the commit comes back as
+    /// [`Cause::Failed`], in its own type.
+    ///
+    /// # Errors
+    ///
+    /// Every way out except a commit within the lease or behind a fence: see [`RunError`].
+    ///
+    /// # Panics
+    ///
+    /// As [`guarded_async`](Self::guarded_async).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`guarded_async`](Self::guarded_async).
+    pub async fn commit<A, F>(
+        &self,
+        call: impl FnOnce(CommitPermit) -> F + Send + 'static,
+    ) -> Result<Committed<A::Value>, RunError<A::Value, A::Refusal>>
+    where
+        A: CommitAnswer,
+        A::Value: Send + 'static,
+        A::Refusal: Into<BoxError> + Send + 'static,
+        F: Future<Output = Result<A, CommitError>> + Send + 'static,
+    {
+        let done = self.guarded_async_as(async move |tx| Ok(tx.commit_with(call)));
+        let value = |value: CommitValue<A::Value>| match value.take() {
+            Some(value) => value,
+            None => unreachable!("a commit that was applied has left its value"),
+        };
+        match done.await {
+            Ok(done) => Ok(Committed {
+                value: value(done.value),
+                token: done.token,
+                slack: done.slack,
+                proof: done.proof,
+            }),
+            Err(error) => Err(error.map(value)),
+        }
     }
 }
 

@@ -54,6 +54,7 @@
 //! afterwards ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
 
 mod abort;
+mod answer;
 mod async_tx;
 mod awaiting;
 #[cfg(feature = "test-util")]
@@ -81,8 +82,10 @@ mod unwinding;
 mod watch;
 
 pub use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
 pub use abort::Abort;
+pub use answer::{CommitAnswer, CommitValue};
 pub use async_tx::AsyncTx;
 #[cfg(feature = "test-util")]
 pub use bare::TestHold;

@@ -2,8 +2,9 @@
 
 use futures_util::future::BoxFuture;
 
+use super::answer::Answer;
 use super::effect::Compensation;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::CommitPermit;
 use crate::model::error::BoxError;
 
 mod sealed {
@@ -32,7 +33,7 @@ impl sealed::Sealed for Blocking {}
 
 impl RunMode for Blocking {
     type Undo<'env> = Box<dyn FnOnce(Compensation) -> Result<(), BoxError> + Send + 'env>;
-    type Commit<'env> = Box<dyn FnOnce(CommitPermit) -> Result<Applied, CommitError> + Send + 'env>;
+    type Commit<'env> = Box<dyn FnOnce(CommitPermit) -> Answer + Send + 'env>;
 }
 
 impl sealed::Sealed for Awaiting {}
@@ -41,6 +42,5 @@ impl sealed::Sealed for Awaiting {}
 impl RunMode for Awaiting {
     type Undo<'env> =
         Box<dyn FnOnce(Compensation) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
-    type Commit<'env> =
-        Box<dyn FnOnce(CommitPermit) -> BoxFuture<'static, Result<Applied, CommitError>> + Send>;
+    type Commit<'env> = Box<dyn FnOnce(CommitPermit) -> BoxFuture<'static, Answer> + Send>;
 }

@@ -1,11 +1,14 @@
 //! [`RunError`]: every other way out of a run, by name.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cause::Cause;
 use super::report::UndoReport;
 use crate::lease::LeaseError;
+use crate::model::commit::HeldKey;
+use crate::model::doubt::Doubt;
 use crate::model::error::{BoxError, Error};
 use crate::model::run_sink::Debt;
 use crate::model::token::FencingToken;
@@ -53,6 +56,8 @@ pub enum RunError<T, E = BoxError> {
     /// The commit was sent and no answer came that could be trusted: it may or may not be applied, or may be applied yet.
     /// Look for `txn_id` at the resource. What is local was taken back; what is outside stands in `debts`, undecided.
     InDoubt {
+        /// The locks of the run, as the commit was given them.
+        locks: Arc<[HeldKey]>,
         /// The run's name, as the commit was given it.
         txn_id: TxnId,
         /// The fencing token that it was sent with.
@@ -122,6 +127,55 @@ impl<T, E> RunError<T, E> {
         }
     }
 
+    /// The same, with another value where it holds one.
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> RunError<U, E> {
+        match self {
+            Self::NotAcquired { why } => RunError::NotAcquired { why },
+            Self::NotStarted { why } => RunError::NotStarted { why },
+            Self::RolledBack { cause, undo } => RunError::RolledBack { cause, undo },
+            Self::Incomplete { cause, undo, debts } => RunError::Incomplete { cause, undo, debts },
+            Self::Fenced { seen, undo } => RunError::Fenced { seen, undo },
+            Self::InDoubt {
+                locks,
+                txn_id,
+                token,
+                error,
+                undo,
+                debts,
+            } => RunError::InDoubt {
+                locks,
+                txn_id,
+                token,
+                error,
+                undo,
+                debts,
+            },
+            Self::CommittedLate {
+                value,
+                token,
+                late_by,
+                published,
+            } => RunError::CommittedLate {
+                value: change(value),
+                token,
+                late_by,
+                published,
+            },
+        }
+    }
+
+    /// The commit whose outcome is unknown, for [`Resolve`](crate::fence::Resolve); `None` for every other end.
+    #[must_use]
+    pub fn doubt(&self) -> Option<Doubt> {
+        match self {
+            Self::InDoubt { locks, txn_id, .. } => Some(Doubt {
+                locks: locks.to_vec(),
+                txn_id: *txn_id,
+            }),
+            _ => None,
+        }
+    }
+
     pub(super) fn taken_back(cause: Cause<E>, undo: UndoReport, debts: Vec<Debt>) -> Self {
         if !debts.is_empty() || !undo.is_complete() {
             return Self::Incomplete { cause, undo, debts };
@@ -156,6 +210,7 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 .field("undo", undo)
                 .finish(),
             Self::InDoubt {
+                locks,
                 txn_id,
                 token,
                 error,
@@ -163,6 +218,7 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 debts,
             } => f
                 .debug_struct("InDoubt")
+                .field("locks", locks)
                 .field("txn_id", txn_id)
                 .field("token", token)
                 .field("error", error)

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use super::answer::Answer;
 use super::cause::Cause;
 use super::handle::Shared;
 use super::mode::RunMode;
@@ -13,7 +14,7 @@ use super::report::UndoReport;
 use super::run_error::RunError;
 use super::tally::Tally;
 use crate::clock::Stamp;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::{CommitError, CommitPermit};
 use crate::model::error::BoxError;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
@@ -65,6 +66,7 @@ pub(super) fn nothing_noted<T, E>(
 
 pub(super) fn in_doubt<T, E>(txn_id: TxnId, error: BoxError, tally: Tally) -> RunError<T, E> {
     RunError::InDoubt {
+        locks: tally.lease.held_keys(),
         txn_id,
         token: tally.lease.token(),
         error,
@@ -114,10 +116,10 @@ pub(super) fn ready<E>(shared: &Shared, cells: Cells, txn_id: TxnId) -> Result<R
 
 impl Ready {
     /// Judges the answer of the commit call, and publishes the cells if it was applied.
-    pub(super) fn answered<E>(
+    pub(super) fn answered<E: 'static>(
         self,
         shared: &Shared,
-        answer: Result<Applied, CommitError>,
+        answer: Answer,
     ) -> Result<Settled, Unsettled<E>> {
         let CommitPermit {
             remaining: slack,
@@ -125,7 +127,8 @@ impl Ready {
             ..
         } = self.permit;
         match answer {
-            Ok(applied) => {
+            Ok(Err(declined)) => Err(Unsettled::No(declined.into_cause())),
+            Ok(Ok(applied)) => {
                 let is_live = shared.lease().look_strict().is_ok();
                 let published = self.cells.publish_reserved();
                 let proof = match (applied.is_fenced(), is_live) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
+use super::answer::{CommitAnswer, CommitValue};
 use super::cell::GuardedCell;
 use super::handle::Shared;
 use super::mode::{Awaiting, Blocking, RunMode};
@@ -17,8 +18,8 @@ use super::report::HookResult;
 use super::snapshot::Snapshot;
 use super::staged::{Draft, Staged};
 use crate::lease::LeaseError;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
-use crate::model::error::Error;
+use crate::model::commit::{CommitError, CommitPermit};
+use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
 use crate::model::token::FencingToken;
@@ -242,13 +243,24 @@ impl<'env> Tx<'env, Blocking> {
     /// Names *the* commit: the one durable change outside this process, called after the work has returned `Ok` and the lease
     /// was found live with at least the commit budget left. It is the last call of the work.
     ///
-    /// It answers `()`, or [`Applied::fenced`] if the resource compared the token; and a [`CommitError`] in which a bare `?`
-    /// means that the commit is in doubt (I7). It should give up after [`CommitPermit::remaining`].
-    pub fn commit_with<D: Into<Applied>>(
+    /// It answers `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared the token; and a
+    /// [`CommitError`] in which a bare `?` means that the commit is in doubt (I7). It should give up after
+    /// [`CommitPermit::remaining`]. A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the
+    /// [`CommitValue`]; an answer `Ok(Err(why))` is the caller's own decision against the commit, and comes back as
+    /// [`Cause::Failed`](super::Cause::Failed).
+    pub fn commit_with<A>(
         &self,
-        commit: impl FnOnce(CommitPermit) -> Result<D, CommitError> + Send + 'env,
-    ) {
-        self.name_commit(Box::new(move |permit| commit(permit).map(Into::into)));
+        commit: impl FnOnce(CommitPermit) -> Result<A, CommitError> + Send + 'env,
+    ) -> CommitValue<A::Value>
+    where
+        A: CommitAnswer,
+        A::Value: Send + 'env,
+        A::Refusal: Into<BoxError> + Send + 'static,
+    {
+        let value = CommitValue::empty();
+        let kept = value.shared();
+        self.name_commit(Box::new(move |permit| kept.keep(commit(permit))));
+        value
     }
 }
 
@@ -256,17 +268,28 @@ impl Tx<'static, Awaiting> {
     /// Names *the* commit: the one durable change outside this process, awaited after the work has returned `Ok` and the lease
     /// was found live with at least the commit budget left. It is the last call of the work.
     ///
-    /// It answers `()`, or [`Applied::fenced`] if the resource compared the token; and a [`CommitError`] in which a bare `?`
-    /// means that the commit is in doubt (I7). It is given up after [`CommitPermit::remaining`], in doubt.
-    pub fn commit_with<D, F>(&self, commit: impl FnOnce(CommitPermit) -> F + Send + 'static)
+    /// It answers `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared the token; and a
+    /// [`CommitError`] in which a bare `?` means that the commit is in doubt (I7). It is given up after
+    /// [`CommitPermit::remaining`], in doubt. A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the
+    /// [`CommitValue`]; an answer `Ok(Err(why))` is the caller's own decision against the commit, and comes back as
+    /// [`Cause::Failed`](super::Cause::Failed).
+    pub fn commit_with<A, F>(
+        &self,
+        commit: impl FnOnce(CommitPermit) -> F + Send + 'static,
+    ) -> CommitValue<A::Value>
     where
-        D: Into<Applied>,
-        F: Future<Output = Result<D, CommitError>> + Send + 'static,
+        A: CommitAnswer,
+        A::Value: Send + 'static,
+        A::Refusal: Into<BoxError> + Send + 'static,
+        F: Future<Output = Result<A, CommitError>> + Send + 'static,
     {
+        let value = CommitValue::empty();
+        let kept = value.shared();
         self.name_commit(Box::new(move |permit| {
             // The call begins inside the future, so that a panic of either is the same.
-            Box::pin(async move { commit(permit).await.map(Into::into) })
+            Box::pin(async move { kept.keep(commit(permit).await) })
         }));
+        value
     }
 }
 

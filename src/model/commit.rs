@@ -79,9 +79,10 @@ impl CommitPermit {
     }
 }
 
-/// The resource says that the commit is applied. `()` turns into [`plain`](Self::plain).
+/// The resource reports that the commit is applied, with a value that the commit computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Applied {
+pub struct Applied<V = ()> {
+    value: V,
     is_fenced: bool,
 }
 
@@ -89,18 +90,43 @@ impl Applied {
     /// Applied by a resource that compares no tokens.
     #[must_use]
     pub const fn plain() -> Self {
-        Self { is_fenced: false }
+        Self {
+            value: (),
+            is_fenced: false,
+        }
     }
 
     /// Applied by a resource that compared the token of the permit with the largest it had seen, and accepted it, in one
     /// step with the change.
     #[must_use]
     pub const fn fenced() -> Self {
-        Self { is_fenced: true }
+        Self {
+            value: (),
+            is_fenced: true,
+        }
+    }
+
+    /// The same, with a value.
+    #[must_use]
+    pub fn with<V>(self, value: V) -> Applied<V> {
+        Applied {
+            value,
+            is_fenced: self.is_fenced,
+        }
     }
 
     pub(crate) const fn is_fenced(self) -> bool {
         self.is_fenced
+    }
+}
+
+impl<V> Applied<V> {
+    pub(crate) fn split(self) -> (Applied, V) {
+        let applied = Applied {
+            value: (),
+            is_fenced: self.is_fenced,
+        };
+        (applied, self.value)
     }
 }
 

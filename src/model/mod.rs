@@ -1,6 +1,7 @@
 //! The words that every layer uses: plain values, with no store and no clock behind them.
 
 pub(crate) mod commit;
+pub(crate) mod doubt;
 pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod key;

@@ -1,6 +1,7 @@
 //! [`TxnId`]: the name of one run.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::model::error::Error;
 use crate::model::holder::{hex, random_bytes};
@@ -28,6 +29,20 @@ impl TxnId {
     }
 }
 
+/// Reads what `Display` writes: 32 hexadecimal digits.
+impl FromStr for TxnId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        let number = number.ok_or_else(|| {
+            Error::invalid("a txn_id is 32 hexadecimal digits; copy it from the outcome or the log")
+        })?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
 impl fmt::Display for TxnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(self.0))
@@ -37,5 +52,24 @@ impl fmt::Display for TxnId {
 impl fmt::Debug for TxnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TxnId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        let name = TxnId::generate().unwrap();
+        assert_eq!(name.to_string().parse::<TxnId>().unwrap(), name);
+        for text in [
+            "",
+            "12",
+            "+0000000000000000000000000000001",
+            "g0000000000000000000000000000000",
+        ] {
+            assert!(text.parse::<TxnId>().is_err(), "{text}");
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! One-shot runs: acquire, run, release.
 
-use crate::executor::{Abort, AsyncTx, Committed, RunError, Tx};
+use crate::executor::{
+    Abort, AsyncTx, CommitAnswer, CommitError, CommitPermit, Committed, RunError, Tx,
+};
 use crate::manager::LockGuard;
+use crate::model::error::BoxError;
 use crate::recipes::lock::Lock;
 
 impl Lock {
@@ -65,7 +68,33 @@ impl Lock {
         outcome
     }
 
-    async fn held<T>(&self) -> Result<LockGuard, RunError<T>> {
+    /// Acquires the lock, makes one durable change under it, and releases it: [`Executor::commit`](crate::Executor::commit).
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::NotAcquired`] as [`acquire`](Self::acquire) fails; otherwise as
+    /// [`Executor::commit`](crate::Executor::commit).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the background.
+    pub async fn commit<A, F>(
+        &self,
+        call: impl FnOnce(CommitPermit) -> F + Send + 'static,
+    ) -> Result<Committed<A::Value>, RunError<A::Value, A::Refusal>>
+    where
+        A: CommitAnswer,
+        A::Value: Send + 'static,
+        A::Refusal: Into<BoxError> + Send + 'static,
+        F: Future<Output = Result<A, CommitError>> + Send + 'static,
+    {
+        let guard = self.held().await?;
+        let outcome = guard.executor().commit(call).await;
+        let _ = guard.release().await;
+        outcome
+    }
+
+    async fn held<T, E>(&self) -> Result<LockGuard, RunError<T, E>> {
         self.acquire()
             .await
             .map_err(|why| RunError::NotAcquired { why })

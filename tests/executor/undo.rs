@@ -287,7 +287,7 @@ fn what_comes_after_the_commit_was_named_is_refused_and_undone() {
                     assert!(matches!(step, Err(StepError::Refused(_))));
                 }
                 "snapshot" => tx.snapshot(Arc::new(AtomicU32::new(0))),
-                _ => tx.commit_with(|_| Ok(())),
+                _ => drop(tx.commit_with(|_| Ok(()))),
             }
             Ok(())
         });

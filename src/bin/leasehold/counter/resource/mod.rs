@@ -100,10 +100,12 @@ impl Resource {
     /// Writes `number` as the commit of a run.
     pub(super) fn write(&self, tx: &AsyncTx, number: u64) {
         match self.clone() {
-            Self::File(path) => tx.commit_with(move |_| file::commit(path, number)),
-            Self::Redis(counter) => tx.commit_with(move |permit| counter.commit(permit, number)),
+            Self::File(path) => drop(tx.commit_with(move |_| file::commit(path, number))),
+            Self::Redis(counter) => {
+                tx.commit_with(move |permit| counter.commit(permit, number));
+            }
             Self::ZooKeeper(counter) => {
-                tx.commit_with(move |permit| counter.commit(permit, number))
+                tx.commit_with(move |permit| counter.commit(permit, number));
             }
         }
     }
