@@ -60,6 +60,7 @@
 //! |---|---|
 //! | `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster` | Redis stores, and Redlock |
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
+//! | `postgres` | the fence for transactions in PostgreSQL |
 //! | `config` | managers from files and from the environment |
 //! | `serde` | settings as data |
 //! | `metrics`, `flow-control` | handlers |

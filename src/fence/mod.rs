@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`FenceGate`] | a service of your own | the change runs inside the gate |
 //! | [`RedisFence`] | data in a Redis server | both are one script |
+//! | [`PgFence`], [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
 //! | [`ZkFence`] | data in the ensemble that grants the lock | both are one `multi` |
 //!
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise the old holder could still
@@ -20,7 +21,7 @@
 
 // The table links to items of these features; its links are checked with the features on.
 #![cfg_attr(
-    not(all(feature = "redis", feature = "zookeeper")),
+    not(all(feature = "postgres", feature = "redis", feature = "zookeeper")),
     allow(rustdoc::broken_intra_doc_links)
 )]
 
@@ -28,8 +29,12 @@
 mod batch;
 mod erased;
 mod gate;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod resolve;
+pub mod sql;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -39,8 +44,14 @@ use std::fmt::Debug;
 pub use batch::RedisBatch;
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
+#[cfg(feature = "postgres")]
+pub use postgres::{PgCommit, PgDone, PgFence, PgStop, PgTransaction};
 #[cfg(feature = "redis")]
 pub use redis::{RedisFence, Written};
+pub use resolve::Resolve;
+/// The driver of [`PgFence`], whose types are in the signatures of [`PgTransaction`].
+#[cfg(feature = "postgres")]
+pub use tokio_postgres;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZkBatch, ZkFence};
 

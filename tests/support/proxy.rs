@@ -97,6 +97,10 @@ impl Proxy {
         proxy
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self, query: &str) -> String {
         format!("redis://127.0.0.1:{}/0?{query}", self.port)
     }

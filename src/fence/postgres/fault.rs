@@ -1,0 +1,50 @@
+//! What an error of the driver means to the caller of a fence.
+
+use tokio_postgres::Error as PgError;
+use tokio_postgres::error::Severity;
+
+use crate::model::error::Error;
+
+/// The five characters of an error that the server answered. `None` if it did not answer, or said that it is about to end the
+/// connection: then the error is no answer to the request.
+pub(super) fn code(error: &PgError) -> Option<&str> {
+    let answer = error.as_db_error()?;
+    let is_end = matches!(
+        answer.parsed_severity(),
+        Some(Severity::Fatal | Severity::Panic)
+    );
+    (!is_end).then(|| answer.code().code())
+}
+
+/// The error of a call that can be repeated.
+pub(super) fn into_error(what: &str, error: PgError) -> Error {
+    let Some(answer) = error.as_db_error() else {
+        return Error::unavailable(format!(
+            "postgresql did not answer: call={what} reason={error}; try again"
+        ))
+        .because(error);
+    };
+    let code = answer.code().code();
+    let told = format!("call={what} sqlstate={code} reason={}", answer.message());
+    let error_of = match (code, code.get(..2).unwrap_or_default()) {
+        ("3F000" | "42883" | "42P01", _) => {
+            return Error::invalid(format!(
+                "the schema of the fence is missing: {told}; run PgFence::create_schema or the text fence::sql::postgres::SCHEMA as the owner of the data"
+            ));
+        }
+        ("42501", _) | (_, "28") => Error::denied(format!(
+            "postgresql refuses this role: {told}; fix its password, or grant it USAGE on the schema leasehold and EXECUTE on its functions"
+        )),
+        ("LH004", _) => Error::invalid(format!(
+            "what became of the commit can never be known: {told}; look at the data, and resolve earlier next time or raise leasehold.fence_meta.names_kept"
+        )),
+        ("55P03", _) => Error::unavailable(format!(
+            "a transaction under another token was not over within the wait: {told}; try again"
+        )),
+        ("25006", _) => Error::unavailable(format!(
+            "the server is read-only: {told}; name the primary, or add target_session_attrs=read-write to the URL"
+        )),
+        _ => Error::unavailable(format!("postgresql refused: {told}; try again")),
+    };
+    error_of.because(error)
+}

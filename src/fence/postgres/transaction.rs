@@ -1,0 +1,254 @@
+//! [`PgTransaction`]: the user's side of a fenced transaction.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error as PgError, Row};
+
+use crate::model::error::BoxError;
+
+/// A transaction that has entered the fence. It ends with [`done`](Self::done) or [`refuse`](Self::refuse), which give it back; a
+/// transaction that is dropped is rolled back.
+///
+/// `COMMIT`, `ROLLBACK` and `BEGIN` are not for you to send: the fence's lock ends with the transaction. Savepoints are.
+///
+/// [`query`](Self::query) and its siblings prepare each statement on its first use in a transaction, which takes a round trip more.
+/// Behind a pooler that shares connections between transactions (PgBouncer before 1.21), use
+/// [`query_typed`](Self::query_typed) and [`execute_typed`](Self::execute_typed): they prepare nothing.
+pub struct PgTransaction {
+    client: Arc<Client>,
+    was_ended: Arc<AtomicBool>,
+}
+
+/// The end of the work of a transaction that is to be committed.
+#[must_use = "return it from the closure: it commits the transaction"]
+pub struct PgDone<V> {
+    pub(super) transaction: PgTransaction,
+    pub(super) value: V,
+}
+
+/// The end of the work of a transaction that is to be rolled back: an error of the database, into which `?` turns it, or your
+/// own decision.
+#[must_use = "return it from the closure: it rolls the transaction back"]
+pub struct PgStop<R = BoxError>(pub(super) Stop<R>);
+
+pub(super) enum Stop<R> {
+    Failed(PgError),
+    Refused(PgTransaction, R),
+}
+
+impl<R> From<PgError> for PgStop<R> {
+    fn from(error: PgError) -> Self {
+        Self(Stop::Failed(error))
+    }
+}
+
+impl PgTransaction {
+    pub(super) fn new(client: Arc<Client>) -> Self {
+        Self {
+            client,
+            was_ended: Arc::default(),
+        }
+    }
+
+    /// Whether a statement was sent that may have ended the transaction: to be looked at when this is gone.
+    pub(super) fn was_ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.was_ended)
+    }
+
+    /// The work is done: the transaction commits, and `value` comes out of the run.
+    ///
+    /// # Errors
+    ///
+    /// None: it is what the closure returns.
+    pub fn done<V, R>(self, value: V) -> Result<PgDone<V>, PgStop<R>> {
+        Ok(PgDone {
+            transaction: self,
+            value,
+        })
+    }
+
+    /// You decide against the commit: the transaction is rolled back, and `why` comes out of the run as
+    /// [`Cause::Failed`](crate::Cause::Failed).
+    ///
+    /// # Errors
+    ///
+    /// Always: it is what the closure returns.
+    pub fn refuse<V, R>(self, why: impl Into<R>) -> Result<PgDone<V>, PgStop<R>> {
+        Err(PgStop(Stop::Refused(self, why.into())))
+    }
+
+    /// Runs a statement; how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// The server's or the driver's. Return it with `?`: the transaction is rolled back.
+    pub async fn execute(
+        &self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, PgError> {
+        self.look_at(statement);
+        self.client.execute(statement, parameters).await
+    }
+
+    /// Runs a statement; its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    pub async fn query(
+        &self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, PgError> {
+        self.look_at(statement);
+        self.client.query(statement, parameters).await
+    }
+
+    /// Runs a statement that answers one row.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute), and if it does not answer exactly one row.
+    pub async fn query_one(
+        &self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Row, PgError> {
+        self.look_at(statement);
+        self.client.query_one(statement, parameters).await
+    }
+
+    /// Runs a statement that answers at most one row.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute), and if it answers several rows.
+    pub async fn query_opt(
+        &self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Row>, PgError> {
+        self.look_at(statement);
+        self.client.query_opt(statement, parameters).await
+    }
+
+    /// Runs a statement whose parameters have these types; its rows. One round trip, and nothing is prepared.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    pub async fn query_typed(
+        &self,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, PgError> {
+        self.look_at(statement);
+        self.client.query_typed(statement, parameters).await
+    }
+
+    /// Runs a statement whose parameters have these types; how many rows it changed. One round trip, and nothing is prepared.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    pub async fn execute_typed(
+        &self,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64, PgError> {
+        self.look_at(statement);
+        self.client.execute_typed(statement, parameters).await
+    }
+
+    fn look_at(&self, statement: &str) {
+        if ends_a_transaction(statement) {
+            self.was_ended.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Whether a statement may end the transaction that it is in. The extended protocol takes one statement at a time.
+fn ends_a_transaction(statement: &str) -> bool {
+    let mut rest = statement;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
+        rest = if let Some(comment) = rest.strip_prefix("--") {
+            comment
+                .split_once(['\n', '\r'])
+                .map_or("", |(_, rest)| rest)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            // A nested comment leaves text behind that is no word of these, or looks like one: to be wrong costs a question.
+            comment.split_once("*/").map_or("", |(_, rest)| rest)
+        } else {
+            break;
+        };
+    }
+    let words = rest.split(|c: char| !c.is_ascii_alphabetic());
+    let words = words.map(str::to_ascii_lowercase);
+    let mut words = words.filter(|word| !matches!(word.as_str(), "work" | "transaction"));
+    let first = words.next().unwrap_or_default();
+    match first.as_str() {
+        // A prepared statement is taken for a prepared transaction: prepare by calling `query` twice.
+        "commit" | "end" | "abort" | "prepare" => true,
+        "rollback" => words.next().as_deref() != Some("to"),
+        _ => rest.starts_with("*/"),
+    }
+}
+
+impl fmt::Debug for PgTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PgTransaction").finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Debug for PgDone<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PgDone").finish_non_exhaustive()
+    }
+}
+
+impl<R> fmt::Debug for PgStop<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Stop::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+            Stop::Refused(..) => f.debug_struct("Refused").finish_non_exhaustive(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends_a_transaction;
+
+    #[test]
+    fn a_statement_that_ends_a_transaction_is_known_by_its_first_word() {
+        for statement in [
+            "COMMIT",
+            " ;; commit",
+            "-- a\n END",
+            "/* b */ -- c\n/**/ROLLBACK",
+            "Rollback work",
+            "abort",
+            "PREPARE TRANSACTION 'a'",
+            "/* a /* b */ */ COMMIT",
+        ] {
+            assert!(ends_a_transaction(statement), "{statement}");
+        }
+        for statement in [
+            "SELECT 1",
+            "UPDATE commits SET a = 1",
+            "committee",
+            "",
+            "-- COMMIT",
+            "SAVEPOINT a",
+            "ROLLBACK TRANSACTION TO SAVEPOINT a",
+            "rollback to a",
+        ] {
+            assert!(!ends_a_transaction(statement), "{statement}");
+        }
+    }
+}

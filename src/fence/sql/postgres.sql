@@ -1,0 +1,138 @@
+-- The fence and the names of commits. Run it once as the owner of the data; the application needs USAGE on the schema and
+-- EXECUTE on the functions. It may be run again, and by several clients at once inside of a transaction that has taken
+-- pg_advisory_xact_lock first.
+CREATE SCHEMA IF NOT EXISTS leasehold;
+
+-- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE.
+CREATE TABLE IF NOT EXISTS leasehold.fence_meta (
+  one bool PRIMARY KEY DEFAULT true CHECK (one),
+  version int NOT NULL,
+  names_kept interval NOT NULL DEFAULT '7 days',
+  swept_at timestamptz NOT NULL DEFAULT '-infinity');
+INSERT INTO leasehold.fence_meta (version) VALUES (1) ON CONFLICT DO NOTHING;
+
+-- The largest token of each key.
+CREATE TABLE IF NOT EXISTS leasehold.fence (
+  key text COLLATE "C" PRIMARY KEY,
+  token bigint NOT NULL) WITH (fillfactor = 50);
+
+-- The name of each commit: applied, or void (it was not applied, and never will be).
+CREATE TABLE IF NOT EXISTS leasehold.txn (
+  txn_id uuid PRIMARY KEY,
+  keys text[] NOT NULL,
+  tokens bigint[] NOT NULL,
+  applied bool NOT NULL,
+  at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+-- The largest token of each key of which a name was deleted: a name that is absent proves nothing up to this token.
+CREATE TABLE IF NOT EXISTS leasehold.swept (
+  key text COLLATE "C" PRIMARY KEY,
+  token bigint NOT NULL);
+
+-- Asynchronous commit would lose what was reported as committed.
+CREATE OR REPLACE FUNCTION leasehold.be_durable() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+-- Shortens a time-out to the end of the transaction. A shorter one of the session stays.
+CREATE OR REPLACE FUNCTION leasehold.limit_to(name text, ms int) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE now_ numeric := extract(epoch FROM current_setting(name)::interval) * 1000;
+BEGIN
+  IF now_ = 0 OR now_ > ms THEN PERFORM set_config(name, ms::text, true); END IF;
+END $$;
+
+-- Raises the fence of a key to t. Answers what it is then: t, or the larger token that it was raised to before. Waits for
+-- the transactions under smaller tokens, at most wait_ms.
+CREATE OR REPLACE FUNCTION leasehold.raise(k text, t bigint, wait_ms int, OUT seen bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+BEGIN
+  SELECT f.token INTO seen FROM fence f WHERE f.key = k;
+  IF seen >= t THEN RETURN; END IF;
+  PERFORM set_config('lock_timeout', wait_ms::text, true), be_durable();
+  INSERT INTO fence AS f VALUES (k, t)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token
+    RETURNING f.token INTO seen;
+  IF seen IS NULL THEN SELECT f.token INTO seen FROM fence f WHERE f.key = k; END IF;
+END $$;
+
+-- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is raised before.
+-- ms: what is left of the lease, and a second: the server ends a transaction whose client hangs for longer.
+CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE k text; t bigint; seen bigint;
+BEGIN
+  PERFORM limit_to('idle_in_transaction_session_timeout', ms),
+          limit_to('statement_timeout', ms),
+          set_config('leasehold.txn', x::text, true),
+          be_durable();
+  IF current_setting('server_version_num')::int >= 170000 THEN
+    PERFORM limit_to('transaction_timeout', ms);
+  END IF;
+  -- In order of key, so that two transactions over the same keys do not wait for each other.
+  FOR k, t IN SELECT u.k, u.t FROM unnest(ks, ts) AS u(k, t) ORDER BY u.k COLLATE "C" LOOP
+    SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR SHARE;
+    IF seen IS NULL OR seen < t THEN
+      INSERT INTO fence AS f VALUES (k, t)
+        ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
+      SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR SHARE;
+    END IF;
+    IF seen <> t THEN
+      RAISE EXCEPTION 'the fence of % was raised by a newer holder', k USING ERRCODE = 'LH001', DETAIL = seen::text;
+    END IF;
+  END LOOP;
+  INSERT INTO txn VALUES (x, ks, ts, true);
+END $$;
+
+-- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not), and if it is not the
+-- one that entered.
+CREATE OR REPLACE FUNCTION leasehold.seal(x uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
+    RAISE EXCEPTION 'the transaction that entered the fence was ended before its last statement' USING ERRCODE = 'LH003';
+  END IF;
+END $$;
+
+-- True: committed. False: it was not, and never will be: its name is taken. Waits while the transaction is open, at most
+-- wait_ms.
+CREATE OR REPLACE FUNCTION leasehold.resolve(ks text[], ts bigint[], x uuid, wait_ms int) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE a bool; was_new int;
+BEGIN
+  PERFORM set_config('lock_timeout', wait_ms::text, true), be_durable();
+  INSERT INTO txn VALUES (x, ks, ts, false) ON CONFLICT (txn_id) DO NOTHING;
+  GET DIAGNOSTICS was_new = ROW_COUNT;
+  IF was_new = 1 AND EXISTS (
+      SELECT FROM unnest(ks, ts) AS u(k, t) JOIN swept s ON s.key = u.k WHERE s.token >= u.t) THEN
+    RAISE EXCEPTION 'the names of this holder were deleted' USING ERRCODE = 'LH004';
+  END IF;
+  SELECT v.applied INTO a FROM txn v WHERE v.txn_id = x;
+  RETURN a;
+END $$;
+
+-- Deletes the names that are older than names_kept and whose holders are gone, at most hourly. Answers how many.
+CREATE OR REPLACE FUNCTION leasehold.sweep() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE kept interval; n bigint;
+BEGIN
+  SELECT m.names_kept INTO kept FROM fence_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour'
+    FOR UPDATE SKIP LOCKED;
+  IF kept IS NULL THEN RETURN 0; END IF;
+  UPDATE fence_meta SET swept_at = clock_timestamp();
+  WITH old AS (
+    SELECT v.txn_id FROM txn v WHERE v.at < clock_timestamp() - kept AND NOT EXISTS (
+      SELECT FROM unnest(v.keys, v.tokens) AS u(k, t)
+        LEFT JOIN fence f ON f.key = u.k WHERE f.token IS NULL OR f.token <= u.t)
+    FOR UPDATE SKIP LOCKED),
+  gone AS (DELETE FROM txn v USING old WHERE v.txn_id = old.txn_id RETURNING v.keys, v.tokens),
+  most AS (SELECT u.k, max(u.t) AS t FROM gone, unnest(gone.keys, gone.tokens) AS u(k, t) GROUP BY u.k),
+  noted AS (INSERT INTO swept AS s SELECT k, t FROM most ORDER BY k
+    ON CONFLICT (key) DO UPDATE SET token = greatest(s.token, excluded.token))
+  SELECT count(*) INTO n FROM gone;
+  RETURN n;
+END $$;

@@ -1,0 +1,6 @@
+-- The fence and the names of commits, in the file of the data. It may be run again.
+CREATE TABLE IF NOT EXISTS leasehold_fence (key TEXT PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS leasehold_txn (
+  txn_id TEXT PRIMARY KEY,
+  applied INTEGER NOT NULL,
+  at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))) WITHOUT ROWID;

@@ -1,0 +1,328 @@
+//! Commits that are not answered, and what becomes of the doubt.
+
+use std::time::Duration;
+
+use leasehold::executor::{Cause, CommitProof, Doubt, Resolution};
+use leasehold::fence::{Fence, PgFence, Resolve};
+use leasehold::{ErrorKind, RunError};
+
+use crate::proxy::{Fate, Proxy, Wire};
+use crate::server::PgServer;
+use crate::world::{ACCOUNTS, Bank, TAKE, hold, hold_for, key, take_ten, token, until};
+
+const SHORT: Duration = Duration::from_millis(1_500);
+
+/// A fence whose only connection goes through a proxy.
+async fn behind(bank: &Bank) -> (PgFence, Proxy) {
+    let proxy = Proxy::before(bank.server().port());
+    let fence = PgFence::connect(&bank.url_at(proxy.port())).await.unwrap();
+    (fence, proxy)
+}
+
+/// Takes ten, and lets `spoil` change the fate of its connection just before `COMMIT` is sent.
+async fn take_and(
+    fence: &PgFence,
+    proxy: &Proxy,
+    ttl: Duration,
+    spoil: impl FnOnce(&Wire) + Send + 'static,
+) -> Result<CommitProof, RunError<()>> {
+    let wire = proxy.wires().pop().unwrap();
+    let call = fence.transaction(async move |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        spoil(&wire);
+        t.done(())
+    });
+    let done = hold_for(1, ttl).executor().commit(call).await;
+    done.map(|done| done.proof)
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_resolved_as_committed_within_the_run() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    let done = take_and(&fence, &proxy, Duration::from_secs(20), |wire| {
+        let cut_down = wire.carried().1;
+        wire.set(Fate {
+            cut_down,
+            ..Fate::KIND
+        });
+    });
+    assert_eq!(done.await.unwrap(), CommitProof::Fenced);
+    assert_eq!(bank.cents(), 90);
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_resolved_as_rolled_back_within_the_run() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    let done = take_and(&fence, &proxy, Duration::from_secs(20), |wire| {
+        let cut_up = wire.carried().0;
+        wire.set(Fate {
+            cut_up,
+            ..Fate::KIND
+        });
+    });
+    let failed = done.await.unwrap_err();
+    assert!(
+        matches!(
+            &failed,
+            RunError::RolledBack {
+                cause: Cause::NotApplied(_),
+                ..
+            }
+        ),
+        "{failed:?}"
+    );
+    assert_eq!(bank.cents(), 100);
+    assert_eq!(bank.psql("SELECT applied FROM leasehold.txn"), "f");
+}
+
+#[tokio::test]
+async fn a_commit_that_is_held_back_is_in_doubt_until_it_is_resolved_and_refused_when_it_arrives() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    let done = take_and(&fence, &proxy, SHORT, |wire| {
+        wire.set(Fate {
+            hold_up: true,
+            ..Fate::KIND
+        });
+    });
+    let in_doubt = done.await.unwrap_err();
+    assert!(matches!(in_doubt, RunError::InDoubt { .. }), "{in_doubt:?}");
+    let doubt = in_doubt.doubt().unwrap();
+    // Another process resolves it: it waits until the server has ended the transaction of the client that hangs.
+    let other = bank.fence().await;
+    assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+    let wire = proxy.wires().remove(0);
+    let before = wire.carried().0;
+    wire.set(Fate::KIND);
+    until("the late COMMIT arrives", || wire.carried().0 > before).await;
+    assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+    assert_eq!(bank.cents(), 100);
+}
+
+/// The whole transaction is late: nobody has raised the fence, and still its name is taken.
+#[tokio::test]
+async fn a_copy_of_a_commit_that_was_resolved_as_void_is_refused() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let (fenced, proxy) = behind(&bank).await;
+    let in_doubt = take_and(&fenced, &proxy, SHORT, |wire| {
+        wire.set(Fate {
+            hold_up: true,
+            ..Fate::KIND
+        })
+    });
+    let doubt = in_doubt.await.unwrap_err().doubt().unwrap();
+    assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+    let late = bank.connect().await;
+    late.batch_execute("BEGIN").await.unwrap();
+    let enter = format!(
+        "SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], '{}', 60000)",
+        doubt.txn_id
+    );
+    let refused = late.query_one(&enter, &[]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "23505");
+}
+
+#[tokio::test]
+async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    take_ten(&hold(1).executor(), &fence).await.unwrap();
+    let txn_id = bank
+        .psql("SELECT txn_id FROM leasehold.txn")
+        .replace('-', "")
+        .parse()
+        .unwrap();
+    let locks = vec![leasehold::executor::HeldKey {
+        key: key("a"),
+        token: token(1),
+    }];
+    let doubt = Doubt::new(locks, txn_id);
+    for _ in 0..2 {
+        assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
+    }
+    // Its name is deleted when it is old and its holder is gone. Then nothing can be known, and nothing is claimed.
+    bank.psql("UPDATE leasehold.txn SET at = at - interval '8 days'; UPDATE leasehold.fence_meta SET swept_at = '-infinity'");
+    assert_eq!(
+        bank.psql("SELECT leasehold.sweep()"),
+        "0",
+        "its holder is the newest"
+    );
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    bank.psql("UPDATE leasehold.fence_meta SET swept_at = '-infinity'");
+    assert_eq!(bank.psql("SELECT leasehold.sweep()"), "1");
+    let error = fence.resolve(&doubt).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[tokio::test]
+async fn a_work_that_does_not_end_within_the_lease_is_rolled_back_with_proof() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let call = fence.transaction::<(), _, _>(async |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        std::future::pending().await
+    });
+    let failed = hold_for(1, SHORT)
+        .executor()
+        .commit(call)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &failed,
+            RunError::RolledBack {
+                cause: Cause::NotApplied(_),
+                ..
+            }
+        ),
+        "{failed:?}"
+    );
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    assert_eq!(bank.cents(), 100);
+}
+
+/// Whatever byte a connection is lost at, the outcome is what the table shows.
+#[tokio::test]
+async fn a_connection_that_is_lost_at_any_byte_has_a_true_outcome() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    let run = async || take_ten(&hold_for(1, Duration::from_secs(20)).executor(), &fence).await;
+    run().await.unwrap();
+    let wire = proxy.wires().pop().unwrap();
+    let before = wire.carried();
+    run().await.unwrap();
+    let after = wire.carried();
+    let mut expected = bank.cents();
+    for (way, length) in [(0, after.0 - before.0), (1, after.1 - before.1)] {
+        for byte in 0..=length {
+            let wire = proxy.wires().pop().unwrap();
+            let (up, down) = wire.carried();
+            wire.set(match way {
+                0 => Fate {
+                    cut_up: up + byte,
+                    ..Fate::KIND
+                },
+                _ => Fate {
+                    cut_down: down + byte,
+                    ..Fate::KIND
+                },
+            });
+            match run().await {
+                Ok(left) => {
+                    expected -= 10;
+                    assert_eq!(left, expected, "way {way} byte {byte}");
+                }
+                Err(RunError::RolledBack { .. }) => {}
+                Err(other) => panic!("way {way} byte {byte}: {other:?}"),
+            }
+            wire.set(Fate::KIND);
+        }
+    }
+    assert_eq!(bank.cents(), expected);
+}
+
+async fn own_server() -> (PgServer, Proxy, PgFence) {
+    let server = PgServer::start();
+    let proxy = Proxy::before(server.port());
+    let fence = PgFence::connect(&crate::server::url(proxy.port()))
+        .await
+        .unwrap();
+    fence.create_schema().await.unwrap();
+    server.psql(ACCOUNTS);
+    (server, proxy, fence)
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_before_the_commit_has_rolled_back() {
+    let (mut server, _proxy, fence) = own_server().await;
+    let (entered, in_work) = tokio::sync::oneshot::channel();
+    let (go_on, may_go_on) = tokio::sync::oneshot::channel();
+    let call = fence.transaction(async move |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        entered.send(()).unwrap();
+        may_go_on.await.unwrap();
+        t.done(())
+    });
+    let run = tokio::spawn(async move { hold_for(1, SHORT).executor().commit(call).await });
+    in_work.await.unwrap();
+    server.kill();
+    go_on.send(()).unwrap();
+    let end = run.await.unwrap().unwrap_err();
+    server.restart();
+    // The connection was found closed, or COMMIT went into it: then the name decides.
+    match &end {
+        RunError::RolledBack { .. } => {}
+        RunError::InDoubt { .. } => {
+            let doubt = end.doubt().unwrap();
+            assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.psql("SELECT cents FROM account WHERE id = 1"), "100");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_after_the_commit_has_committed() {
+    let (mut server, proxy, fence) = own_server().await;
+    let run = take_and(&fence, &proxy, SHORT, |wire| {
+        wire.set(Fate {
+            swallow_down: true,
+            ..Fate::KIND
+        });
+    });
+    let cents = || server.psql("SELECT cents FROM account WHERE id = 1");
+    assert_eq!(
+        run.await.unwrap(),
+        CommitProof::Fenced,
+        "resolved over another connection"
+    );
+    assert_eq!(cents(), "90");
+
+    let run = take_and(&fence, &proxy, SHORT, |wire| {
+        wire.set(Fate {
+            swallow_down: true,
+            ..Fate::KIND
+        });
+    });
+    let mut run = std::pin::pin!(run);
+    tokio::select! {
+        end = &mut run => panic!("too early: {end:?}"),
+        () = until("it is committed", || cents() == "80") => {}
+    }
+    server.kill();
+    let end = run.await.unwrap_err();
+    assert!(matches!(end, RunError::InDoubt { .. }), "{end:?}");
+    server.restart();
+    let doubt = end.doubt().unwrap();
+    assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
+    assert_eq!(server.psql("SELECT cents FROM account WHERE id = 1"), "80");
+}
+
+#[tokio::test]
+async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
+    let (server, _proxy, fence) = own_server().await;
+    server.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    let call = fence.transaction(async move |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        t.execute("SELECT pg_reload_conf()", &[]).await?;
+        t.done(())
+    });
+    let run = async {
+        hold_for(1, Duration::from_secs(20))
+            .executor()
+            .commit(call)
+            .await
+    };
+    let cancel =
+        "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let (end, ()) = tokio::join!(
+        run,
+        until("its wait is ended by an operator", || server.psql(cancel)
+            == "1")
+    );
+    let end = end.unwrap_err();
+    assert!(matches!(end, RunError::InDoubt { .. }), "{end:?}");
+}

@@ -1,0 +1,174 @@
+//! What a raise does to the transactions of former holders.
+
+use std::time::Duration;
+
+use leasehold::executor::CommitProof;
+use leasehold::fence::{Fence, PgFence};
+use leasehold::{ErrorKind, LockManager, LostReason, RunError};
+
+use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};
+
+#[tokio::test]
+async fn a_fence_is_raised_and_never_lowered() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    fence.raise(&key("a"), token(5)).await.unwrap();
+    fence.raise(&key("a"), token(5)).await.unwrap();
+    let error = fence.raise(&key("a"), token(4)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Gone), "{error}");
+    fence.raise(&key("b"), token(1)).await.unwrap();
+    assert_eq!(
+        bank.psql("SELECT key, token FROM leasehold.fence ORDER BY key"),
+        "a|5\nb|1"
+    );
+}
+
+#[tokio::test]
+async fn an_older_token_is_fenced_before_it_reads() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 90);
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    let call = fence.transaction::<(), _, _>(async |_| panic!("the work was begun"));
+    let refused = hold(1).executor().commit(call).await.unwrap_err();
+    assert!(
+        matches!(refused, RunError::Fenced { seen: Some(seen), .. } if seen == token(2)),
+        "{refused:?}"
+    );
+    assert_eq!(bank.cents(), 90);
+}
+
+#[tokio::test]
+async fn a_raise_waits_for_the_open_transaction_of_the_former_holder() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let (entered, in_work) = tokio::sync::oneshot::channel();
+    let (go_on, may_go_on) = tokio::sync::oneshot::channel();
+    let call = fence.transaction(async move |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        entered.send(()).unwrap();
+        may_go_on.await.unwrap();
+        t.done(())
+    });
+    let older = tokio::spawn(async move { hold(1).executor().commit(call).await });
+    in_work.await.unwrap();
+    let newer = bank.fence().await;
+    let raised = tokio::spawn(async move { newer.raise(&key("a"), token(2)).await });
+    until("the raise waits", || {
+        bank.psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold.raise%'") == "1"
+    })
+    .await;
+    assert!(!raised.is_finished());
+    go_on.send(()).unwrap();
+    // It was before the raise, and so it counts.
+    assert_eq!(older.await.unwrap().unwrap().proof, CommitProof::Fenced);
+    raised.await.unwrap().unwrap();
+    assert_eq!(bank.cents(), 90);
+}
+
+#[tokio::test]
+async fn a_transaction_that_never_ends_makes_the_raise_fail() {
+    let bank = Bank::open().await;
+    bank.fence().await.raise(&key("a"), token(1)).await.unwrap();
+    let client = bank.connect().await;
+    client
+        .batch_execute(
+            "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 60000)",
+        )
+        .await
+        .unwrap();
+    let fence = bank.fence().await.wait(Duration::from_millis(50));
+    let error = fence.raise(&key("a"), token(2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(bank.psql("SELECT token FROM leasehold.fence"), "1");
+}
+
+#[tokio::test]
+async fn a_hung_holder_blocks_nobody_for_ever() {
+    let bank = Bank::open().await;
+    let hung = bank.connect().await;
+    hung.batch_execute(
+        "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 200); UPDATE account SET cents = 0",
+    )
+    .await
+    .unwrap();
+    let fence = bank.fence().await;
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    assert!(hung.batch_execute("COMMIT").await.is_err());
+    assert_eq!(bank.cents(), 100);
+}
+
+/// The statements are short, so that no time-out of the server ends them: the client does, at the end of the lease.
+#[tokio::test]
+async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let (entered, in_work) = tokio::sync::oneshot::channel();
+    let call = fence.transaction::<(), _, _>(async move |t| {
+        entered.send(()).unwrap();
+        // Out of the run's hands: nothing but the end of the connection stops it.
+        tokio::spawn(async move { while t.execute("SELECT 1", &[]).await.is_ok() {} });
+        std::future::pending().await
+    });
+    let zombie = tokio::spawn(async move {
+        let hold = crate::world::hold_for(1, Duration::from_millis(700));
+        hold.executor().commit(call).await
+    });
+    in_work.await.unwrap();
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    let end = zombie.await.unwrap().unwrap_err();
+    assert!(matches!(end, RunError::RolledBack { .. }), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_tied_to_the_fence_raises_it_before_its_guard_is_there() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let locks = LockManager::connect("memory:").await.unwrap();
+    let guard = locks
+        .lock("a")
+        .fence(fence.clone())
+        .acquire()
+        .await
+        .unwrap();
+    let raised = bank.psql("SELECT token FROM leasehold.fence WHERE key = 'a'");
+    assert_eq!(raised, guard.token().to_string());
+    drop(guard);
+    let lock = locks.lock("a").fence(fence.clone());
+    let done = lock.commit(fence.transaction(async |t| {
+        let left: i64 = t.query_one(TAKE, &[&10_i64]).await?.get(0);
+        t.done(left)
+    }));
+    let done = done.await.unwrap();
+    assert_eq!((done.value, done.proof), (90, CommitProof::Fenced));
+}
+
+#[tokio::test]
+async fn a_schema_that_is_missing_is_reported_with_what_to_do() {
+    let bank = Bank::open().await;
+    bank.psql("DROP SCHEMA leasehold CASCADE");
+    let fence = bank.fence().await;
+    let error = fence.raise(&key("a"), token(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("create_schema"), "{error}");
+    let again = bank.fence().await;
+    let (one, other) = tokio::join!(fence.create_schema(), again.create_schema());
+    one.unwrap();
+    other.unwrap();
+    fence.raise(&key("a"), token(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_and_a_malformed_url_are_errors_without_the_password() {
+    let url = format!("postgres://app:{}@127.0.0.1:1/bank", crate::canary::CANARY);
+    let error = PgFence::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!crate::canary::is_in(format!("{error:?}").as_bytes()));
+    let url = format!(
+        "postgres://app:{}@127.0.0.1:port/bank",
+        crate::canary::CANARY
+    );
+    let error = PgFence::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(!crate::canary::is_in(format!("{error:?}").as_bytes()));
+}

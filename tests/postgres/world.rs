@@ -1,0 +1,129 @@
+//! A database of each test's own, on a server that the tests share, and holds without a store.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use leasehold::clock::Clock;
+use leasehold::fence::{PgFence, tokio_postgres};
+use leasehold::test_util::TestHold;
+use leasehold::{Executor, FencingToken, Key, RunError, Settings};
+
+use crate::server::PgServer;
+
+/// Long enough that no test's lease is over before the test is.
+pub(crate) const TTL: Duration = Duration::from_secs(60);
+
+/// A database with the fence's schema and one account that holds 100.
+pub(crate) struct Bank {
+    server: Arc<PgServer>,
+    name: String,
+}
+
+impl Bank {
+    pub(crate) async fn open() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let bank = Self {
+            server: shared_server(),
+            name: format!("bank{count}"),
+        };
+        bank.server.psql(&format!("CREATE DATABASE {}", bank.name));
+        bank.fence().await.create_schema().await.unwrap();
+        bank.psql(ACCOUNTS);
+        bank
+    }
+
+    pub(crate) fn server(&self) -> &PgServer {
+        &self.server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_at(self.server.port())
+    }
+
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/{}", self.name)
+    }
+
+    pub(crate) async fn fence(&self) -> PgFence {
+        PgFence::connect(&self.url()).await.unwrap()
+    }
+
+    pub(crate) fn psql(&self, statements: &str) -> String {
+        self.server.psql_in(&self.name, statements).unwrap()
+    }
+
+    /// A plain connection, as another program has one.
+    pub(crate) async fn connect(&self) -> tokio_postgres::Client {
+        connect(&self.url()).await
+    }
+
+    pub(crate) fn cents(&self) -> i64 {
+        self.psql("SELECT cents FROM account WHERE id = 1")
+            .parse()
+            .unwrap()
+    }
+}
+
+pub(crate) const ACCOUNTS: &str = "CREATE TABLE account (id int PRIMARY KEY, cents bigint NOT NULL); INSERT INTO account VALUES (1, 100), (2, 100)";
+
+pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Ends with the last test that uses it.
+fn shared_server() -> Arc<PgServer> {
+    static SHARED: Mutex<Weak<PgServer>> = Mutex::new(Weak::new());
+    let mut shared = SHARED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(PgServer::start_with(&["deadlock_timeout=100ms"]));
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
+pub(crate) const TAKE: &str = "UPDATE account SET cents = cents - $1 WHERE id = 1 RETURNING cents";
+
+pub(crate) fn key(name: &str) -> Key {
+    name.parse().unwrap()
+}
+
+pub(crate) fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+pub(crate) fn hold(number: u64) -> TestHold {
+    hold_for(number, TTL)
+}
+
+pub(crate) fn hold_for(number: u64, ttl: Duration) -> TestHold {
+    let clock = Clock::system().unwrap();
+    TestHold::new(clock, &Settings::default(), key("a"), token(number), ttl)
+}
+
+/// Takes ten from the account; what is left.
+pub(crate) async fn take_ten(executor: &Executor, fence: &PgFence) -> Result<i64, RunError<i64>> {
+    let call = fence.transaction(async move |t| {
+        let left: i64 = t.query_one(TAKE, &[&10_i64]).await?.get(0);
+        t.done(left)
+    });
+    executor.commit(call).await.map(|done| done.value)
+}
+
+/// Waits until a condition of another program holds.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..4_000 {
+        if condition() {
+            return;
+        }
+        crate::server::breathe().await;
+    }
+    panic!("it never happened: {what}");
+}

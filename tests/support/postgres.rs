@@ -1,0 +1,323 @@
+//! Real PostgreSQL servers: ordinary processes on free loopback ports in a temporary folder, ended by their id.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A server whose data are in a temporary folder. It is not durable, unless its settings say otherwise: it survives a
+/// `kill -9` of its processes all the same.
+pub(crate) struct PgServer {
+    port: u16,
+    folder: PathBuf,
+    settings: Vec<String>,
+    child: Option<Child>,
+}
+
+impl PgServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// `settings` are `name=value`.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leasehold-postgres-{}-{count}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        give_away(&folder);
+        let server = Self::in_folder(folder, settings);
+        server.make();
+        server.started()
+    }
+
+    fn in_folder(folder: PathBuf, settings: &[&str]) -> Self {
+        Self {
+            port: 0,
+            folder,
+            settings: settings.iter().map(ToString::to_string).collect(),
+            child: None,
+        }
+    }
+
+    /// A hot standby of this server, which streams from it.
+    pub(crate) fn standby(&self) -> Self {
+        let folder = self.folder.with_extension("standby");
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        give_away(&folder);
+        let copied = as_postgres("pg_basebackup")
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "--checkpoint=fast",
+                "-R",
+                "--no-sync",
+            ])
+            .args(["-p", &self.port.to_string(), "-D"])
+            .arg(folder.join("data"))
+            .output()
+            .expect("pg_basebackup is installed (apt-get install postgresql)");
+        assert!(copied.status.success(), "{}", text(&copied.stderr));
+        Self::in_folder(folder, &[]).started()
+    }
+
+    fn make(&self) {
+        let made = as_postgres("initdb")
+            .args([
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--no-sync",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-D",
+            ])
+            .arg(self.folder.join("data"))
+            .output()
+            .expect("initdb is installed (apt-get install postgresql)");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    }
+
+    fn started(mut self) -> Self {
+        // Another process may take a free port before the server does.
+        for _ in 0..10 {
+            self.port = free_port();
+            if self.launch() {
+                return self;
+            }
+        }
+        panic!("postgres does not start; see {}", self.folder.display());
+    }
+
+    fn launch(&mut self) -> bool {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))
+            .expect("a log file");
+        let mut command = as_postgres("postgres");
+        command
+            .arg("-D")
+            .arg(self.folder.join("data"))
+            .args([
+                "-p",
+                &self.port.to_string(),
+                "-c",
+                "listen_addresses=127.0.0.1",
+            ])
+            .args([
+                "-c",
+                "fsync=off",
+                "-c",
+                "wal_level=replica",
+                "-c",
+                "max_connections=200",
+                "-c",
+            ])
+            .arg(format!("unix_socket_directories={}", self.folder.display()));
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("postgres is installed (apt-get install postgresql)");
+        self.child = Some(child);
+        for _ in 0..2_000 {
+            let child = self.child.as_mut().expect("it was started");
+            if child.try_wait().expect("its state").is_some() {
+                return false;
+            }
+            if self.psql_raw("SELECT 1").is_ok() {
+                return true;
+            }
+            pause();
+        }
+        false
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// Runs `psql`, as an operator would; what it prints, one line a row.
+    pub(crate) fn psql(&self, statements: &str) -> String {
+        self.psql_raw(statements)
+            .unwrap_or_else(|error| panic!("{statements}: {error}"))
+    }
+
+    pub(crate) fn psql_raw(&self, statements: &str) -> Result<String, String> {
+        self.psql_in("postgres", statements)
+    }
+
+    pub(crate) fn psql_in(&self, database: &str, statements: &str) -> Result<String, String> {
+        let output = Command::new("psql")
+            .args([
+                "-X",
+                "-q",
+                "-A",
+                "-t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-h",
+                "127.0.0.1",
+            ])
+            .args([
+                "-U",
+                "postgres",
+                "-d",
+                database,
+                "-p",
+                &self.port.to_string(),
+            ])
+            .args(["-c", statements])
+            .output()
+            .expect("psql is installed (apt-get install postgresql)");
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        Err(text(&output.stderr))
+    }
+
+    /// kill -9 of every process of the server: nothing is saved, no farewell.
+    pub(crate) fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        // `runuser` or a thread of ours started it: the server's own id is in its file.
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
+        let id = file.lines().next().unwrap_or_default();
+        if !id.is_empty() {
+            let children = Command::new("ps")
+                .args(["-o", "pid=", "--ppid", id])
+                .output();
+            let children = children
+                .map(|output| text(&output.stdout))
+                .unwrap_or_default();
+            let ids = children.split_whitespace().chain([id]);
+            let _ = Command::new("kill")
+                .arg("-9")
+                .args(ids)
+                .stderr(Stdio::null())
+                .status();
+        }
+        let _ = child.kill();
+        child.wait().expect("its end");
+        // A server that was killed leaves its file behind.
+        let _ = fs::remove_file(self.folder.join("data/postmaster.pid"));
+    }
+
+    /// Starts again on the same port and in the same folder.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        // The old sockets and shared memory may need a moment to be gone.
+        for _ in 0..100 {
+            if self.launch() {
+                return;
+            }
+        }
+        panic!(
+            "postgres does not start again; see {}",
+            self.folder.display()
+        );
+    }
+
+    /// Makes a standby a primary.
+    pub(crate) fn promote(&self) {
+        assert_eq!(self.psql("SELECT pg_promote()"), "t");
+    }
+}
+
+impl Drop for PgServer {
+    fn drop(&mut self) {
+        self.kill();
+        // What is left of a test's folder harms nobody.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub(crate) fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+/// The newest version that is installed where Debian and others put it.
+fn programs() -> PathBuf {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .expect("postgresql is installed (apt-get install postgresql)")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let version = path.file_name()?.to_str()?.parse().ok()?;
+            Some((version, path.join("bin")))
+        })
+        .collect();
+    found.sort();
+    found.pop().expect("a version of postgresql").1
+}
+
+/// A program of the server, which refuses to run as root.
+fn as_postgres(program: &str) -> Command {
+    let program = programs().join(program);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+        command.arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/");
+    command
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id");
+    text(&id.stdout) == "0"
+}
+
+fn id_of(option: &str) -> u32 {
+    let id = Command::new("id").args([option, "postgres"]).output();
+    text(&id.expect("id").stdout)
+        .parse()
+        .expect("the user postgres")
+}
+
+fn give_away(folder: &Path) {
+    if is_root() {
+        chown(folder, Some(id_of("-u")), Some(id_of("-g"))).expect("chown");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Another program is waited for: no clock of ours moves it.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// As [`pause`], for a task.
+#[allow(clippy::disallowed_methods)]
+pub(crate) async fn breathe() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
