@@ -19,18 +19,9 @@ use crate::settings::Settings;
 impl LockManager {
     /// A manager over the store of a URL, with the default settings.
     ///
-    /// | URL | store | feature |
-    /// |---|---|---|
-    /// | `memory:`, `memory:name` | [`MemoryStore`](crate::store::MemoryStore), one for each name in this process | |
-    /// | `redis://user:password@host:6379/0?prefix=app` | Redis, with the options of its [`RedisOptions`](crate::store::RedisOptions) | `redis` |
-    /// | `rediss://...` | the same over TLS, certificates verified | `redis-tls` |
-    /// | `unix:///path/to.sock?db=0` | the same over a Unix socket | `redis` |
-    /// | `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master` | the master that Redis Sentinel names; `rediss+sentinel://` over TLS | `redis-sentinel` |
-    /// | `redis+cluster://user:password@h1:7000,h2:7001,h3:7002` | a Redis Cluster, whose other nodes are found through these; `rediss+cluster://` over TLS | `redis-cluster` |
-    /// | `redlock://user:password@h1:6379,h2:6379,h3:6379/0` | a [`Quorum`](crate::store::Quorum) of Redis servers: it connects to them at its first use, not here | `redis` |
-    /// | `zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper | `zookeeper` |
-    ///
-    /// `redlock://` has no form for TLS: use a [`Quorum`](crate::store::Quorum) of stores built from `rediss://` options.
+    /// [The guide](crate::docs::stores) has the URL of every store with its options, and the feature that it needs. `memory:name`
+    /// is one store for each name in this process. `redlock://` connects to its servers at its first use, not here, and has no
+    /// form for TLS: use a [`Quorum`](crate::store::Quorum) of stores from `rediss://` options.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -97,7 +97,8 @@ impl From<Refusal> for Error {
 /// let (old, new) = (FencingToken::new(1)?, FencingToken::new(2)?);
 ///
 /// gate.raise_to(&key, new)?;
-/// assert_eq!(gate.admit(&key, old, || "written"), Err(Refusal::Fenced { seen: new }));
+/// let refused = gate.admit(&key, old, || "written");
+/// assert_eq!(refused, Err(Refusal::Fenced { seen: new }));
 /// assert_eq!(gate.admit(&key, new, || "written"), Ok("written"));
 /// # Ok::<(), leasehold::Error>(())
 /// ```
