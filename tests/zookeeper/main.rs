@@ -16,3 +16,4 @@ mod manager;
 mod proof;
 mod queue;
 mod revoke;
+mod withheld;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::zookeeper::{
-    Server, children, claim, granted, is_busy, raw, simple_store, store, until, wait_for,
+    Server, children, claim, granted, is_busy, raw, short_store, simple_store, store, until,
+    wait_for,
 };
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
@@ -308,6 +309,29 @@ async fn a_simple_lock_whose_path_is_used_again_is_not_renewed_or_released_by_it
 }
 
 #[tokio::test]
+async fn a_simple_lock_of_another_session_is_never_deleted() {
+    let server = Server::shared();
+    let store = simple_store(&server, "/owner").await;
+    let client = raw(&server).await;
+    let path = "/owner/k/~lock";
+    let old = granted(&store, &claim("k")).await;
+    // What a reconnected session of ours would find: the same data, and another owner.
+    let (data, _) = client.get_data(path).await.unwrap();
+    client.delete(path, None).await.unwrap();
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let (made, _) = client.create(path, &data, &ephemeral).await.unwrap();
+
+    assert!(!matches!(
+        store.acquire(&old.claim).await,
+        Ok(Acquired::Granted(_))
+    ));
+    assert!(matches!(store.release(&old).await, Released::AlreadyGone));
+    store.withdraw(&old.claim).await.unwrap();
+    let (_, left) = client.get_data(path).await.unwrap();
+    assert_eq!(left.czxid, made.czxid);
+}
+
+#[tokio::test]
 async fn a_hold_whose_node_was_deleted_is_gone_and_the_others_of_its_batch_stay() {
     let server = Server::shared();
     let store = Arc::new(store(&server, "/batch").await);
@@ -336,14 +360,16 @@ async fn a_hold_whose_node_was_deleted_is_gone_and_the_others_of_its_batch_stay(
 }
 
 #[tokio::test]
-async fn a_closed_store_leaves_no_node_and_answers_closed() {
+async fn a_closed_store_leaves_no_waiter_and_answers_closed() {
     let server = Server::shared();
     let one = store(&server, "/closed").await;
     let client = raw(&server).await;
-    let mine = claim("k");
+    let (mine, waiting) = (claim("k"), claim("k"));
     let grant = granted(&one, &mine).await;
+    assert!(is_busy(&one, &waiting).await);
+    let _ = one.release(&grant).await;
     one.close().await.unwrap();
-    // The server was told, and ends the session in its own time.
+    // The server deletes the nodes of a closed session in its own time.
     until("the closed store's session ends", || async {
         children(&client, "/closed/k").await.is_empty()
     })
@@ -353,14 +379,32 @@ async fn a_closed_store_leaves_no_node_and_answers_closed() {
         ErrorKind::Closed
     );
     assert!(matches!(one.renew(&[grant]).await[0], Renewed::Gone));
+}
 
-    let two = store(&server, "/closed").await;
-    let _grant = granted(&two, &claim("k")).await;
-    drop(two);
-    until("the dropped store's session ends", || async {
-        children(&client, "/closed/k").await.is_empty()
-    })
-    .await;
+#[tokio::test]
+async fn a_hold_that_nobody_released_outlives_its_store_for_its_time_and_its_waiters_do_not() {
+    let server = Server::shared();
+    let client = raw(&server).await;
+    let clock = leasehold::clock::Clock::system().unwrap();
+    for is_closed in [true, false] {
+        let store = short_store(&server.address(), "/left").await;
+        let grant = granted(&store, &claim("k")).await;
+        assert!(is_busy(&store, &claim("k")).await);
+        if is_closed {
+            store.close().await.unwrap();
+        }
+        drop(store);
+        until("the waiter's node is deleted", || async {
+            children(&client, "/left/k").await.len() == 1
+        })
+        .await;
+        until("the server ends the session", || async {
+            children(&client, "/left/k").await.is_empty()
+        })
+        .await;
+        let lasted = clock.stamp().since(&grant.proof.sent_at.unwrap());
+        assert!(lasted >= grant.proof.ttl, "{lasted:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,18 +1,18 @@
-//! A lock is taken away on a real ZooKeeper: nobody enters before the old lease ended, whoever waits, and whoever is gone.
+//! Revocation on a real ZooKeeper: nobody enters before the old lease has ended, and everybody gets in afterwards, whichever
+//! processes are gone.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{
-    PATIENCE, SHORT, Server, children, claim, claim_in, granted, is_busy, open, options, raw,
-    renewed, short_store, simple_store, store, until, wait_for,
+    PATIENCE, SHORT, Server, children, claim, claim_in, free_port, granted, is_busy, open, options,
+    raw, renewed, short_store, simple_store, store, until, wait_for,
 };
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperStore};
-use leasehold::store::{
-    Acquired, Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store,
-};
+use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
@@ -23,7 +23,7 @@ async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
     }
 }
 
-/// A key's contenders as a client sorts them that knows of numbers only.
+/// A key's contenders in the order of a client that reads only their numbers.
 async fn line(client: &Client, path: &str) -> Vec<String> {
     let mut names = children(client, path).await;
     names.retain(|name| name.len() > 10);
@@ -45,7 +45,7 @@ async fn granted_after(store: &ZooKeeperStore, claim: &Claim, old: &Grant) -> Gr
 }
 
 #[tokio::test]
-async fn a_bar_stands_where_the_holder_stood_for_clients_of_other_libraries_too() {
+async fn a_barrier_replaces_the_holder_for_clients_of_other_libraries_too() {
     let server = Server::shared();
     let (ours, theirs) = (
         short_store(&server.address(), "/bar-place").await,
@@ -77,7 +77,7 @@ async fn a_bar_stands_where_the_holder_stood_for_clients_of_other_libraries_too(
 }
 
 #[tokio::test]
-async fn a_bar_stands_for_the_lease_of_who_held_and_not_for_that_of_who_made_it() {
+async fn a_barrier_lasts_for_the_lease_of_the_holder_and_not_of_the_operator() {
     let server = Server::shared();
     let holder = store(&server, "/bar-length").await;
     let operator = short_store(&server.address(), "/bar-length").await;
@@ -89,28 +89,7 @@ async fn a_bar_stands_for_the_lease_of_who_held_and_not_for_that_of_who_made_it(
 }
 
 #[tokio::test]
-async fn a_bar_is_deleted_by_who_held_when_the_operator_died_and_nobody_waits() {
-    let server = Server::shared();
-    let client = raw(&server).await;
-    let proxy = Proxy::to(server.port);
-    let operator = short_store(&format!("127.0.0.1:{}", proxy.port), "/bar-orphan").await;
-    let holder = short_store(&server.address(), "/bar-orphan").await;
-    let held = granted(&holder, &claim("k")).await;
-    let clock = Clock::system().unwrap();
-    let before = clock.stamp();
-    let _ = taken_away(&operator, "k").await;
-    proxy.stall();
-    drop(operator);
-    assert!(matches!(renewed(&holder, &held).await, Renewed::Gone));
-    until("the bar is deleted", || async {
-        line(&client, "/bar-orphan/k").await.is_empty()
-    })
-    .await;
-    assert!(clock.stamp().since(&before) >= SHORT);
-}
-
-#[tokio::test]
-async fn a_bar_is_counted_in_full_when_the_operator_died_at_once() {
+async fn a_barrier_lasts_for_the_whole_lease_when_the_operator_died_at_once() {
     let server = Server::shared();
     let client = raw(&server).await;
     let proxy = Proxy::to(server.port);
@@ -135,7 +114,7 @@ async fn a_bar_is_counted_in_full_when_the_operator_died_at_once() {
 }
 
 #[tokio::test]
-async fn who_waited_keeps_its_place_and_is_told_how_long_the_bar_stands() {
+async fn waiting_claims_keep_their_places_behind_a_barrier() {
     let server = Server::shared();
     for mode in [LockMode::Exclusive, LockMode::Write] {
         let chroot = format!("/bar-wait-{mode}");
@@ -151,10 +130,7 @@ async fn who_waited_keeps_its_place_and_is_told_how_long_the_bar_stands() {
         let _ = taken_away(&b, "k").await;
         let late = claim_in(mode, "k");
         for claim in [&second, &late, &first] {
-            match b.acquire(claim).await.unwrap() {
-                Acquired::Busy { remaining } => assert!(remaining.is_some_and(|r| r <= SHORT)),
-                other => panic!("{other:?}"),
-            }
+            assert!(is_busy(&b, claim).await);
         }
         let next = granted_after(&b, &first, &held).await;
         assert!(is_busy(&b, &second).await);
@@ -210,7 +186,7 @@ async fn a_simple_lock_is_barred_as_well() {
 }
 
 #[tokio::test]
-async fn a_bar_is_lifted_by_who_takes_the_lock_away_now() {
+async fn a_barrier_is_deleted_by_a_revocation_that_does_not_wait() {
     let server = Server::shared();
     let (a, b) = (
         store(&server, "/bar-now").await,
@@ -231,29 +207,49 @@ async fn a_bar_is_lifted_by_who_takes_the_lock_away_now() {
 }
 
 #[tokio::test]
-async fn who_made_a_bar_deletes_it_and_waits_for_that_when_it_is_closed() {
+async fn a_barrier_outlives_the_store_that_made_it_and_then_ends_by_itself() {
     let server = Server::shared();
     let client = raw(&server).await;
-    for is_closed in [false, true] {
-        let store = short_store(&server.address(), "/bar-alone").await;
-        let held = granted(&store, &claim("k")).await;
-        let _ = taken_away(&store, "k").await;
-        assert_eq!(line(&client, "/bar-alone/k").await.len(), 1);
-        assert!(matches!(renewed(&store, &held).await, Renewed::Gone));
-        if is_closed {
-            store.close().await.unwrap();
-            assert_eq!(line(&client, "/bar-alone/k").await, [""; 0]);
-        } else {
-            until("the bar is deleted", || async {
-                line(&client, "/bar-alone/k").await.is_empty()
-            })
-            .await;
-        }
-    }
+    let clock = Clock::system().unwrap();
+    let store = short_store(&server.address(), "/bar-alone").await;
+    let held = granted(&store, &claim("k")).await;
+    let before = clock.stamp();
+    let _ = taken_away(&store, "k").await;
+    assert!(matches!(renewed(&store, &held).await, Renewed::Gone));
+    store.close().await.unwrap();
+    drop(store);
+    assert_eq!(line(&client, "/bar-alone/k").await.len(), 1);
+    until("the server deletes the barrier", || async {
+        line(&client, "/bar-alone/k").await.is_empty()
+    })
+    .await;
+    assert!(clock.stamp().since(&before) >= SHORT);
+}
+
+/// The holder's session is the longest that this server grants.
+#[tokio::test]
+async fn a_barrier_covers_the_lease_where_the_server_cuts_its_session() {
+    let server = Server::spawn(
+        "short",
+        free_port(),
+        "maxSessionTimeout=4000",
+        None,
+        crate::zookeeper::TICK,
+    );
+    server.wait_until_ready();
+    let holder = short_store(&server.address(), "/bar-cut").await;
+    let held = granted(&holder, &claim("k")).await;
+    let Renewed::Extended(proof) = renewed(&holder, &held).await else {
+        panic!("not renewed");
+    };
+    let operator = short_store(&server.address(), "/bar-cut").await;
+    let _ = taken_away(&operator, "k").await;
+    let held = Grant::new(held.claim, held.token, proof);
+    let _next = granted_after(&operator, &claim("k"), &held).await;
 }
 
 #[tokio::test]
-async fn the_second_driver_takes_no_lock_away_and_changes_nothing() {
+async fn the_second_driver_revokes_no_lock_and_changes_nothing() {
     let server = Server::shared();
     let mut options = options(&server.address(), "/bar-boxed");
     options.driver = DriverKind::Async;
@@ -270,4 +266,81 @@ async fn the_second_driver_takes_no_lock_away_and_changes_nothing() {
         "{refused}"
     );
     assert!(matches!(renewed(&store, &held).await, Renewed::Extended(_)));
+}
+
+/// Runs the tool, to its end, and gives its exit code.
+fn tool(arguments: &[&str]) -> Option<i32> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().unwrap().code()
+}
+
+/// The holder, the revoking tool and every job are processes of their own, and none of them lives for long.
+#[tokio::test]
+async fn a_job_that_does_not_wait_gets_in_after_a_revocation_whose_processes_are_gone() {
+    let server = Server::shared();
+    let client = raw(&server).await;
+    let url = format!(
+        "zookeeper://{}/bar-cron?session_timeout=2s&tick_time=500ms",
+        server.address()
+    );
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["run", "--store", &url, "--lock", "k", "--", "sleep", "3600"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the holder holds", || async {
+        !line(&client, "/bar-cron/k").await.is_empty()
+    })
+    .await;
+    assert_eq!(tool(&["revoke", "--store", &url, "k"]), Some(0));
+    holder.wait().unwrap();
+
+    let (clock, mut refused) = (Clock::system().unwrap(), 0);
+    let start = clock.stamp();
+    let job = [
+        "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
+    ];
+    while tool(&job) == Some(75) {
+        refused += 1;
+        let waited = clock.stamp().since(&start);
+        assert!(
+            waited < Duration::from_secs(20),
+            "refused {refused} times in {waited:?}"
+        );
+    }
+}
+
+/// Only processes of another library wait, and nobody of ours is left to delete anything.
+#[tokio::test]
+async fn a_client_of_another_library_gets_in_after_a_revocation_whose_processes_are_gone() {
+    let server = Server::shared();
+    let client = raw(&server).await;
+    let url = format!(
+        "zookeeper://{}/bar-java?session_timeout=2s&tick_time=500ms",
+        server.address()
+    );
+    let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let held = open({
+        let mut options = options(&server.address(), "/bar-java");
+        options.session_timeout = Duration::from_secs(2);
+        options
+    })
+    .await;
+    let _grant = granted(&held, &claim("k")).await;
+    client
+        .create("/bar-java/k/_c_java-lock-", b"", &sequential)
+        .await
+        .unwrap();
+    assert_eq!(tool(&["revoke", "--store", &url, "k"]), Some(0));
+    held.close().await.unwrap();
+    drop(held);
+    until("the other client is first", || async {
+        line(&client, "/bar-java/k").await[0].starts_with("_c_java")
+    })
+    .await;
 }

@@ -1,6 +1,8 @@
-//! One attempt to hold, whatever the mode; and what undoes it.
+//! One attempt to hold, in either mode, and how it is undone.
 
-use futures_util::future::ready;
+use std::time::Duration;
+
+use futures_util::future::{join_all, ready};
 
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;
@@ -13,7 +15,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, Hint, LockMode};
 
-/// How many broken connections or ended sessions one attempt outlives.
+/// How many broken connections or ended sessions one attempt survives.
 const TRIES: usize = 3;
 
 pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<Acquired, Error> {
@@ -28,13 +30,13 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
         .claims
         .enter(claim, &client.options.chroot, &client.clock.stamp(), ttl)?;
     let _turn = state.turn.lock().await;
-    // `Unavailable` says that nothing happened: never where a node of ours may be there.
+    // `Unavailable` says that nothing happened, which is not known where a node of ours may exist.
     let honest = |error: Error| {
         if error.kind() != ErrorKind::Unavailable || state.node() == NodeState::Absent {
             return error;
         }
         Error::in_doubt(
-            "zookeeper refused in the midst of an attempt; withdraw the claim or ask again",
+            "zookeeper refused a request in the middle of an attempt; withdraw the claim or ask again",
         )
         .because(error)
     };
@@ -49,11 +51,11 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
             ZooKeeperMode::Simple => simple::look(client, &session, &state).await,
         };
         match look {
-            Ok(Look::Behind(remaining)) => {
+            Ok(Look::Behind) => {
                 if state.node() == NodeState::Absent {
                     client.claims.forget(&state);
                 }
-                return Ok(Acquired::Busy { remaining });
+                return Ok(Acquired::Busy { remaining: None });
             }
             Ok(Look::TakenAway) => {
                 client.claims.bury(&state, &client.clock.stamp(), ttl);
@@ -75,12 +77,12 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
     }
     let source = last.unwrap_or(Fault::Expired).into_error("acquire");
     Err(Error::in_doubt(
-        "the connection to zookeeper broke again and again; withdraw the claim or ask again",
+        "the connection to zookeeper broke several times; withdraw the claim or ask again",
     )
     .because(source))
 }
 
-/// Deletes what the claim left in the tree, and forgets it. Whether there was anything.
+/// Deletes the claim's nodes and forgets the claim. Returns whether there was a node.
 pub(super) async fn remove(
     client: &ZooKeeperClient,
     session: &Session,
@@ -93,7 +95,7 @@ pub(super) async fn remove(
     };
     let was_there = removed.map_err(|fault| fault.into_error("delete our node"))?;
     if was_held && !was_there {
-        // Taken away: the claim is not to be granted again because it was released in between.
+        // Its lock was taken away. A repeated acquire must not grant the claim again.
         client
             .claims
             .bury(state, &client.clock.stamp(), session.ttl);
@@ -103,14 +105,14 @@ pub(super) async fn remove(
     Ok(was_there)
 }
 
-/// Deletes what nobody may still count on: grants that were not renewed for a TTL, claims that were withdrawn while the
-/// server was away, places that nobody asks after.
+/// Deletes the nodes that no caller can rely on any more: grants that were not renewed for a TTL, claims that were withdrawn
+/// while the server was away, waiting claims that nobody asks about.
 pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
     for state in client.claims.abandoned(&client.clock.stamp()) {
         let Ok(_turn) = state.turn.try_lock() else {
             continue;
         };
-        // It may have been asked after while the others were swept.
+        // A caller may have asked for it while the others were deleted.
         if !state.is_abandoned(&client.clock.stamp()) {
             continue;
         }
@@ -120,14 +122,29 @@ pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
     }
 }
 
+/// Deletes the nodes of every claim that holds nothing, within `limit`. Returns whether a claim holds: nobody released it, and
+/// its node must stay.
+pub(super) async fn leave(client: &ZooKeeperClient, session: &Session, limit: Duration) -> bool {
+    let (held, waiting): (Vec<_>, Vec<_>) = (client.claims.all())
+        .into_iter()
+        .partition(|state| state.held_in(session.id).is_some());
+    if held.is_empty() {
+        // The end of the session deletes the rest.
+        return false;
+    }
+    let removals = waiting.iter().map(|state| remove(client, session, state));
+    let _ = client.clock.timeout(limit, join_all(removals)).await;
+    true
+}
+
 pub(super) async fn subscribe(client: &ZooKeeperClient, claim: &Claim) -> Result<Hint, Error> {
     let what = "watch a contender";
     let session = client.session().await?;
     let parent = names::key_path(&client.options.chroot, &claim.key)?;
-    let standing = client.claims.of(claim).map(|state| state.node());
-    let predecessor = match standing {
+    let known = client.claims.of(claim).map(|state| state.node());
+    let predecessor = match known {
         Some(NodeState::At(node)) if node.session == session.id => node.predecessor,
-        // Not in the queue: whoever is last in it would be before us.
+        // It is not in the queue: the last contender would be before it.
         _ => match session.driver.children(&parent).await {
             Ok(children) => names::contenders(children)?.pop().map(|last| last.name),
             Err(Fault::NoNode) => None,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::barriers::Barriers;
 use super::options::ZooKeeperOptions;
 use super::queue::claim_state::Claims;
 use super::session::Session;
@@ -17,7 +17,8 @@ pub(crate) struct ZooKeeperClient {
     pub(crate) options: ZooKeeperOptions,
     pub(crate) clock: Clock,
     pub(crate) claims: Claims,
-    pub(crate) barriers: Barriers,
+    /// That of the session's thread.
+    pub(crate) runtime: Handle,
     pub(crate) state: watch::Sender<SessionState>,
 }
 
@@ -33,12 +34,12 @@ pub(crate) enum SessionState {
 }
 
 impl ZooKeeperClient {
-    pub(crate) fn new(options: ZooKeeperOptions, clock: Clock) -> Self {
+    pub(crate) fn new(options: ZooKeeperOptions, clock: Clock, runtime: Handle) -> Self {
         Self {
             options,
             clock,
             claims: Claims::default(),
-            barriers: Barriers::default(),
+            runtime,
             state: watch::Sender::new(SessionState::Opening(None)),
         }
     }

@@ -1,9 +1,9 @@
-//! A writer becomes a reader in its place.
+//! A write hold becomes a read hold and keeps its node.
 //!
-//! Its node stays, and its data say that it reads now: one write, which is done or not done, and done again changes nothing.
-//! So the token stays (it is the node's `czxid`), the heartbeat goes on proving the same node, and the write wakes the readers
-//! who watch it. Curator makes a second node in place of that. It would have another `czxid`, and while the answer to its making is
-//! lost the hold would have two nodes or none. The price: Curator's readers, who go by names alone, wait until the hold ends.
+//! One write notes in the node's data that its claim only reads now; a repetition of that write changes nothing. So the token
+//! stays (it is the node's `czxid`), the heartbeat proves the same node as before, and the write wakes the readers that watch it.
+//! Curator makes a second node instead. That node would have another `czxid`, and if the answer to its creation were lost, the
+//! hold would have two nodes or none. The disadvantage: Curator's readers read only names, so they wait until the hold ends.
 
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;

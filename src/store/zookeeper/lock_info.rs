@@ -1,8 +1,7 @@
-//! What the tree tells of locks that are held, for operators.
+//! What operators see of the locks in the tree.
 
 use futures_util::future::join_all;
 
-use super::barriers;
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;
 use super::queue::names::{self, Contender, Kind, SIMPLE};
@@ -14,7 +13,7 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{LockInfo, LockMode};
 
-/// How many nodes one listing looks at. More is no answer for people.
+/// How many nodes one listing reads. A longer list does not help a person.
 const MOST_NODES: usize = 100_000;
 
 /// Who holds a key.
@@ -23,7 +22,7 @@ pub(crate) struct Holders<'a> {
     pub(crate) are_readers: bool,
 }
 
-/// Who holds a key, of those that contend for it.
+/// The holders among the contenders of a key.
 pub(crate) async fn holders<'a>(
     session: &Session,
     path: &str,
@@ -42,9 +41,8 @@ pub(crate) async fn holders<'a>(
     })
 }
 
-/// What is told of a key.
+/// The holder of a key, if there is one.
 pub(crate) async fn inspect(
-    client: &ZooKeeperClient,
     session: &Session,
     path: &str,
     key: &Key,
@@ -61,15 +59,15 @@ pub(crate) async fn inspect(
         if contenders.is_empty() {
             return Ok(None);
         }
-        if let Some(record) = held(client, session, path, key, &contenders).await? {
+        if let Some(record) = held(session, path, key, &contenders).await? {
             return Ok(Some(record));
         }
     }
 }
 
-/// What is told of a key that is held or barred; `None` if who held it just left.
+/// The record of a key that is held or barred; `None` if its holder just left. For a barred key, `remaining` is the whole time of
+/// the barrier.
 async fn held(
-    client: &ZooKeeperClient,
     session: &Session,
     path: &str,
     key: &Key,
@@ -79,30 +77,21 @@ async fn held(
     let held = holders(session, path, contenders)
         .await
         .map_err(into_error)?;
-    let barriers = order::barriers(contenders);
     let queue = contenders
         .iter()
         .filter(|c| c.kind != Kind::Barrier)
         .count()
         - held.nodes.len();
-    let told = match held.nodes.last() {
-        Some(last) => record(session, path, last, key).await?,
-        None => {
-            let left = barriers::left(client, session, path, barriers).await;
-            Some(LockInfo {
-                remaining: Some(left.map_err(into_error)?),
-                ..LockInfo::of(key.clone())
-            })
-        }
-    };
-    Ok(told.map(|told| LockInfo {
+    let shown = held.nodes.last().unwrap_or(&contenders[0]);
+    let info = record(session, path, shown, key).await?;
+    Ok(info.map(|info| LockInfo {
         holders: held.nodes.len(),
         queue: Some(queue),
-        ..told
+        ..info
     }))
 }
 
-/// Who holds a key and who waits for it, first come first.
+/// The holder of a key and the claims that wait for it, in their order.
 pub(crate) async fn queue(
     session: &Session,
     path: &str,
@@ -117,11 +106,11 @@ pub(crate) async fn queue(
     };
     let mut contenders = names::contenders(children)?;
     contenders.retain(|c| c.kind != Kind::Barrier);
-    let told = join_all((contenders.iter()).map(|c| record(session, path, c, key))).await;
-    told.into_iter().filter_map(Result::transpose).collect()
+    let records = join_all((contenders.iter()).map(|c| record(session, path, c, key))).await;
+    records.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// What a contender's node tells; `None` if it is gone.
+/// The record of one contender; `None` if its node is gone.
 async fn record(
     session: &Session,
     path: &str,
@@ -137,6 +126,12 @@ async fn record(
         Err(other) => return Err(other.into_error("inspect a lock")),
     };
     let data = NodeData::decode(&node.data);
+    if contender.kind == Kind::Barrier {
+        return Ok(Some(LockInfo {
+            remaining: data.ttl,
+            ..LockInfo::of(key.clone())
+        }));
+    }
     let mode = match contender.kind.mode() {
         LockMode::Write if data.reads => LockMode::Read,
         mode => mode,
@@ -190,7 +185,7 @@ pub(crate) async fn list(
         };
         for child in &children {
             let under = join(child);
-            // Nodes that are no key of ours (contenders, the system's, foreign ones) have nothing below them to list.
+            // Nodes that are no keys (contenders, those of the system, those of others) have no locks below them.
             let is_key = Key::parse(&under).is_ok_and(|key| names::key_path(chroot, &key).is_ok());
             if is_key && (under.starts_with(prefix) || prefix.starts_with(&format!("{under}/"))) {
                 open.push(under);
@@ -201,7 +196,7 @@ pub(crate) async fn list(
         }
         let contenders = names::contenders(children)?;
         if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
-            records.extend(held(client, session, &path, &key, &contenders).await?);
+            records.extend(held(session, &path, &key, &contenders).await?);
         }
     }
     records.sort_by(|a: &LockInfo, b| a.key.cmp(&b.key));

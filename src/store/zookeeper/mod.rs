@@ -69,12 +69,13 @@
 //! gives more than its lease.
 
 mod acquire;
-mod barriers;
+mod barrier_session;
 mod client;
 mod downgrade;
 mod drivers;
 mod fenced;
 mod lock_info;
+mod opening;
 mod options;
 mod proof;
 mod queue;

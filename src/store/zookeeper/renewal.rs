@@ -1,8 +1,7 @@
-//! The heartbeat of what is held: every renewal proves every hold, not only the session.
+//! The heartbeat of the holds: every renewal proves every hold, not only the session.
 
 use futures_util::future::join_all;
 
-use super::barriers;
 use super::client::ZooKeeperClient;
 use super::drivers::{Fault, Missing};
 use super::queue::claim_state::{ClaimNode, ClaimState};
@@ -14,7 +13,7 @@ use std::sync::Arc;
 
 /// How many holds one request proves. A path is at most some 300 bytes, and the server takes requests of 1 MB.
 pub(crate) const HOLDS_PER_REQUEST: usize = 500;
-/// How often a request that a missing node spoiled is sent again without it.
+/// How often a request that failed for a missing node is sent again without that node.
 const TRIES: usize = 3;
 
 struct Hold<'a> {
@@ -75,12 +74,7 @@ async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [H
                 return;
             }
             Err(Missing::Held) => match still_there(session, chunk, &live).await {
-                Ok(there) => {
-                    for i in live.iter().filter(|i| !there.contains(i)) {
-                        barriers::notice(client, session, &chunk[*i].state.parent).await;
-                    }
-                    live = there;
-                }
+                Ok(there) => live = there,
                 Err(fault) => return answer(chunk, &live, fault),
             },
             Err(Missing::Own) => return answer(chunk, &live, Fault::NoNode),
@@ -90,7 +84,7 @@ async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [H
     answer(chunk, &live, Fault::NoNode);
 }
 
-/// The session is over: so are its holds. Anything else proves nothing.
+/// An ended session ends its holds. Any other fault proves nothing.
 fn answer(chunk: &mut [Hold<'_>], live: &[usize], fault: Fault) {
     if matches!(fault, Fault::Expired) {
         return;
@@ -119,8 +113,8 @@ async fn still_there(
     Ok(there)
 }
 
-/// The path of a simple lock is used again, so that its node's being there proves nothing. It is read *behind* the
-/// heartbeat, on the same session: a node that is ours after the heartbeat was ours at it.
+/// The path of a simple lock is used again, so the existence of its node proves nothing. The node is read *after* the
+/// heartbeat, on the same session: a node that is ours after the heartbeat was ours during it.
 async fn check_simple(
     session: &Session,
     chunk: &[Hold<'_>],

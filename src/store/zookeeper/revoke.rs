@@ -1,18 +1,18 @@
-//! A lock is taken away from whoever holds it.
+//! A lock is taken away from its holders.
 //!
-//! In *one* write the holders' nodes are deleted and a [bar](super::bars) is made where the first of them stood. Not one after
-//! the other: a bar that others see, and begin to count, before the hold is gone would be too short for it; and a hold that is
-//! gone before its bar would let somebody in. The old holders' next heartbeat misses their nodes, and their leases end within
-//! the time that the bar stands.
+//! *One* write deletes the holders' nodes and makes a revocation barrier where the first of them was. It has to be one write: a
+//! barrier that is made before would be too short, and a hold that is deleted before would let the next holder in. The old
+//! holders' next heartbeat misses their nodes, and their leases end while the [barrier](super::barrier_session) exists.
 //!
-//! A reader may join, and be granted, while that write is on its way. It came before the bar, as its `czxid` tells, and is taken
-//! away in the next round, under a bar of its own.
+//! A reader may join, and be granted, while that write is on its way. Its `czxid` shows that it came before the barrier. The next
+//! round takes it away, under a barrier of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use super::barrier_session::BarrierSession;
 use super::client::ZooKeeperClient;
 use super::drivers::{Change, Fault, Refused};
 use super::lock_info::{self, Holders};
@@ -25,13 +25,13 @@ use crate::model::key::Key;
 use crate::store::{Revoke, Revoked};
 
 const WHAT: &str = "take a lock away";
-/// What the data of a bar say to people.
-const BAR: &str = "taken away";
-/// How often it is looked again, because holders came or went at the same time.
+/// The barrier's text for people.
+const BARRIER: &str = "taken away";
+/// How often the holders are read again, because some came or went at the same time.
 const ROUNDS: usize = 16;
 
 pub(super) async fn revoke(
-    client: &ZooKeeperClient,
+    client: &Arc<ZooKeeperClient>,
     key: &Key,
     how: Revoke,
 ) -> Result<Revoked, Error> {
@@ -54,19 +54,19 @@ pub(super) async fn revoke(
 }
 
 struct Revoking<'a> {
-    client: &'a ZooKeeperClient,
+    client: &'a Arc<ZooKeeperClient>,
     session: Arc<Session>,
     parent: String,
 }
 
 impl Revoking<'_> {
-    /// Until nobody holds who held when it began. For how long the key is barred; `None` if nobody held it.
+    /// Repeats until none of those who held at the beginning holds. For how long the key is barred; `None` if nobody held it.
     async fn take_away(&self) -> Result<Option<Duration>, Error> {
         let mut barred: Option<Duration> = None;
-        let mut newest_bar = None;
+        let mut newest = None;
         for _ in 0..ROUNDS {
             let contenders = self.look().await?;
-            let held = match newest_bar {
+            let held = match newest {
                 None => lock_info::holders(&self.session, &self.parent, &contenders).await,
                 Some(made) => self.late(&contenders, made).await,
             };
@@ -74,14 +74,14 @@ impl Revoking<'_> {
             if held.nodes.is_empty() {
                 return Ok(barred);
             }
-            let Some((bar, length)) = self.replace(held.nodes).await? else {
+            let Some((barrier, length)) = self.replace(held.nodes).await? else {
                 continue;
             };
             barred = Some(length.max(barred.unwrap_or_default()));
             if !held.are_readers {
                 return Ok(barred);
             }
-            newest_bar = match self.session.driver.read(&bar).await {
+            newest = match self.session.driver.read(&barrier).await {
                 Ok(node) => Some(node.czxid),
                 Err(Fault::NoNode) => return Ok(barred),
                 Err(other) => return Err(other.into_error(WHAT)),
@@ -103,7 +103,7 @@ impl Revoking<'_> {
         }
     }
 
-    /// Readers who joined before the bar that was made at `made`, and were not seen then.
+    /// Readers that joined before the barrier with this `czxid`, and were not seen then.
     async fn late<'a>(&self, contenders: &'a [Contender], made: i64) -> Result<Holders<'a>, Fault> {
         let behind = &contenders[order::barriers(contenders).len()..];
         let readers = order::readers(behind);
@@ -115,7 +115,7 @@ impl Revoking<'_> {
             }
         });
         let are_late: Result<Vec<bool>, Fault> = join_all(reads).await.into_iter().collect();
-        // In the order of their numbers, which is that of their making.
+        // In the order of their numbers, which is the order in which they were made.
         let late = are_late?.into_iter().take_while(|&is_late| is_late).count();
         Ok(Holders {
             nodes: &readers[..late],
@@ -123,42 +123,35 @@ impl Revoking<'_> {
         })
     }
 
-    /// A bar in place of these holders. Its path, and how long it stands; `None` if one of them left at the same time, and
-    /// nothing was changed.
+    /// Makes a barrier where these holders were. Its path, and for how long it keeps the others out; `None` if one of them left at
+    /// the same time, and nothing was changed.
     async fn replace(&self, held: &[Contender]) -> Result<Option<(String, Duration)>, Error> {
         let Some(length) = self.longest_lease(held).await? else {
             return Ok(None);
         };
-        let bar = format!(
-            "{}/{}",
-            self.parent,
-            names::barrier(&names::new_guid()?, &held[0])
-        );
+        let name = names::barrier(&names::new_guid()?, &held[0]);
+        let barrier = format!("{}/{name}", self.parent);
         let data = NodeData {
-            head: BAR.to_owned(),
+            head: BARRIER.to_owned(),
             ttl: Some(length),
             reads: false,
         };
-        let mut changes = vec![Change::Create {
-            path: bar.clone(),
+        let mut changes = vec![Change::CreateEphemeral {
+            path: barrier.clone(),
             data: data.encode(),
         }];
         changes.extend(held.iter().map(|holder| Change::Delete {
             path: self.path(holder),
         }));
-        match self.session.driver.change(&changes).await {
-            Ok(()) => {
-                let now = self.client.clock.stamp();
-                self.client.barriers.made(bar.clone(), length, &now);
-                Ok(Some((bar, length)))
-            }
+        match BarrierSession::make_barrier(self.client, length, changes).await {
+            Ok(()) => Ok(Some((barrier, length))),
             Err(Refused::At(_, Fault::NoNode)) => Ok(None),
             Err(Refused::NotSent(error)) => Err(error),
             Err(Refused::At(_, fault) | Refused::Whole(fault)) => Err(fault.into_error(WHAT)),
         }
     }
 
-    /// The longest that a lease of these holders can run; one who does not say is believed to have a session like ours.
+    /// The longest that a lease of these holders can run. A node that does not say so is assumed to have a session like ours.
     async fn longest_lease(&self, held: &[Contender]) -> Result<Option<Duration>, Error> {
         let reads = held.iter().map(|holder| self.path(holder));
         let reads = reads.map(|path| async move { self.session.driver.read(&path).await });
@@ -176,13 +169,13 @@ impl Revoking<'_> {
         Ok(Some(longest))
     }
 
-    /// Deletes the bars of the key.
+    /// Deletes the barriers of the key.
     async fn lift(&self) -> Result<(), Error> {
-        for bar in (self.look().await?.iter()).filter(|c| c.kind == Kind::Barrier) {
-            let path = self.path(bar);
+        for barrier in (self.look().await?.iter()).filter(|c| c.kind == Kind::Barrier) {
+            let path = self.path(barrier);
             match self.session.driver.delete(&path, None).await {
-                Ok(()) | Err(Fault::NoNode) => self.client.barriers.forget(&path),
-                Err(other) => return Err(other.into_error("let the next holder in at once")),
+                Ok(()) | Err(Fault::NoNode) => {}
+                Err(other) => return Err(other.into_error("delete a revocation barrier")),
             }
         }
         Ok(())

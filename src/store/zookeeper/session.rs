@@ -109,7 +109,7 @@ impl Session {
 
     /// What the session's newest proven write proves (I3).
     pub(crate) fn proof(&self) -> GrantProof {
-        GrantProof::since(self.ttl, self.proofs.lock().proofs.base())
+        GrantProof::since(self.ttl, self.base())
     }
 
     /// Whether the writer whose node this is has become a reader.
@@ -119,6 +119,11 @@ impl Session {
             Err(Fault::NoNode) => Ok(false),
             Err(other) => Err(other),
         }
+    }
+
+    /// The servers count the session from then, or from later.
+    pub(crate) fn base(&self) -> Stamp {
+        self.proofs.lock().proofs.base()
     }
 
     /// How long until the next heartbeat is due.

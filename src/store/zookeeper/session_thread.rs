@@ -3,27 +3,29 @@
 //! The connection, its driver and the heartbeat have a thread and a runtime of their own. Therefore no busy worker, blocking
 //! closure or ended runtime of a caller can delay a heartbeat or end the session of all locks. Callers send their requests to
 //! the connection from their own threads.
+//!
+//! When the store ends, the session is closed, and the server deletes its nodes at once. The exception is a session that still
+//! holds a lock: a hold that nobody released may have an effect on its way, and must keep the others out for its time (I5).
+//! Then only the connection ends, and the server deletes the nodes when the session's time-out has passed.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use super::acquire;
 use super::client::{SessionState, ZooKeeperClient};
-#[cfg(feature = "zookeeper-async")]
-use super::drivers::ZooKeeperAsyncDriver;
-use super::drivers::{ClientDriver, Driver, Fault, Missing};
-use super::options::{DriverKind, ZooKeeperOptions};
-use super::session::Session;
-use super::{acquire, barriers};
+use super::drivers::{Fault, Missing};
+use super::opening::{self, Ending};
+use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
 use crate::model::error::Error;
 
 /// The pause after the first failure to open a session; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long the server is given to confirm the end of a session.
+/// How long the server is given to delete our nodes and to confirm the end of a session.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// The thread as the store owns it: dropping it ends the session.
@@ -33,19 +35,29 @@ pub(crate) struct SessionThread {
     _stop: oneshot::Sender<()>,
 }
 
+/// The runtime of the thread.
+pub(super) fn runtime() -> Result<Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|e| {
+            Error::unavailable("no runtime could be made for the zookeeper session").because(e)
+        })
+}
+
 impl SessionThread {
     /// Starts the thread.
-    pub(crate) fn start(client: Arc<ZooKeeperClient>) -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|e| {
-                Error::unavailable("no runtime could be made for the zookeeper session").because(e)
-            })?;
+    pub(crate) fn start(runtime: Runtime, client: Arc<ZooKeeperClient>) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
+        let live = move || {
+            let left = runtime.block_on(run(&client, stopped));
+            // First the connection, with its runtime: a driver that is dropped while its runtime runs closes its session.
+            drop(runtime);
+            drop(left);
+        };
         std::thread::Builder::new()
             .name("leasehold-zk".to_owned())
-            .spawn(move || runtime.block_on(run(&client, stopped)))
+            .spawn(live)
             .map_err(|e| {
                 Error::unavailable("no thread could be started for the zookeeper session")
                     .because(e)
@@ -54,11 +66,14 @@ impl SessionThread {
     }
 }
 
-async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) {
+/// Keeps a session until the store ends. Gives a session that must not be closed.
+async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Option<Arc<Session>> {
     let mut pause = FIRST_PAUSE;
-    loop {
-        let Some(opened) = unless(&mut stopped, open(client)).await else {
-            break;
+    let limit = client.options.session_timeout;
+    let left = loop {
+        let open = opening::open(&client.options, &client.clock, Ending::Closed, limit);
+        let Some(opened) = unless(&mut stopped, open).await else {
+            break None;
         };
         let waited = match opened {
             Ok(session) => {
@@ -70,9 +85,12 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) {
                 let ended = unless(&mut stopped, live(client, &session)).await;
                 // Published before it is closed: no request finds a session that is about to end.
                 client.state.send_replace(SessionState::Opening(None));
+                if ended.is_none() && acquire::leave(client, &session, CLOSING).await {
+                    break Some(session);
+                }
                 let _ = client.clock.timeout(CLOSING, session.driver.close()).await;
                 if ended.is_none() {
-                    break;
+                    break None;
                 }
                 Duration::ZERO
             }
@@ -89,10 +107,11 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) {
             .await
             .is_none()
         {
-            break;
+            break None;
         }
-    }
+    };
     client.state.send_replace(SessionState::Closed);
+    left
 }
 
 /// Runs `work`; `None` if `stop` came first.
@@ -103,76 +122,38 @@ async fn unless<T>(stop: &mut (impl Future + Unpin), work: impl Future<Output = 
     }
 }
 
-async fn open(client: &ZooKeeperClient) -> Result<Session, Error> {
-    let asked_at = client.clock.stamp();
-    let limit = client.options.session_timeout;
-    let opening = async {
-        let driver = connect(client).await?;
-        Session::open(driver, &client.options, &client.clock, asked_at).await
-    };
-    (client.clock.timeout(limit, opening).await).unwrap_or_else(|| {
-        Err(Error::unavailable(format!(
-            "no zookeeper session within {limit:?}: servers={}; check the servers and the network",
-            addresses(&client.options)
-        )))
-    })
-}
-
-async fn connect(client: &ZooKeeperClient) -> Result<Box<dyn Driver>, Error> {
-    match client.options.driver {
-        DriverKind::Client => {
-            let driver = ClientDriver::connect(&client.options).await;
-            Ok(Box::new(
-                driver.map_err(|fault| unreachable(fault, &client.options))?,
-            ))
-        }
-        #[cfg(feature = "zookeeper-async")]
-        DriverKind::Async => {
-            let driver = ZooKeeperAsyncDriver::connect(&client.options, &client.clock).await;
-            Ok(Box::new(
-                driver.map_err(|fault| unreachable(fault, &client.options))?,
-            ))
-        }
-    }
-}
-
-/// Proves the session whenever that is due, until it is over; deletes the barriers whose time is over.
+/// Serves a session until it is over.
 async fn live(client: &ZooKeeperClient, session: &Session) {
-    let beats = async {
+    let sweeps = async {
         loop {
-            let barrier = client.barriers.next(&client.clock.stamp());
-            let pause = session.until_due().min(barrier.unwrap_or(Duration::MAX));
-            let slept = unless(&mut pin!(client.barriers.more()), client.clock.sleep(pause)).await;
-            barriers::sweep(client, session).await;
-            if slept.is_none() || !session.until_due().is_zero() {
-                continue;
-            }
-            match session.beat(&[]).await {
-                Ok(()) => acquire::sweep(client, session).await,
-                Err(Missing::Fault(Fault::Expired)) => return,
-                Err(error) => {
-                    tracing::warn!(?error, "a zookeeper heartbeat failed; trying again");
-                    client.clock.sleep(FIRST_PAUSE).await;
-                }
-            }
+            client
+                .clock
+                .sleep(session.ttl / HEARTBEATS_PER_TIMEOUT)
+                .await;
+            acquire::sweep(client, session).await;
         }
     };
-    unless(&mut session.driver.ended(), beats).await;
+    let beats = std::pin::pin!(beat_until_expired(client, session));
+    let over = select(session.driver.ended(), beats);
+    // Sweeps have a timer of their own: in a busy process no heartbeat is ever due.
+    select(std::pin::pin!(sweeps), over).await;
     tracing::warn!(?session, "the zookeeper session is over; opening a new one");
 }
 
-/// Without what may be credentials in the wrong place.
-fn addresses(options: &ZooKeeperOptions) -> &str {
-    options.servers.rsplit('@').next().unwrap_or_default()
-}
-
-fn unreachable(fault: Fault, options: &ZooKeeperOptions) -> Error {
-    match fault {
-        Fault::InDoubt(source) | Fault::Refused(source) => Error::unavailable(format!(
-            "no zookeeper server could be reached: servers={}; check the servers and the network",
-            addresses(options)
-        ))
-        .because(source),
-        other => other.into_error("open a session"),
+/// Proves the session whenever that is due.
+async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
+    loop {
+        client.clock.sleep(session.until_due()).await;
+        if !session.until_due().is_zero() {
+            continue;
+        }
+        match session.beat(&[]).await {
+            Ok(()) => {}
+            Err(Missing::Fault(Fault::Expired)) => return,
+            Err(error) => {
+                tracing::warn!(?error, "a zookeeper heartbeat failed; trying again");
+                client.clock.sleep(FIRST_PAUSE).await;
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::queue::names;
 use super::renewal;
 use super::revoke;
 use super::session::HEARTBEATS_PER_TIMEOUT;
-use super::session_thread::SessionThread;
+use super::session_thread::{self, SessionThread};
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -23,9 +23,6 @@ use crate::store::{
     Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Revoke,
     Revoked, Store,
 };
-
-/// Between two looks whether the keeper has deleted a bar whose time is over.
-const BAR_PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks in Apache ZooKeeper, over one session (feature `zookeeper`).
 ///
@@ -65,9 +62,11 @@ impl ZooKeeperStore {
     /// As [`connect`](Self::connect).
     pub async fn open(options: ZooKeeperOptions, clock: impl Into<Clock>) -> Result<Self, Error> {
         options.validate()?;
-        let client = Arc::new(ZooKeeperClient::new(options, clock.into()));
+        let runtime = session_thread::runtime()?;
+        let handle = runtime.handle().clone();
+        let client = Arc::new(ZooKeeperClient::new(options, clock.into(), handle));
         let mut state = client.state.subscribe();
-        let thread = SessionThread::start(Arc::clone(&client))?;
+        let thread = SessionThread::start(runtime, Arc::clone(&client))?;
         let ttl = loop {
             let seen = state.borrow_and_update().clone();
             match seen {
@@ -100,25 +99,6 @@ impl ZooKeeperStore {
         let path = names::key_path(&self.client.options.chroot, key)?;
         let session = self.client.session().await?;
         lock_info::queue(&session, &path, key).await
-    }
-
-    /// Completes when no bar of ours stands any more; at the latest one session time-out after the last should have gone.
-    async fn bars_lifted(&self) {
-        let (barriers, clock) = (&self.client.barriers, &self.client.clock);
-        let Some(left) = barriers.ours(&clock.stamp()) else {
-            return;
-        };
-        let lifted = async {
-            while let Some(left) = barriers.ours(&clock.stamp()) {
-                clock.sleep(left.max(BAR_PAUSE)).await;
-            }
-        };
-        let limit = left + self.client.options.session_timeout;
-        if clock.timeout(limit, lifted).await.is_none() {
-            tracing::warn!(
-                "a bar stays behind in zookeeper; the next client that meets it ends it"
-            );
-        }
     }
 
     async fn remove(&self, state: &ClaimState) -> Result<bool, Error> {
@@ -195,7 +175,7 @@ impl Store for ZooKeeperStore {
     async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
         if !self.capability().revokes {
             return Err(Error::unsupported(format!(
-                "the driver zookeeper-async takes no lock away, because it cannot bar the next holder in one write: \
+                "the driver zookeeper-async cannot revoke a lock, because it cannot keep the next holder out in one write: \
                  key={key}; use the driver zookeeper-client"
             )));
         }
@@ -205,7 +185,7 @@ impl Store for ZooKeeperStore {
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let path = names::key_path(&self.client.options.chroot, key)?;
         let session = self.client.session().await?;
-        lock_info::inspect(&self.client, &session, &path, key).await
+        lock_info::inspect(&session, &path, key).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
@@ -213,9 +193,7 @@ impl Store for ZooKeeperStore {
         lock_info::list(&self.client, &session, prefix).await
     }
 
-    /// Waits for the end of the bars that were made here, so that they do not stay behind.
     async fn close(&self) -> Result<(), Error> {
-        self.bars_lifted().await;
         let mut state = self.client.state.subscribe();
         drop(self.thread.lock().take());
         while !matches!(*state.borrow_and_update(), SessionState::Closed) {

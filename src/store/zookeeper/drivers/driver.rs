@@ -108,6 +108,11 @@ pub(crate) enum Change {
         path: String,
         data: Vec<u8>,
     },
+    /// Makes a node that ends with the session.
+    CreateEphemeral {
+        path: String,
+        data: Vec<u8>,
+    },
     Set {
         path: String,
         data: Vec<u8>,
@@ -124,6 +129,7 @@ impl Debug for Change {
         let (word, path) = match self {
             Self::Check { path, .. } => ("Check", path),
             Self::Create { path, .. } => ("Create", path),
+            Self::CreateEphemeral { path, .. } => ("CreateEphemeral", path),
             Self::Set { path, .. } => ("Set", path),
             Self::Delete { path } => ("Delete", path),
         };

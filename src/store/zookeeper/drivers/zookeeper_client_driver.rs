@@ -12,6 +12,7 @@ use zookeeper_client::{
     Acls, Client, CreateMode, Error as Zk, MultiWriteError, SessionState, StateWatcher,
 };
 
+use super::super::opening::Ending;
 use super::super::options::ZooKeeperOptions;
 use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 
@@ -29,12 +30,15 @@ pub(crate) struct ClientDriver {
 
 impl ClientDriver {
     /// Opens a session. Its connection lives on the runtime of the caller.
-    pub(crate) async fn connect(options: &ZooKeeperOptions) -> Result<Self, Fault> {
+    pub(crate) async fn connect(options: &ZooKeeperOptions, ending: Ending) -> Result<Self, Fault> {
         let mut connector = Client::connector().with_session_timeout(options.session_timeout);
         let mut acls = Acls::anyone_all();
         if let Some(credentials) = &options.credentials {
             connector = connector.with_auth("digest", credentials.expose().as_bytes());
             acls = Acls::creator_all();
+        }
+        if ending == Ending::LeftToTimeOut {
+            connector = connector.with_detached();
         }
         let client = connector.connect(&options.servers).await.map_err(fault)?;
         Ok(Self {
@@ -185,14 +189,18 @@ impl Driver for ClientDriver {
         Box::pin(async move {
             let client = self.client.read().clone();
             let client = client.ok_or(Refused::Whole(Fault::Expired))?;
-            let options = CreateMode::Persistent.with_acls(self.acls);
+            let persistent = CreateMode::Persistent.with_acls(self.acls);
+            let ephemeral = CreateMode::Ephemeral.with_acls(self.acls);
             let mut multi = client.new_multi_writer();
             for (at, change) in changes.iter().enumerate() {
                 let added = match change {
                     Change::Check { path, version } => {
                         multi.add_check_version(path, version.unwrap_or(ANY_VERSION))
                     }
-                    Change::Create { path, data } => multi.add_create(path, data, &options),
+                    Change::Create { path, data } => multi.add_create(path, data, &persistent),
+                    Change::CreateEphemeral { path, data } => {
+                        multi.add_create(path, data, &ephemeral)
+                    }
                     Change::Set {
                         path,
                         data,

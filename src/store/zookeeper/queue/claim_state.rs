@@ -163,6 +163,10 @@ impl Claims {
         Ok(state)
     }
 
+    pub(crate) fn all(&self) -> Vec<Arc<ClaimState>> {
+        self.inner.lock().claims.values().cloned().collect()
+    }
+
     /// Every claim of a key.
     pub(crate) fn of_key(&self, key: &Key) -> Vec<Arc<ClaimState>> {
         let inner = self.inner.lock();

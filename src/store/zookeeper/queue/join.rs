@@ -1,16 +1,16 @@
-//! The queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` and `InterProcessReadWriteLock` lay them out.
+//! How a claim joins the queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` and
+//! `InterProcessReadWriteLock` name them.
 //!
-//! Every child of the key's node that ends in a sequence number contends, whoever made it. The first holds the lock; each
-//! of the others watches the [one that it waits for](super::order), so that a release wakes one waiter and no herd. That this
-//! one vanished is no grant: it may have given up, and another stands before it.
+//! Every child of the key's node that ends in a sequence number contends, whichever client made it. The first holds the lock;
+//! each of the others watches the [node that it waits for](super::order), so a release wakes one waiter and not all of them. When
+//! that node vanishes, this is no grant: its claim may have given up while another is before it.
 //!
-//! The list is asked for right behind the create, on the same session, so that it shows everything that came before our
-//! node: who is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
+//! The list is requested directly after the create, on the same session, so it shows everything that came before our node: the
+//! claim that is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
 //! 2010, section 2.4, "Simple Locks without Herd Effect".)
 
 use futures_util::future::join;
 
-use super::super::barriers::barred_for;
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind};
 use super::super::session::Session;
@@ -20,10 +20,10 @@ use super::names::{self, Contender};
 use super::order::{self, Position};
 use crate::model::error::Error;
 
-/// How many times the key's node may vanish under our hands before the answer is that it cannot be told.
+/// How many times the key's node may vanish during one attempt before the caller gets an error.
 const TRIES: usize = 4;
 
-/// Joins the queue, if the claim is not in it, and looks who is first.
+/// Joins the queue, if the claim is not in it, and reads who is first.
 pub(crate) async fn look(
     client: &ZooKeeperClient,
     session: &Session,
@@ -52,7 +52,7 @@ pub(crate) async fn look(
         };
         match judge(session, state, &node, &contenders).await? {
             Judged::Missing if node.is_granted => return Ok(Look::TakenAway),
-            // Deleted by somebody else: our place is lost, and we join again behind the others.
+            // Another client deleted our node: the claim joins again, behind the others.
             Judged::Missing => state.set_node(NodeState::Absent),
             Judged::Waits(predecessor) => {
                 let is_first = predecessor.is_none();
@@ -65,8 +65,7 @@ pub(crate) async fn look(
                 if is_first {
                     return Ok(Look::First(node));
                 }
-                let left = barred_for(client, session, state, &contenders).await?;
-                return Ok(Look::Behind(left));
+                return Ok(Look::Behind);
             }
         }
     }
@@ -76,9 +75,9 @@ pub(crate) async fn look(
 }
 
 enum Judged {
-    /// Our node is not there.
+    /// Our node does not exist.
     Missing,
-    /// For whom our node waits; for nobody if it is first.
+    /// The node that ours waits for; `None` if ours is first.
     Waits(Option<String>),
 }
 
@@ -95,7 +94,8 @@ async fn judge(
         Position::BehindHolder(writer) => {
             let path = format!("{}/{}", state.parent, writer.name);
             let reads = session.reads_now(&path).await;
-            let reads = reads.map_err(|f| LookupError::of(f, "look whether a writer reads now"))?;
+            let reads = reads
+                .map_err(|f| LookupError::of(f, "read whether a writer has become a reader"))?;
             (!reads).then_some(writer)
         }
     };
@@ -104,7 +104,7 @@ async fn judge(
 
 type Joined = (ClaimNode, Result<Vec<String>, Fault>);
 
-/// Makes our node, and lists behind it. `None`: the key's node was missing and was made; try again.
+/// Makes our node, and lists after it. `None`: the key's node was missing and was made; try again.
 async fn join_queue(
     client: &ZooKeeperClient,
     session: &Session,
@@ -113,7 +113,7 @@ async fn join_queue(
     let prefix = names::queue_prefix(&state.guid, state.claim.mode);
     let path = format!("{}/{prefix}", state.parent);
     let data = state.node_data(session.ttl, false).encode();
-    // Said before it is sent: a caller who goes away now leaves a node that is found again by its guid.
+    // Noted before it is sent: if the caller goes away now, the node is found again by its guid.
     state.set_node(NodeState::InDoubt);
     let sent_at = client.clock.stamp();
     let create = session.driver.create(&path, &data, Kind::Sequential);
@@ -155,7 +155,7 @@ async fn join_queue(
     Ok(Some((node, children)))
 }
 
-/// Finds the nodes of a claim whose fate is in doubt: keeps the lowest of this session and deletes the rest.
+/// Finds the nodes of a claim that is in doubt: keeps the lowest of this session and deletes the rest.
 async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNode>, LookupError> {
     let mut kept = None;
     for name in ours(session, state)
@@ -194,7 +194,7 @@ async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNod
 
 /// The names of all nodes of the claim, of whatever session, lowest first.
 async fn ours(session: &Session, state: &ClaimState) -> Result<Vec<String>, Fault> {
-    // The server that we talk to now may not have seen yet what another one did for us.
+    // Our server may not have seen yet what another one did for us.
     session.sync(&state.parent).await?;
     let mut names = match session.driver.children(&state.parent).await {
         Ok(children) => children,
@@ -207,7 +207,7 @@ async fn ours(session: &Session, state: &ClaimState) -> Result<Vec<String>, Faul
     Ok(names)
 }
 
-/// Deletes every node of the claim. Whether there was one.
+/// Deletes every node of the claim. Returns whether there was one.
 pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool, Fault> {
     let names = match state.node() {
         NodeState::Absent => Vec::new(),

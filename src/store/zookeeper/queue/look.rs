@@ -1,7 +1,5 @@
 //! [`Look`]: what one look at a key's contenders shows, and why it may fail.
 
-use std::time::Duration;
-
 use super::super::drivers::Fault;
 use super::claim_state::ClaimNode;
 use crate::model::error::Error;
@@ -11,8 +9,8 @@ use crate::model::error::Error;
 pub(crate) enum Look {
     /// The lock is ours.
     First(ClaimNode),
-    /// Another contender is before us. `Some` for at least how long, if the key is barred after a revocation.
-    Behind(Option<Duration>),
+    /// Another contender is before us.
+    Behind,
     /// The lock was ours and was taken away.
     TakenAway,
 }

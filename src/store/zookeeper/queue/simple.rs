@@ -1,12 +1,11 @@
-//! The simple lock: one ephemeral node. Who makes it holds the lock; the others watch it, and all wake when it goes.
+//! The simple lock: one ephemeral node. The claim that makes it holds the lock; the others watch it, and all wake when it goes.
 //!
-//! Its path is used again, so that nothing may be told from its being there: its data names the claim, and its `czxid` the
-//! grant. A client that queues on the same key takes the node for the first contender, and this lock gives way to any
-//! contender that it finds, so that the two modes exclude each other.
+//! Its path is used again, so its existence alone proves nothing: its data names the claim, its owner the session, and its
+//! `czxid` the grant. A client that queues on the same key counts the node as the first contender, and this lock gives way to
+//! every contender that it finds. So the two modes exclude each other.
 
 use futures_util::future::join;
 
-use super::super::barriers::barred_for;
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind, Node};
 use super::super::session::Session;
@@ -33,7 +32,7 @@ pub(crate) async fn look(
                 .await
                 .map_err(|f| LookupError::of(f, "look for our node"))?
             {
-                Some(node) if node.owner == session.id => {
+                Some(node) => {
                     let mut node = claim_node(session, node.czxid);
                     node.is_granted =
                         matches!(state.node(), NodeState::At(known) if known.is_granted);
@@ -41,15 +40,10 @@ pub(crate) async fn look(
                         state.set_node(NodeState::At(node.clone()));
                         return Ok(Look::First(node));
                     }
-                    // Made, but its answer was lost: whether a contender was there before is not known.
+                    // It was made, but its answer was lost: a contender may have been there before.
                     remove(session, state)
                         .await
                         .map_err(|f| LookupError::of(f, "delete our node"))?;
-                }
-                Some(_) => {
-                    remove(session, state)
-                        .await
-                        .map_err(|f| LookupError::of(f, "delete our old node"))?;
                 }
                 None if state.held_in(session.id).is_some() => return Ok(Look::TakenAway),
                 None => state.set_node(NodeState::Absent),
@@ -69,7 +63,7 @@ pub(crate) async fn look(
             Ok(made) => made,
             Err(Fault::Exists) => {
                 state.set_node(NodeState::Absent);
-                return Ok(Look::Behind(None));
+                return Ok(Look::Behind);
             }
             Err(Fault::NoNode) => {
                 state.set_node(NodeState::Absent);
@@ -101,8 +95,7 @@ pub(crate) async fn look(
             remove(session, state)
                 .await
                 .map_err(|f| LookupError::of(f, "give way to a contender"))?;
-            let left = barred_for(client, session, state, &others).await?;
-            return Ok(Look::Behind(left));
+            return Ok(Look::Behind);
         }
         node.is_granted = true;
         state.set_node(NodeState::At(node.clone()));
@@ -113,7 +106,7 @@ pub(crate) async fn look(
     ))
 }
 
-/// Deletes the node, if it is the claim's. Whether it was.
+/// Deletes the node, if it is the claim's. Returns whether it was.
 pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool, Fault> {
     let path = path(state);
     if state.node() == NodeState::Absent {
@@ -131,11 +124,14 @@ pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool
     Ok(was_there)
 }
 
-/// The lock's node, if it was made for this claim.
+/// The lock's node, if this session made it for this claim. A node of an earlier session of ours ends with that session: to
+/// delete it from here could delete the node that another client made after it, since each has version 0.
 async fn find(session: &Session, state: &ClaimState, path: &str) -> Result<Option<Node>, Fault> {
     session.sync(path).await?;
     match session.driver.read(path).await {
-        Ok(node) if node.data.starts_with(state.guid.as_bytes()) => Ok(Some(node)),
+        Ok(node) if node.owner == session.id && node.data.starts_with(state.guid.as_bytes()) => {
+            Ok(Some(node))
+        }
         Ok(_) | Err(Fault::NoNode) => Ok(None),
         Err(other) => Err(other),
     }
