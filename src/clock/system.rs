@@ -78,10 +78,20 @@ impl SystemClock {
             .delta_as_nanos(self.quanta_base, self.quanta.raw())
     }
 
-    /// tokio's timer stops while the machine sleeps; what wakes late finds that out from the lanes, which do not.
+    /// Over when the boot clock says so. tokio's timer stops while the machine sleeps, and fires early where a test has paused
+    /// tokio's clock.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     pub(super) async fn sleep(&self, span: Duration) {
-        tokio::time::sleep(span).await;
+        let began = boot_nanos();
+        let mut left = span;
+        loop {
+            tokio::time::sleep(left).await;
+            let passed = boot_nanos().saturating_sub(began);
+            left = span.saturating_sub(Duration::from_nanos(passed));
+            if left.is_zero() {
+                return;
+            }
+        }
     }
 }
 

@@ -27,9 +27,11 @@
 //! Exclusive locks alone have this face. The futures of every other kind need no runtime either: any executor drives them.
 
 use std::ops::Deref;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::coop;
 
 use crate::model::error::Error;
 use crate::store::Released;
@@ -38,8 +40,8 @@ use crate::store::Released;
 ///
 /// # Errors
 ///
-/// Called on a thread that drives a tokio runtime, every call is
-/// [`Invalid`](crate::ErrorKind::Invalid): it would stop that runtime's other tasks.
+/// Called inside of a task of a tokio runtime, every call is [`Invalid`](crate::ErrorKind::Invalid): it would stop that
+/// runtime's other tasks. Threads of `spawn_blocking` may block.
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
@@ -122,10 +124,29 @@ impl Deref for LockGuard {
 
 /// Drives `future` on this thread, with the manager's runtime for its timers and connections.
 fn wait_for<F: Future>(manager: &Handle, future: F) -> Result<F::Output, Error> {
-    if Handle::try_current().is_ok() {
+    if is_in_task() {
         return Err(Error::invalid(
-            "a blocking call inside a tokio runtime would stop its other tasks; use the async form and await it",
+            "a blocking call inside a task of a tokio runtime would stop its other tasks; use the async form and await it, or spawn_blocking",
         ));
     }
     Ok(manager.block_on(future))
+}
+
+/// More than the budget that tokio gives to one poll of a task.
+const MORE_THAN_A_BUDGET: usize = 1 << 10;
+
+/// Whether this thread polls a task of a tokio runtime now. Such a poll has a budget; a thread that may block has none, also
+/// where it knows a runtime. The budget of a task is used up by this.
+fn is_in_task() -> bool {
+    if Handle::try_current().is_err() {
+        return false;
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    (0..MORE_THAN_A_BUDGET).any(|_| match coop::poll_proceed(&mut cx) {
+        Poll::Ready(step) => {
+            step.made_progress();
+            false
+        }
+        Poll::Pending => true,
+    })
 }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::fence::Fence;
-use crate::manager::{LockGuard, LockManager};
+use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::recipes::lock::Lock;
@@ -141,9 +141,10 @@ impl ReentrantLock {
     /// As [`Lock::acquire`].
     pub async fn acquire(&self, scope: &Scope) -> Result<ReentrantGuard, Error> {
         let wait = self.lock.handle().context().settings().wait;
-        self.acquire_within(scope, wait)
-            .await?
-            .ok_or_else(|| self.lock.contended())
+        match self.acquire_within(scope, wait).await? {
+            Some(guard) => Ok(guard),
+            None => Err(self.lock.contended().await),
+        }
     }
 
     /// As [`acquire`](Self::acquire), without a wait; `None` if somebody else holds it now.
@@ -173,9 +174,17 @@ impl ReentrantLock {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Option<ReentrantGuard>, Error> {
+        let entered = self.entered_within(scope, wait);
+        in_runtime(self.lock.runtime(), entered).await
+    }
+
+    async fn entered_within(
+        &self,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Option<ReentrantGuard>, Error> {
         let place = scope.place(&self.lock)?;
-        let context = self.lock.handle().context();
-        let clock = context.clock();
+        let clock = self.lock.handle().context().clock();
         let started = clock.stamp();
         let Some(mut held) = clock.timeout(wait, place.lock()).await else {
             return Ok(None);
