@@ -22,6 +22,8 @@ pub(crate) use deadline::{Renewal, Terms};
 pub use error::LeaseError;
 pub(crate) use signal::Running;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::clock::{Clock, Reading, Stamp, fork};
 use crate::model::error::LostReason;
 use crate::model::key::Key;
@@ -165,6 +167,23 @@ impl Lease {
         }
     }
 
+    /// A token that is cancelled when the lease has ended, for code that takes one ([`tokio_util`]'s). To cancel it does not end
+    /// the lease.
+    ///
+    /// A convenience, as late as [`lost`](Self::lost): never the proof that a lease is live.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        // A lapse that nobody has seen yet is found here.
+        let _ = self.remaining();
+        let (token, is_new) = self.cell.signals.token();
+        if is_new {
+            for member in self.members() {
+                member.cell.signals.cancel_with(token.clone());
+            }
+        }
+        token.child_token()
+    }
+
     /// Whether renewals are failing while the lease is still live.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
@@ -280,7 +299,7 @@ impl Lease {
         self.cell.signals.set_at_risk(is_at_risk);
     }
 
-    /// From now on this hold is never released or handed on (I5).
+    /// From now on this hold is never released or handed off (I5).
     pub(crate) fn mark_in_doubt(&self) {
         self.cell.signals.mark_in_doubt();
         self.members().iter().for_each(Self::mark_in_doubt);

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::Lease;
 use super::error::LeaseError;
@@ -26,6 +27,16 @@ pub(super) struct Signals {
     slots: Mutex<Option<Box<Slots>>>,
     /// Told when the state moves, and when the last run under a closed gate has ended.
     moved: Notify,
+    /// Made when somebody asks for one.
+    tokens: Mutex<Option<Box<Tokens>>>,
+}
+
+/// Tokens that are cancelled when the lease ends.
+#[derive(Debug, Default)]
+struct Tokens {
+    own: Option<CancellationToken>,
+    /// Of the joint leases that this lease is a member of.
+    of_joint: Vec<CancellationToken>,
 }
 
 type Slots = HashMap<usize, Arc<Slot>>;
@@ -46,8 +57,44 @@ impl Signals {
         if first {
             self.state.store(LOST, Ordering::SeqCst);
             self.moved.notify_waiters();
+            self.cancel_tokens();
         }
         reason
+    }
+
+    /// The lease's own token, and whether it was made now.
+    pub(super) fn token(&self) -> (CancellationToken, bool) {
+        let (token, is_new) = {
+            let mut tokens = self.tokens.lock();
+            let own = &mut tokens.get_or_insert_default().own;
+            let is_new = own.is_none();
+            (own.get_or_insert_default().clone(), is_new)
+        };
+        self.cancel_tokens();
+        (token, is_new)
+    }
+
+    /// Cancels `token` when the lease ends.
+    pub(super) fn cancel_with(&self, token: CancellationToken) {
+        let mut tokens = self.tokens.lock();
+        tokens.get_or_insert_default().of_joint.push(token);
+        drop(tokens);
+        self.cancel_tokens();
+    }
+
+    /// Called after each change of the state and of the tokens, so that none is missed.
+    fn cancel_tokens(&self) {
+        if self.state() != LOST {
+            return;
+        }
+        let tokens = self.tokens.lock().take();
+        // Cancelled without the mutex: it wakes tasks.
+        for token in tokens
+            .into_iter()
+            .flat_map(|tokens| tokens.of_joint.into_iter().chain(tokens.own))
+        {
+            token.cancel();
+        }
     }
 
     pub(super) async fn lost(&self) -> LostReason {
