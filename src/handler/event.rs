@@ -87,7 +87,7 @@ pub enum Event<'a> {
         token: FencingToken,
         /// By which road it ended.
         road: EndReason,
-        /// How the release went; a hold that was handed on in this process counts as released.
+        /// How the release went; a hold that was handed off in this process counts as released.
         released: &'a Released,
         /// How long it was held, until its runs in progress had ended.
         held_for: Duration,

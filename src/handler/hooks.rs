@@ -85,7 +85,7 @@ pub trait Handler: Send + Sync + 'static {
     /// # Contract
     ///
     /// *When*: once for each hold that was granted, by whatever road it ends ([`ReleaseRequest::road`]), after its runs in
-    /// progress have ended and before the lock is released or handed on. On the caller's task for an explicit release, and
+    /// progress have ended and before the lock is released or handed off. On the caller's task for an explicit release, and
     /// then it is dropped with the caller's future; else on a thread of the manager's blocking pool.
     /// *Sees*: key, label, token, road, time held; behind [`NextRelease::run`] how the release went.
     /// *May*: do something before and after. It cannot keep or change the release: dropping `next` leaves out the

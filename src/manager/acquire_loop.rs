@@ -34,6 +34,8 @@ enum ClaimEnd {
     Held(Box<LockGuard>),
     /// Another caller holds the lock, and the budget is spent.
     Busy,
+    /// A former holder in this process still has runs in progress.
+    TooEarly,
     /// A new claim may succeed.
     Failed(Error),
 }
@@ -60,8 +62,12 @@ impl<'a> AcquireLoop<'a> {
     pub(super) async fn run(&mut self) -> Result<Option<LockGuard>, Error> {
         self.give_way().await;
         loop {
+            if !self.former_runs_ended().await {
+                return Ok(None);
+            }
             match self.claim().await? {
                 ClaimEnd::Held(guard) => return Ok(Some(*guard)),
+                ClaimEnd::TooEarly => {}
                 ClaimEnd::Busy => return Ok(None),
                 ClaimEnd::Failed(error) => {
                     let pause = self.back_off();
@@ -72,6 +78,19 @@ impl<'a> AcquireLoop<'a> {
                 }
             }
         }
+    }
+
+    /// Waits for the runs of a former holder in this process. False if the budget is spent before they end.
+    async fn former_runs_ended(&mut self) -> bool {
+        let context = self.handle.context();
+        let key = &self.request.key;
+        if !context.former_runs.contains(key) {
+            return true;
+        }
+        self.wait = self.wait.take().or_else(|| context.hooks.begin_wait(key));
+        let ended = context.former_runs.ended(key);
+        let ended = context.clock.timeout(self.budget.left(), ended).await;
+        ended.is_some()
     }
 
     /// The pause before a store that failed is asked again.
@@ -180,6 +199,10 @@ impl<'a> AcquireLoop<'a> {
     ) -> Result<ClaimEnd, Error> {
         let context = self.handle.context();
         let settings = &context.settings;
+        if context.former_runs.contains(&self.request.key) {
+            // They would undo their work over ours. The claim is withdrawn with the attempt, so other processes can have it.
+            return Ok(ClaimEnd::TooEarly);
+        }
         let granted = Granted {
             key: &grant.claim.key,
             token: grant.token,
@@ -202,6 +225,7 @@ impl<'a> AcquireLoop<'a> {
             granted_at: sent_at,
             handoffs: 0,
             times: self.request.times,
+            allows_handoff: self.request.allows_handoff,
             was_in_doubt: attempt.was_in_doubt,
         };
         let hold = Hold::new(lease, origin, context.clock.stamp(), turn);

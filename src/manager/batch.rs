@@ -1,5 +1,6 @@
 //! One renewal call for many holds, and what its answers prove.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::hold::Hold;
 use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
 use crate::lease::{LeaseError, Renewal, Terms};
-use crate::model::error::LostReason;
+use crate::model::error::{Error, LostReason};
 use crate::store::Renewed;
 
 /// Holds to renew in one call, each with its place in the book at that time.
@@ -21,6 +22,7 @@ pub(super) struct RenewalBatch {
     sent_at: Stamp,
     round_trip: Duration,
     timer_lag: Duration,
+    limit: Duration,
     /// Empty if no answer came within the limit.
     answers: Vec<Renewed>,
 }
@@ -41,6 +43,7 @@ impl RenewalBatch {
             sent_at,
             round_trip: context.clock.stamp().since(&sent_at),
             timer_lag,
+            limit,
             answers: answers.unwrap_or_default(),
         }
     }
@@ -64,12 +67,12 @@ impl RenewalBatch {
         }
     }
 
-    /// Moves every lease that an answer proves something for. Gives the holds, and the verdict on each answer.
-    pub(super) fn move_leases(
-        self,
-        terms: Terms,
-        now: &Stamp,
-    ) -> (Due, Vec<Result<Answer, LostReason>>) {
+    /// Moves every lease that an answer proves something for.
+    pub(super) fn move_leases(self, terms: Terms, now: &Stamp) -> Judged {
+        let limit = self.limit;
+        let unanswered =
+            LazyCell::new(|| Error::in_doubt(format!("no answer to a renewal within {limit:?}")));
+        let mut errors = Vec::new();
         let mut proofs = Proofs {
             terms,
             now,
@@ -79,7 +82,7 @@ impl RenewalBatch {
         let answers = self.answers.into_iter().map(Some);
         let answers = answers.chain(std::iter::repeat_with(|| None));
         let judged = (self.holds.iter().zip(answers))
-            .map(|((_, hold), answer)| match answer {
+            .map(|((id, hold), answer)| match answer {
                 Some(Renewed::Extended(proof)) => {
                     let since = proof.sent_at.as_ref().unwrap_or(&self.sent_at);
                     let ttl = hold.origin.times.leased(proof.ttl);
@@ -97,13 +100,30 @@ impl RenewalBatch {
                 Some(Renewed::Gone) => Err(LostReason::Gone),
                 Some(Renewed::Unknown(error)) => {
                     tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
+                    errors.push((*id, error));
                     Ok(Answer::Unknown)
                 }
-                None => Ok(Answer::Unknown),
+                None => {
+                    errors.push((*id, unanswered.clone()));
+                    Ok(Answer::Unknown)
+                }
             })
             .collect();
-        (self.holds, judged)
+        Judged {
+            holds: self.holds,
+            verdicts: judged,
+            errors,
+        }
     }
+}
+
+/// What one renewal call came to.
+pub(super) struct Judged {
+    pub(super) holds: Due,
+    /// One for each hold.
+    pub(super) verdicts: Vec<Result<Answer, LostReason>>,
+    /// Of the holds for which nothing is proven.
+    pub(super) errors: Vec<(HoldId, Error)>,
 }
 
 /// Computes the deadlines of one batch. Most proofs are alike, so the last result is kept.

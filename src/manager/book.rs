@@ -1,6 +1,7 @@
 //! [`HoldBook`]: every hold of a manager, and when each is due. Callers add and remove holds; the task does what is due.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -28,16 +29,19 @@ pub(super) struct Pages {
     holds: Vec<Option<Arc<Hold>>>,
     /// When the task looks next, in nanoseconds of the boot clock.
     pub(super) next_look: u64,
+    /// When the clocks were compared last, or the first hold was granted.
+    audited_at: Stamp,
     is_closed: bool,
 }
 
 impl HoldBook {
-    pub(super) fn new(engine: Engine) -> Self {
+    pub(super) fn new(engine: Engine, now: Stamp) -> Self {
         Self {
             pages: Mutex::new(Pages {
                 engine,
                 holds: Vec::new(),
                 next_look: u64::MAX,
+                audited_at: now,
                 is_closed: false,
             }),
             wake: Notify::new(),
@@ -76,6 +80,10 @@ impl HoldBook {
         if pages.is_closed {
             return Err(closed());
         }
+        if pages.engine.len() == 0 {
+            // The clocks may do what they like while nothing is held: the machine may sleep.
+            pages.audited_at = origin.granted_at;
+        }
         let id = pages
             .engine
             .adopt(proven, granted_at, origin.times.max_hold);
@@ -84,6 +92,7 @@ impl HoldBook {
     }
 
     /// Puts `next`, which has the grant of `before`, in the place of `before`. What was proven for the grant counts for `next`.
+    /// `max_hold` begins anew if it is given.
     ///
     /// # Errors
     ///
@@ -93,6 +102,7 @@ impl HoldBook {
         before: &Hold,
         next: &Arc<Hold>,
         now: &Stamp,
+        max_hold: Option<Duration>,
     ) -> Result<(), Error> {
         let now = now.on(ClockKind::Boot);
         let mut pages = self.lock();
@@ -100,7 +110,7 @@ impl HoldBook {
             return Err(closed());
         }
         let id = before.id.get();
-        let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now)) else {
+        let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now, max_hold)) else {
             return Err(Error::new(
                 ErrorKind::Lost(LostReason::Lapsed),
                 format!(
@@ -144,6 +154,11 @@ impl HoldBook {
 }
 
 impl Pages {
+    /// The clocks are compared now. Gives when they were compared last.
+    pub(super) fn next_audit(&mut self, now: &Stamp) -> Stamp {
+        std::mem::replace(&mut self.audited_at, *now)
+    }
+
     /// The holds that the engine names.
     pub(super) fn find(&self, ids: impl Iterator<Item = HoldId>) -> Vec<(HoldId, Arc<Hold>)> {
         ids.filter_map(|id| Some((id, Arc::clone(self.holds.get(id.index())?.as_ref()?))))

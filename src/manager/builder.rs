@@ -9,7 +9,7 @@ use super::handle::Handle;
 use super::hooks::Hooks;
 use super::lock_manager::LockManager;
 use super::message::Inbox;
-use super::runtime::{own_runtime, start};
+use super::runtime::{OwnRuntime, own_runtime, start};
 use super::supervision::supervised;
 use super::task::Task;
 use crate::clock::Clock;
@@ -99,8 +99,8 @@ impl LockManagerBuilder {
         } else {
             Some(own_runtime()?)
         };
-        let runtime = match &own_runtime {
-            Some(own) => own.handle().clone(),
+        let runtime = match own_runtime.as_ref().and_then(OwnRuntime::handle) {
+            Some(own) => own.clone(),
             None => runtime::Handle::try_current().map_err(|_| {
                 Error::invalid("there is no current tokio runtime to run on; build inside one, or leave out on_current_runtime")
             })?,

@@ -9,6 +9,7 @@ use tokio::runtime;
 
 use super::book::HoldBook;
 use super::engine::{Engine, Pace, nanos};
+use super::former_runs::FormerRuns;
 use super::hooks::Hooks;
 use super::jitter::Jitter;
 use super::lifetime::Lifetime;
@@ -16,8 +17,9 @@ use super::message::Inbox;
 use super::queue::Queues;
 use crate::clock::{Clock, ClockKind};
 use crate::model::holder::Label;
+use crate::model::key::Key;
 use crate::settings::Settings;
-use crate::store::{AnyStore, Capability};
+use crate::store::{AnyStore, Capability, LockInfo};
 
 pub(crate) struct ManagerContext {
     pub(super) store: AnyStore,
@@ -31,6 +33,7 @@ pub(crate) struct ManagerContext {
     pub(super) hooks: Hooks,
     pub(super) holds: HoldBook,
     pub(super) queues: Arc<Queues>,
+    pub(super) former_runs: Arc<FormerRuns>,
     pub(super) inbox: Inbox,
     jitter: Jitter,
 }
@@ -55,12 +58,14 @@ impl ManagerContext {
             heartbeat: capability.heartbeat,
             request_timeout: parts.settings.request_timeout,
         };
-        let now = parts.clock.stamp().on(ClockKind::Boot);
+        let now = parts.clock.stamp();
+        let engine = Engine::new(pace, now.on(ClockKind::Boot), parts.seed);
         Arc::new(Self {
             capability,
             lifetime: Lifetime::begin(),
-            holds: HoldBook::new(Engine::new(pace, now, parts.seed)),
+            holds: HoldBook::new(engine, now),
             queues: Queues::new(parts.settings.max_waiters),
+            former_runs: Arc::default(),
             jitter: Jitter::new(parts.seed),
             store: parts.store,
             settings: parts.settings,
@@ -88,8 +93,20 @@ impl ManagerContext {
         &self.runtime
     }
 
+    /// Whether a former holder of the key in this process still has runs in progress.
+    pub(crate) fn has_former_runs(&self, key: &Key) -> bool {
+        self.former_runs.contains(key)
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.lifetime.is_closing()
+    }
+
+    /// Who holds a lock; `None` if nobody does, or the store does not say it in time.
+    pub(crate) async fn holder(&self, key: &Key) -> Option<LockInfo> {
+        let limit = self.settings.request_timeout;
+        let looked = self.clock.timeout(limit, self.store.inspect(key)).await;
+        looked?.ok()?
     }
 
     /// A random number below `limit`, which is not zero.

@@ -37,6 +37,10 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
             hold.lease.key()
         )));
     }
+    if hold.lease.remaining().is_zero() {
+        // Without a lease the lock may be another holder's; in a fork it is the parent's.
+        return Err(lost(hold));
+    }
     let limit = context.settings.request_timeout;
     let asked = context.store.downgrade(&hold.origin.grant);
     let grant = context.clock.timeout(limit, asked).await;
@@ -48,7 +52,7 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
     })?;
     let next = successor(hold, grant).ok_or_else(|| lost(hold))?;
     let now = context.clock.stamp();
-    context.holds.transfer(hold, &next, &now)?;
+    context.holds.transfer(hold, &next, &now, None)?;
     *ended = Some(Released::Released);
     Ok(next)
 }

@@ -3,6 +3,9 @@
 //! Release, loss, drop and shutdown all come here.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use super::context::ManagerContext;
 use super::handoff::hand_off;
@@ -23,6 +26,17 @@ pub(super) async fn end_hold(
     hold: &Arc<Hold>,
     cause: EndCause,
 ) -> Released {
+    end_hold_within(context, hold, cause, Duration::MAX).await
+}
+
+/// As [`end_hold`], but waits for runs and compensations in progress for at most `limit`. After that the hold is withheld: its
+/// TTL ends it.
+pub(super) async fn end_hold_within(
+    context: &Arc<ManagerContext>,
+    hold: &Arc<Hold>,
+    cause: EndCause,
+    limit: Duration,
+) -> Released {
     let mut ended = hold.progress.ended.lock().await;
     if let Some(released) = &*ended {
         return released.clone();
@@ -31,10 +45,11 @@ pub(super) async fn end_hold(
         context,
         hold,
         cause,
+        limit,
     };
     let released = ending.run().await;
     context.holds.forget(hold);
-    hold.pass_turn();
+    pass_turn(context, hold);
     match cause {
         EndCause::Clean => hold.attachments().end(),
         EndCause::Dropped | EndCause::Lost | EndCause::Closed => {
@@ -72,6 +87,19 @@ async fn compensated(context: &ManagerContext, hold: &Hold) -> bool {
     done.is_some()
 }
 
+/// Lets the next local caller ask the store, once no run is in progress under `hold`, which is closed: a run that ends late
+/// undoes its work in this process, and must not undo the work of the next holder with it.
+pub(super) fn pass_turn(context: &ManagerContext, hold: &Hold) {
+    let is_drained = hold.lease.drained().now_or_never().is_some();
+    let Some(turn) = hold.take_turn().filter(|_| !is_drained) else {
+        return;
+    };
+    let claim = &hold.origin.grant.claim;
+    let marked = context.former_runs.mark(&claim.key);
+    let message = Message::PassTurn(hold.lease.clone(), turn, marked);
+    context.inbox.send(message);
+}
+
 /// Reports a loss to the observers, once for each hold.
 pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: LostReason) {
     let observers = &context.hooks.observers;
@@ -90,13 +118,16 @@ struct Ending<'a> {
     context: &'a Arc<ManagerContext>,
     hold: &'a Arc<Hold>,
     cause: EndCause,
+    /// How long runs and compensations in progress may take.
+    limit: Duration,
 }
 
 impl Ending<'_> {
     async fn run(&self) -> Released {
         let hooks = &self.context.hooks;
         self.hold.lease.close();
-        let is_at_rest = is_at_rest(self.context, self.hold).await;
+        let at_rest = is_at_rest(self.context, self.hold);
+        let is_at_rest = self.context.clock.timeout(self.limit, at_rest).await == Some(true);
         if hooks.is_empty() {
             return self.finish(is_at_rest).await;
         }
@@ -160,6 +191,7 @@ impl Ending<'_> {
             context,
             hold,
             cause,
+            ..
         } = self;
         if !is_at_rest || hold.lease.is_in_doubt() {
             // A run that is still in progress, or an effect that may land late, has one TTL for it.

@@ -223,9 +223,18 @@ impl Engine {
     }
 
     /// Puts a new hold with the same grant in the place of an old one: with its deadline, its next renewal and its end of
-    /// `max_hold`. A renewal in progress is the old hold's; the new one begins its own. `None` if the old one has left.
-    pub(crate) fn transfer(&mut self, id: HoldId, now: u64) -> Option<HoldId> {
+    /// `max_hold`, which begins anew if it is given. A renewal in progress is the old hold's; the new one begins its own.
+    /// `None` if the old one has left.
+    pub(crate) fn transfer(
+        &mut self,
+        id: HoldId,
+        now: u64,
+        max_hold: Option<Duration>,
+    ) -> Option<HoldId> {
         let entry = self.entry(id)?;
+        if let Some(max_hold) = max_hold {
+            entry.state.last = now.saturating_add(nanos(max_hold));
+        }
         entry.generation = entry.generation.wrapping_add(1);
         if entry.state.renew_at == NEVER {
             entry.state.renew_at = now;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::ManagerContext;
-use super::end::end_hold;
+use super::end::end_hold_within;
 use super::handle::Handle;
 use super::hold::{EndCause, Hold};
 use super::message::Message;
@@ -24,8 +24,8 @@ use crate::store::Released;
 /// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and guarded runs ask it. Take an
 /// [`executor`](Self::executor) for them.
 ///
-/// Dropping the guard ends the hold in the background: no run begins or commits any more, runs in progress end, and then
-/// the lock is released. [`release`](Self::release) does the same and reports the result. Dropping never blocks.
+/// Dropping the guard ends the hold: from then on no run begins or commits. In the background, runs in progress end, and
+/// then the lock is released. [`release`](Self::release) does the same and reports the result. Dropping never blocks.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct LockGuard {
     hold: Arc<Hold>,
@@ -130,10 +130,22 @@ impl LockGuard {
     ///
     /// # Deadlock
     ///
-    /// It waits for runs in progress: do not await it from inside one of them.
-    pub async fn release(mut self) -> Released {
+    /// It waits for runs in progress, without a limit, and the lock is renewed all the while. Do not await it from inside one of
+    /// them, nor while a run under it is not polled: use [`release_within`](Self::release_within) there.
+    pub async fn release(self) -> Released {
+        self.release_within(Duration::MAX).await
+    }
+
+    /// As [`release`](Self::release), but waits for runs in progress for at most `limit`. If one is still in progress then, the
+    /// lease ends, renewals stop, and the answer is [`Released::Withheld`]: the lock is free when its TTL is over. The run
+    /// does not commit any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when this future is dropped, the end continues in the background, without the limit.
+    pub async fn release_within(mut self, limit: Duration) -> Released {
         let context = self.context();
-        let ending = end_hold(context, &self.hold, EndCause::Clean);
+        let ending = end_hold_within(context, &self.hold, EndCause::Clean, limit);
         let released = in_runtime(&context.runtime, ending).await;
         self.set_ended();
         released
@@ -143,6 +155,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_ended {
+            self.hold.lease.close();
             let message = Message::End(Arc::clone(&self.hold), EndCause::Dropped);
             self.context().inbox.send(message);
         }

@@ -10,7 +10,7 @@ use super::queue::Called;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
-    if !hold.is_queued() {
+    if !hold.is_queued() || !hold.origin.allows_handoff {
         return false;
     }
     let settings = &context.settings;
@@ -28,7 +28,7 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         return false;
     };
     // The turn is taken last, so that a caller who is put back finds the queue and its place at the head of it.
-    let fits = waiter.accepts_handoff && waiter.times == hold.origin.times;
+    let fits = waiter.allows_handoff && waiter.times == hold.origin.times;
     let lease = fits.then(|| hold.lease.handoff()).flatten();
     let turn = lease.and_then(|lease| Some((lease, hold.take_turn()?)));
     let Some((lease, turn)) = turn else {
@@ -41,7 +41,11 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     };
     let now = context.clock.stamp();
     let next = Hold::new(lease, origin, now, turn);
-    if context.holds.transfer(hold, &next, &now).is_err() {
+    let max_hold = hold.origin.times.max_hold;
+    if (context.holds)
+        .transfer(hold, &next, &now, max_hold)
+        .is_err()
+    {
         // The manager was shut down, or the time is over. This lease has ended, so only the release is left.
         hold.put_turn(next.take_turn());
         context.queues.put_back(key, waiter);

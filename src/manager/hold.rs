@@ -39,6 +39,8 @@ pub(super) struct Origin {
     /// How many local callers held the grant before.
     pub(super) handoffs: u32,
     pub(super) times: HoldTimes,
+    /// Whether the next local caller may get the same grant.
+    pub(super) allows_handoff: bool,
     /// An earlier request of the same claim was not answered.
     pub(super) was_in_doubt: bool,
 }
@@ -92,11 +94,6 @@ impl Hold {
 
     pub(super) fn put_turn(&self, turn: Option<Turn>) {
         *self.turn.lock() = turn;
-    }
-
-    /// The next local caller may ask the store.
-    pub(super) fn pass_turn(&self) {
-        drop(self.take_turn());
     }
 
     /// Whether a local caller may wait for this hold.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::former_runs::Marked;
 use super::hold::{EndCause, Hold};
+use super::queue::Turn;
+use crate::lease::Lease;
 use crate::store::{Claim, Grant};
 
 /// A request to the task.
@@ -14,6 +17,8 @@ pub(super) enum Message {
     End(Arc<Hold>, EndCause),
     /// Withdraw an attempt whose result is unknown.
     Withdraw(Claim),
+    /// Pass the turn of an ended hold once no run is in progress under its lease.
+    PassTurn(Lease, Turn, Marked),
     /// Repeat a release that was not answered.
     Release(Grant),
     /// End every hold, then the store, then the task.

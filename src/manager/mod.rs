@@ -19,11 +19,11 @@
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure) |
 //! | `request`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
-//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `book`, `context`, `handle` | what a manager's parts have in common |
+//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `former_runs`, `book`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `sink`, `guard`, `downgrade`, `joint` | what a holder has |
 //! | `budget`, `attempt`, `acquire_loop`, `acquire`, `call` | how a caller gets a hold |
-//! | `batch`, `task`, `supervision` | what the manager's thread does |
+//! | `batch`, `failures`, `task`, `supervision` | what the manager's thread does |
 //! | `runtime`, `builder`, `lock_manager`, `operators` | the face |
 
 mod acquire;
@@ -39,6 +39,8 @@ mod detached_work;
 mod downgrade;
 mod end;
 mod engine;
+mod failures;
+mod former_runs;
 mod guard;
 mod handle;
 mod handoff;

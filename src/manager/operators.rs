@@ -7,7 +7,7 @@ use crate::model::key::Key;
 use crate::store::{LockInfo, REVOKING_STORES, Revoke, Revoked};
 
 impl LockManager {
-    /// Who holds a lock, as the store tells it; `None` if it is free.
+    /// Who holds a lock, as the store reports it; `None` if it is free.
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl LockManager {
         self.ask(self.handle.context().store.inspect(&key)).await
     }
 
-    /// The locks that are held and whose key starts with `prefix`, as the store tells it.
+    /// The locks that are held and whose key starts with `prefix`, as the store reports it.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the store cannot; `Invalid` for a malformed key; `InDoubt` if the store did not answer in time:
+    /// `Unsupported` if the store cannot; `Invalid` for a malformed key; `Closed` if the manager was shut down; `InDoubt` if the store did not answer in time:
     /// look with [`inspect`](Self::inspect), or ask again.
     ///
     /// # Cancel safety
@@ -58,6 +58,7 @@ impl LockManager {
         K::Error: Into<Error>,
     {
         let context = self.handle.context();
+        context.lifetime.ensure_open()?;
         let key = key.try_into().map_err(Into::into)?;
         if !context.capability.revokes {
             return Err(Error::unsupported(format!(

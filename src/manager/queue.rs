@@ -32,7 +32,7 @@ pub(super) enum Called {
 pub(super) struct Waiter {
     call: oneshot::Sender<Called>,
     pub(super) times: HoldTimes,
-    pub(super) accepts_handoff: bool,
+    pub(super) allows_handoff: bool,
 }
 
 impl Waiter {
@@ -114,7 +114,7 @@ impl Queues {
         queue.push_back(Waiter {
             call,
             times: request.times,
-            accepts_handoff: request.accepts_handoff,
+            allows_handoff: request.allows_handoff,
         });
         Ok(Some(Entered::Place(Place {
             called,
@@ -292,7 +292,7 @@ mod tests {
             mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
-            accepts_handoff: true,
+            allows_handoff: true,
         }
     }
 

@@ -17,8 +17,8 @@ pub(crate) struct LockRequest {
     pub(crate) is_fair: bool,
     /// The holder's label, if it is not the manager's.
     pub(crate) label: Option<Label>,
-    /// Whether the caller accepts the hold of another local caller, with its token.
-    pub(crate) accepts_handoff: bool,
+    /// Whether the caller may get the hold of another local caller, with its token, and pass its own on.
+    pub(crate) allows_handoff: bool,
 }
 
 /// How long a hold lasts. A handoff needs the same times on both sides.

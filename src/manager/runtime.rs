@@ -14,10 +14,28 @@ pub(crate) async fn in_runtime<F: Future>(manager: &Handle, future: F) -> F::Out
     }
 }
 
-pub(super) fn own_runtime() -> Result<Runtime, Error> {
+/// A runtime that may be dropped anywhere. tokio's panics when it is dropped in a task.
+pub(super) struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    pub(super) fn handle(&self) -> Option<&Handle> {
+        self.0.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+pub(super) fn own_runtime() -> Result<OwnRuntime, Error> {
     Builder::new_current_thread()
         .enable_all()
         .build()
+        .map(|runtime| OwnRuntime(Some(runtime)))
         .map_err(|error| {
             Error::unavailable("the lock manager's runtime could not be built; free some resources")
                 .because(error)
@@ -26,14 +44,15 @@ pub(super) fn own_runtime() -> Result<Runtime, Error> {
 
 /// Runs `task` on a thread of its own.
 pub(super) fn start(
-    own: Runtime,
+    own: OwnRuntime,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let run = move || {
-        // Spawned, because a waker of `block_on` writes to a file each time.
-        let task = own.spawn(tokio::task::unconstrained(task));
-        let _ = own.block_on(task);
-        own.shutdown_background();
+        if let Some(runtime) = &own.0 {
+            // Spawned, because a waker of `block_on` writes to a file each time.
+            let task = runtime.spawn(tokio::task::unconstrained(task));
+            let _ = runtime.block_on(task);
+        }
     };
     std::thread::Builder::new()
         .name("leasehold".to_owned())
@@ -45,4 +64,16 @@ pub(super) fn start(
             )
             .because(error)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_runtime_without_a_thread_may_be_dropped_in_a_task() {
+        let own = own_runtime().unwrap();
+        assert!(own.handle().is_some());
+        drop(own);
+    }
 }

@@ -1,17 +1,19 @@
 //! [`Task`]: carries out what the engine decides. It is the one loop of a manager, on the manager's own thread.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::batch::{Due, RenewalBatch};
+use super::batch::{Due, Judged, RenewalBatch};
 use super::context::ManagerContext;
-use super::end::{end_hold, report_lost};
-use super::engine::{Heard, Orders};
+use super::end::{end_hold, pass_turn, report_lost};
+use super::engine::{Answer, Heard, Orders};
+use super::failures::Failures;
 use super::hold::{EndCause, Hold};
 use super::message::Message;
 use super::store_requests::{retry_release, retry_withdraw};
@@ -26,7 +28,7 @@ pub(super) struct Task {
     /// Ends, withdrawals, releases: each is bounded in time.
     background: FuturesUnordered<BoxFuture<'static, ()>>,
     orders: Orders,
-    last_audit: Stamp,
+    failures: Failures,
     shutdown: Option<Shutdown>,
     #[cfg(feature = "test-util")]
     settling: Vec<oneshot::Sender<()>>,
@@ -42,14 +44,13 @@ impl Task {
         context: Arc<ManagerContext>,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
-        let last_audit = context.clock.stamp();
         Self {
             context,
             inbox,
             renewals: FuturesUnordered::new(),
             background: FuturesUnordered::new(),
             orders: Orders::default(),
-            last_audit,
+            failures: Failures::default(),
             shutdown: None,
             #[cfg(feature = "test-util")]
             settling: Vec::new(),
@@ -67,8 +68,8 @@ impl Task {
             let context = Arc::clone(&self.context);
             tokio::select! {
                 biased;
-                Some(message) = self.inbox.recv() => self.take(message),
                 Some(batch) = self.renewals.next() => self.apply(batch),
+                Some(message) = self.inbox.recv() => self.take(message),
                 Some(()) = self.background.next() => {}
                 () = context.holds.woken() => {}
                 () = context.clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
@@ -85,6 +86,14 @@ impl Task {
             Message::Withdraw(claim) => {
                 self.spawn(async move { retry_withdraw(&context, claim).await });
             }
+            Message::PassTurn(lease, turn, marked) => self.spawn(async move {
+                let drained = pin!(lease.drained());
+                let closing = pin!(context.lifetime.closing());
+                select(drained, closing).await;
+                // The mark is removed first, because the next caller checks it.
+                drop(marked);
+                drop(turn);
+            }),
             Message::Release(grant) => {
                 self.spawn(async move { retry_release(&context, grant).await });
             }
@@ -163,9 +172,10 @@ impl Task {
         Some((max_ttl + request_timeout).saturating_sub(waited))
     }
 
-    /// Compares the clocks since the last heartbeat. If they cannot be trusted, every lease is lost.
+    /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease
+    /// is lost.
     fn are_clocks_sound(&mut self, now: &Stamp) -> bool {
-        let earlier = std::mem::replace(&mut self.last_audit, *now);
+        let earlier = self.context.holds.lock().next_audit(now);
         match Audit::between(&earlier, now, self.context.settings.server_drift_ppm) {
             Audit::Sound => true,
             Audit::DistrustFast => {
@@ -200,17 +210,24 @@ impl Task {
             observers.tell(&batch.event());
         }
         let now = self.context.clock.stamp();
-        let (holds, renewed) = batch.move_leases(self.context.settings.terms(), &now);
+        let Judged {
+            holds,
+            verdicts,
+            errors,
+        } = batch.move_leases(self.context.settings.terms(), &now);
+        let is_proven = verdicts
+            .iter()
+            .any(|verdict| matches!(verdict, Ok(Answer::Proven(_))));
 
         let mut turned = Vec::new();
         let mut lost = Vec::new();
         {
             let mut pages = self.context.holds.lock();
-            for ((id, hold), renewed) in holds.iter().zip(renewed) {
-                match renewed {
+            for ((id, hold), verdict) in holds.iter().zip(verdicts) {
+                match verdict {
                     Ok(answer) => {
                         let heard = pages.engine.answered(*id, answer, now.on(ClockKind::Boot));
-                        turned.extend(heard.and_then(Heard::turned).map(|is| (hold, is)));
+                        turned.extend(heard.and_then(Heard::turned).map(|is| (*id, hold, is)));
                     }
                     // A hold that has left meanwhile was ended by us, so the store's answer does not matter.
                     Err(reason) => {
@@ -220,8 +237,12 @@ impl Task {
                 }
             }
         }
-        for (hold, is_failing) in turned {
-            hold.lease.set_at_risk(is_failing);
+        for (_, hold, is_failing) in &turned {
+            hold.lease.set_at_risk(*is_failing);
+        }
+        self.failures.judged(&turned, errors, &now);
+        if is_proven {
+            self.failures.proven();
         }
         for (hold, reason) in lost {
             self.lose(hold, reason);
@@ -232,11 +253,13 @@ impl Task {
     fn lose(&mut self, hold: Arc<Hold>, reason: LostReason) {
         hold.lease.revoke(reason);
         let reason = hold.lease.lost_reason().unwrap_or(reason);
+        let now = self.context.clock.stamp();
+        self.failures.lost(hold.id.get(), &hold.lease, reason, &now);
         if reason != LostReason::Released {
-            tracing::warn!(key = %hold.lease.key(), token = %hold.lease.token(), "the lease is lost: {reason}");
             report_lost(&self.context, &hold, reason);
         }
-        hold.pass_turn();
+        hold.lease.close();
+        pass_turn(&self.context, &hold);
         self.end(hold, EndCause::Lost);
     }
 

@@ -11,6 +11,9 @@ use crate::model::error::Error;
 /// *fence*; the token alone protects nothing. (M. Kleppmann, "How to do distributed locking", 2016;
 /// "sequencer" in M. Burrows, "The Chubby lock service", 2006.)
 ///
+/// One token is one *grant*, not always one holder: in a [handoff](crate::Lock::handoff) the next caller in the same process has
+/// the same token. Locks with a [fence](crate::Lock::fence) are never handed off.
+///
 /// Tokens stay below 2^53, so that stores which count in doubles compare them exactly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[doc(alias = "sequencer")]

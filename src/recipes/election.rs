@@ -38,7 +38,7 @@ use futures_util::stream::unfold;
 use crate::executor::{Abort, Committed, Executor, RunError, Tx};
 use crate::fence::Fence;
 use crate::lease::Lease;
-use crate::manager::{LockGuard, LockManager};
+use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::holder::Label;
 use crate::model::key::Key;
@@ -110,9 +110,10 @@ impl Election {
     /// Cancel safe: the campaign is given up, and an office that was just won is resigned in the background.
     pub async fn campaign(&self, name: &str) -> Result<Leadership, Error> {
         let wait = self.manager.settings().wait;
-        self.campaign_within(name, wait)
-            .await?
-            .ok_or_else(|| self.lock.contended())
+        match self.campaign_within(name, wait).await? {
+            Some(leadership) => Ok(leadership),
+            None => Err(self.lock.contended().await),
+        }
     }
 
     /// As [`campaign`](Self::campaign); `None` if the office was not free within `wait`.
@@ -202,13 +203,23 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), for what another campaign cannot mend: an office that is taken, and a store that
-    /// cannot be reached, are asked for again without an end. Bound it from outside.
+    /// As [`campaign`](Self::campaign), where another campaign would fail too. While the office is taken, the store cannot be
+    /// reached, or the term is lost before it begins (a newer leader has raised the fence), it campaigns again, without a
+    /// limit. Bound it from outside.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the work is dropped with it, and the office is resigned in the background.
     pub async fn while_leader<T>(
+        &self,
+        name: &str,
+        work: impl AsyncFnMut(&Leadership) -> T,
+    ) -> Result<T, Error> {
+        let runtime = self.manager.handle.context().runtime();
+        in_runtime(runtime, self.led(name, work)).await
+    }
+
+    async fn led<T>(
         &self,
         name: &str,
         mut work: impl AsyncFnMut(&Leadership) -> T,
@@ -230,7 +241,7 @@ impl Election {
                         return Ok(value);
                     }
                 }
-                Err(error) if may_pay(error.kind()) => {}
+                Err(error) if is_retryable(error.kind()) => {}
                 Err(error) => return Err(error),
             }
             context.pause(context.retry_pause()).await;
@@ -251,7 +262,8 @@ impl Observing {
         loop {
             let context = self.election.manager.handle.context();
             if self.has_looked {
-                context.pause(context.settings().max_poll_interval).await;
+                let pause = context.pause(context.settings().max_poll_interval);
+                in_runtime(context.runtime(), pause).await;
             }
             if context.is_closing() {
                 return None;
@@ -268,11 +280,11 @@ impl Observing {
     }
 }
 
-/// Whether another campaign may fare better.
-fn may_pay(kind: ErrorKind) -> bool {
+/// Whether another campaign may succeed. The term may be lost before it began: a newer leader has raised the fence.
+fn is_retryable(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt
+        ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Lost(_)
     )
 }
 

@@ -9,7 +9,7 @@ use crate::manager::{
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::{Fencing, LockMode};
+use crate::store::{Fencing, LockInfo, LockMode};
 
 /// How a message about a wait that was in vain ends, after who may hold.
 pub(crate) const OR_NOT_YET: &str = "or the store grants nothing yet (a Redis server that restarted or was flushed: see the log); try later, or wait longer";
@@ -28,7 +28,7 @@ pub struct Lock {
     mode: LockMode,
     is_fair: bool,
     label: Option<Label>,
-    accepts_handoff: bool,
+    allows_handoff: bool,
 }
 
 impl LockManager {
@@ -48,7 +48,7 @@ impl LockManager {
             mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
-            accepts_handoff: true,
+            allows_handoff: true,
         }
     }
 }
@@ -87,7 +87,19 @@ impl Lock {
         self
     }
 
-    /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed on
+    /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
+    ///
+    /// In a handoff, the next caller in this process gets the grant of the one before, without a request to the store: a new
+    /// lease, and **the same fencing token**. The two do not overlap, because runs end before the handoff. But a resource that
+    /// compares tokens cannot tell the two holders apart: a write that the first one sent outside of a run, with
+    /// [`token`](LockGuard::token), and that arrives late, passes. Switch handoffs off for such writes, or tie the resource to the
+    /// lock with [`fence`](Self::fence).
+    pub fn handoff(mut self, allows_handoff: bool) -> Self {
+        self.allows_handoff = allows_handoff;
+        self
+    }
+
+    /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed off
     /// within a process. A caller who died is skipped when its place has ended, which is a matter of seconds.
     ///
     /// It costs a request for each caller where the plain lock asks once for a process. On a store without a queue every
@@ -103,10 +115,10 @@ impl Lock {
         self
     }
 
-    /// Held under this name, by a grant of its own each time: never by taking a hold over.
+    /// Held under this name, by a grant of its own each time: without handoffs.
     pub(crate) fn labelled(mut self, label: Label) -> Self {
         self.label = Some(label);
-        self.accepts_handoff = false;
+        self.allows_handoff = false;
         self
     }
 
@@ -123,17 +135,18 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// `Contended` if it was not free within that time, because somebody else held it or the store granted nothing yet, or if
-    /// as many callers wait as may; otherwise as the store failed last, or as a [handler](crate::handler) refused.
+    /// `Contended` if it was not free within that time, because somebody else held it (the message says who, where the store
+    /// knows) or the store granted nothing yet, or if as many callers wait as may; otherwise as the store failed last, or as a [handler](crate::handler) refused.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a place in the queue is given up, and what was asked of the store is withdrawn in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         let wait = self.handle.context().settings().wait;
-        self.acquire_within(wait)
-            .await?
-            .ok_or_else(|| self.contended())
+        match self.acquire_within(wait).await? {
+            Some(guard) => Ok(guard),
+            None => Err(self.contended().await),
+        }
     }
 
     /// Holds the lock, or gives `None` if it was not free within `wait`: one budget for everything that it takes. A
@@ -173,11 +186,22 @@ impl Lock {
         self.handle.context().runtime()
     }
 
-    /// Without the length of the wait, which a handler may have shortened.
-    pub(crate) fn contended(&self) -> Error {
-        let key = self.key.as_ref().map_or("", Key::as_str);
+    /// The error of a wait in vain, with who holds the lock. Without the length of the wait, which a handler may have shortened.
+    pub(crate) async fn contended(&self) -> Error {
+        let context = self.handle.context();
+        let key = match &self.key {
+            Ok(key) => key,
+            Err(error) => return error.clone(),
+        };
+        if context.has_former_runs(key) {
+            return Error::contended(format!(
+                "a former holder in this process still has a run in progress: key={key}; let that run end, and do not ask for the lock inside of it"
+            ));
+        }
+        let holder = in_runtime(self.runtime(), context.holder(key)).await;
+        let holder = holder.map_or_else(|| format!("somebody else holds it, {OR_NOT_YET}"), holds);
         Error::contended(format!(
-            "the lock was not free within the wait: key={key}; somebody else holds it, {OR_NOT_YET}"
+            "the lock was not free within the wait: key={key}; {holder}"
         ))
     }
 
@@ -232,7 +256,8 @@ impl Lock {
             mode: self.mode,
             is_fair: self.is_fair,
             label: self.label.clone(),
-            accepts_handoff: self.accepts_handoff,
+            // Two holders with one token would be one to a fence.
+            allows_handoff: self.allows_handoff && self.fence.is_none(),
         })
     }
 
@@ -265,4 +290,21 @@ impl Lock {
         }
         Ok(own)
     }
+}
+
+/// Who holds a lock, for people.
+fn holds(info: LockInfo) -> String {
+    let mut text = match (&info.label, info.holders) {
+        (_, 0) => "it was revoked, and the old lease has not ended".to_owned(),
+        (Some(label), _) => format!("held by {label}"),
+        (None, _) => "somebody else holds it".to_owned(),
+    };
+    if let Some(remaining) = info.remaining {
+        let seconds = remaining.as_secs_f64();
+        text += &format!(", {seconds:.1} s left unless it is renewed");
+    }
+    if let Some(waiting) = info.queue {
+        text += &format!(", {waiting} in the store's queue");
+    }
+    text + "; try later, or wait longer"
 }

@@ -68,7 +68,7 @@ pub struct Settings {
     /// [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub request_timeout: Duration,
-    /// The longest that a hold is renewed for, from its grant; then it is lost. Default none; at least [`ttl`](Self::ttl).
+    /// The longest time that a holder keeps a lock, from its grant or its handoff; then the lease is lost. Default none; at least [`ttl`](Self::ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
     pub max_hold: Option<Duration>,
     /// How much longer the store keeps a lock than its lease lasts, so that the next holder waits for this long after an end
@@ -85,17 +85,17 @@ pub struct Settings {
     pub min_usable: Duration,
     /// How many callers may wait for locks in this manager at once, over all keys. Default 10,000; 1 to 10,000,000.
     pub max_waiters: usize,
-    /// How many times in a row a hold may be handed on to the next caller in this process before it is released to the
+    /// How many times in a row a hold may be handed off to the next caller in this process before it is released to the
     /// others. Default 64; 0 switches handoff off.
     ///
     /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and begins none later than
-    /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released for real, which wakes the other processes, and
+    /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released in the store, which wakes the other processes, and
     /// this one lets them ask first: on a store that queues every claim (ZooKeeper) it stands behind all that wait, so that of
     /// `p` processes each waits for at most `p - 1` grants; on others (Redis, quorum, memory) it asks one look at the store
     /// later than those who were woken. As a rule they come first then; on a busy machine it may have a few grants in a row. For
-    /// a promise there, take [`fair`](crate::Lock::fair) locks, which are never handed on.
+    /// a promise there, take [`fair`](crate::Lock::fair) locks, which are never handed off, or switch handoffs off.
     pub handoff_count: u32,
-    /// For how long, from the grant, a hold may be handed on. Default 200 ms; up to a minute. See
+    /// For how long, from the grant, a hold may be handed off. Default 200 ms; up to a minute. See
     /// [`handoff_count`](Self::handoff_count).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub handoff_time: Duration,

@@ -1,9 +1,11 @@
 //! One leads, and the next when it is gone.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
-use leasehold::{GuardedCell, LostReason, RunError};
+use leasehold::fence::{Fence, FenceGate};
+use leasehold::{Error, FencingToken, GuardedCell, Key, LostReason, RunError};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -161,4 +163,34 @@ async fn a_campaign_that_is_dropped_at_any_await_leaves_the_office_vacant() {
             return;
         }
     }
+}
+
+/// A fence that a newer holder has raised before the first raise arrives.
+#[derive(Debug)]
+struct Overtaken {
+    gate: FenceGate,
+    is_first: AtomicBool,
+}
+
+impl Fence for Overtaken {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        if self.is_first.swap(false, Ordering::SeqCst) {
+            let newer = FencingToken::new(token.number() + 1)?;
+            self.gate.raise(key, newer).await?;
+        }
+        self.gate.raise(key, token).await
+    }
+}
+
+#[tokio::test]
+async fn a_candidate_whose_fence_was_raised_late_campaigns_again() {
+    let world = World::new();
+    let fence = Overtaken {
+        gate: FenceGate::new(),
+        is_first: AtomicBool::new(true),
+    };
+    let election = world.ours.election("e").fence(fence);
+    let leading = election.while_leader("host-a", async |leadership| leadership.term());
+    let term = while_time_passes(&world, secs(3), Box::pin(leading)).await;
+    assert!(term.is_ok(), "{term:?}");
 }

@@ -186,3 +186,14 @@ async fn a_lock_delay_does_not_shorten_a_renewed_hold() {
     assert!(guard.remaining() > secs(5));
     assert!(guard.remaining() < secs(10));
 }
+
+#[tokio::test]
+async fn a_manager_that_was_shut_down_takes_no_lock_away() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    world.theirs.shutdown().await;
+    let revoked = world.theirs.revoke("a", Revoke::Now).await;
+    assert_eq!(revoked.unwrap_err().kind(), ErrorKind::Closed);
+    world.pass(secs(20)).await;
+    assert!(guard.lease().is_live());
+}

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
-use leasehold::store::{Acquired, Claim, Grant, LockMode, MemoryStore, OwnerToken, Store};
-use leasehold::{ErrorKind, GuardedCell, Key, Label, LostReason, RunError};
+use leasehold::store::{
+    Acquired, Claim, Faulty, Grant, LockMode, MemoryStore, Operation, OwnerToken, Store,
+};
+use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LostReason, RunError};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
@@ -288,4 +290,19 @@ fn claim(n: usize) -> Claim {
     let mut claim = Claim::new(Key::parse("a").unwrap(), owner, label, secs(10));
     claim.mode = [LockMode::Read, LockMode::Write][n % 2];
     claim
+}
+
+#[tokio::test]
+async fn a_downgrade_after_the_end_of_the_lease_asks_the_store_for_nothing() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(store, clock.clone(), 7);
+    let locks = LockManager::builder(network.clone()).clock(clock.clone());
+    let locks = locks.build().unwrap();
+    let writer = locks.read_write("a").write().await.unwrap();
+    // Past the lease, but not past the ttl: the store would still answer for it.
+    clock.advance(ms(9_500));
+    let error = writer.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Lapsed));
+    assert_eq!(network.counts(Operation::Downgrade).asked, 0);
 }

@@ -116,3 +116,66 @@ async fn a_run_that_outlives_its_lease_keeps_the_lock_from_a_release() {
         Poll::Ready(Err(RunError::RolledBack { .. }))
     ));
 }
+
+#[tokio::test]
+async fn no_run_begins_once_its_guard_is_dropped() {
+    let world = World::new();
+    for key in 0..50 {
+        let guard = world.ours.lock(format!("{key}")).acquire().await.unwrap();
+        let executor = guard.executor();
+        drop(guard);
+        let late = executor.guarded(|_| Ok(()));
+        assert!(matches!(late, Err(RunError::NotStarted { .. })), "{late:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_with_a_limit_leaves_the_lock_of_a_hanging_run_to_its_ttl() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let hangs = Notify::new();
+    let mut run = Box::pin(executor.guarded_async(async |_| {
+        hangs.notified().await;
+        Ok(())
+    }));
+    assert!(poll_once(run.as_mut()).await.is_pending());
+    let mut release = Box::pin(guard.release_within(secs(25)));
+    assert!(poll_once(release.as_mut()).await.is_pending());
+    world.pass(secs(24)).await;
+    assert!(poll_once(release.as_mut()).await.is_pending());
+    assert!(executor.lease().is_live(), "renewed until the limit");
+    world.pass(secs(1)).await;
+    let released = poll_once(release.as_mut()).await;
+    assert!(matches!(released, Poll::Ready(Released::Withheld)));
+    assert!(!executor.lease().is_live());
+    world.pass(secs(10)).await;
+    assert!(world.is_free("a").await, "renewed after the limit");
+    hangs.notify_one();
+    let outcome = poll_once(run.as_mut()).await;
+    assert!(matches!(
+        outcome,
+        Poll::Ready(Err(RunError::RolledBack { .. }))
+    ));
+}
+
+#[tokio::test]
+async fn the_cancellation_token_of_a_lease_is_cancelled_when_it_ends_and_does_not_end_it() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let lease = guard.lease().clone();
+    let (mine, other) = (lease.cancellation_token(), lease.cancellation_token());
+    mine.cancel();
+    assert!(lease.is_live() && !other.is_cancelled());
+    let _ = guard.release().await;
+    assert!(other.is_cancelled());
+    assert!(
+        lease.cancellation_token().is_cancelled(),
+        "asked for after the end"
+    );
+    let both = world.ours.lock_all(["b", "c"]).acquire().await.unwrap();
+    let joint = both.executor("b").unwrap().lease().cancellation_token();
+    assert!(!joint.is_cancelled());
+    let _ = both.release().await;
+    assert!(joint.is_cancelled());
+}

@@ -8,9 +8,12 @@ mod bare_thread;
 mod support;
 
 mod acquire;
+mod clocks;
 mod end_of_hold;
 mod ends;
 mod exclusion;
 mod handoff;
 mod hold;
+mod local_turns;
+mod logs;
 mod proofs;
