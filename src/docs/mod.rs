@@ -8,6 +8,7 @@
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
+//! | [`tool`] | to guard commands and scripts in any language |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
 //! | [`writing_a_store`] | to write a store of your own |
 //! | [`writing_a_handler`] | to write a handler or an observer |
@@ -47,6 +48,9 @@ pub mod safety {}
 
 #[doc = include_str!("stores.md")]
 pub mod stores {}
+
+#[doc = include_str!("tool.md")]
+pub mod tool {}
 
 #[doc = include_str!("writing_a_handler.md")]
 pub mod writing_a_handler {}

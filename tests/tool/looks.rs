@@ -156,3 +156,47 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
     assert!(pages > SUBCOMMANDS.len(), "{pages} pages");
     assert_eq!(code(&leasehold(&["generate", "bash", "--dir", "/"])), 64);
 }
+
+/// The page of the guide and the help name the same exit codes, and every option is in the completions and the manual.
+#[test]
+fn the_page_of_the_tool_the_completions_and_the_manual_are_whole() {
+    let page = include_str!("../../src/docs/tool.md");
+    for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
+        assert!(page.contains(&format!("\n| {code} | ")), "{code}");
+    }
+    let completions = told(&leasehold(&["generate", "bash"]));
+    let folder = std::env::temp_dir().join(format!("leasehold-man-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let manual = leasehold(&["generate", "man", "--dir", folder.to_str().unwrap()]);
+    assert_eq!(code(&manual), 0, "{}", told(&manual));
+    for (subcommand, options) in [
+        (
+            "run",
+            &[
+                "wait",
+                "shared",
+                "write",
+                "slots",
+                "exit-code",
+                "wait-children",
+            ][..],
+        ),
+        (
+            "hold",
+            &["wait", "shared", "write", "slots", "exit-code", "ttl"],
+        ),
+        ("check", &["remaining"]),
+        ("leader", &["election", "wait-children"]),
+    ] {
+        assert!(page.contains(&format!("| `{subcommand}`")), "{subcommand}");
+        let text =
+            std::fs::read_to_string(folder.join(format!("leasehold-{subcommand}.1"))).unwrap();
+        let text = text.replace('\\', "");
+        for option in options {
+            let option = format!("--{option}");
+            assert!(completions.contains(&option), "{option}");
+            assert!(text.contains(&option), "{subcommand} {option}: {text}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

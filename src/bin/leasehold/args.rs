@@ -16,7 +16,8 @@ use crate::exit::{Failure, code};
 #[command(after_help = "\
 Exit codes:
   0    done; for `run`, the command's own status, or 128 and the signal that ended it
-  1    the answer is no: the lock is free, a clause is broken, an update was lost
+  1    the answer is no: the lock is free, a clause is broken, an update was lost,
+       less is left of the lease than asked for
   64   bad usage                          65  the store holds data that is not ours
   69   the store cannot be reached        70  an error of the tool itself
   71   the system refused: no process, no terminal, no file
