@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold::executor::{CommitError, CommitPermit};
+use leasehold::executor::{CommitPermit, EffectError};
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
 use leasehold::{LockManager, RunError, Settings};
@@ -117,7 +117,7 @@ async fn zombie(url: &str, is_fenced: bool) -> Result<(), Box<dyn Error>> {
                 }
                 let mut set = redis::cmd("SET");
                 let written: () = set.arg(BALANCE).arg("90").query_async(&mut plain).await?;
-                Ok::<_, CommitError>(written.into())
+                Ok::<_, EffectError>(written.into())
             }
         });
         Ok(())

@@ -8,7 +8,7 @@ mod prometheus;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::CommitError;
+use leasehold::executor::EffectError;
 use leasehold::handler::Metrics;
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{LockManager, Settings};
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let in_doubt = locks
         .lock("orders/7")
         .guarded(|tx| {
-            tx.commit_with(|_| Err::<(), _>(CommitError::unknown("the connection broke")));
+            tx.commit_with(|_| Err::<(), _>(EffectError::unknown("the connection broke")));
             Ok(())
         })
         .await;

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{Applied, CommitError};
+use leasehold::executor::{Applied, EffectError};
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{FencingToken, Lease, LockManager, RunError, Settings};
 use register::Register;
@@ -179,7 +179,7 @@ fn guarded(
                         went_over.store(is_over, Ordering::Relaxed);
                         Ok(Applied::fenced())
                     }
-                    Err(seen) => Err(CommitError::Fenced { seen: Some(seen) }),
+                    Err(seen) => Err(EffectError::Fenced { seen: Some(seen) }),
                 }
             });
             Ok(())

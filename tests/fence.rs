@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, CommitProof};
+use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{Fence, FenceGate, Refusal};
 use leasehold::reentrant::Scope;
 use leasehold::store::MemoryStore;
@@ -211,8 +211,8 @@ fn a_refusal_that_is_converted_by_hand_keeps_its_meaning() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     // A bare `?` on a refusal proves nothing to the executor, which is why the gate has `apply`.
     assert!(matches!(
-        CommitError::from(Refusal::Fenced { seen }),
-        CommitError::Unknown(_)
+        EffectError::from(Refusal::Fenced { seen }),
+        EffectError::Unknown(_)
     ));
 }
 

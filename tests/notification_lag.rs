@@ -9,7 +9,7 @@ mod support;
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{Applied, CommitError, CommitPermit, CommitProof};
+use leasehold::executor::{Applied, CommitPermit, CommitProof, EffectError};
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{LockGuard, LockManager, LostReason, RunError};
 use register::{Register, Tally};
@@ -99,7 +99,7 @@ async fn a_worker_that_waits_for_the_news_writes_over_the_next_holder() {
 async fn a_guarded_worker_does_not_wait_for_the_news() {
     let scene = Scene::begin().await;
     let executor = scene.a.executor();
-    let write = |permit: CommitPermit| -> Result<(), CommitError> {
+    let write = |permit: CommitPermit| -> Result<(), EffectError> {
         scene.register.write(permit.single()?.token);
         Ok(())
     };
@@ -140,7 +140,7 @@ async fn work_that_the_lease_did_not_last_for_writes_nothing() {
             let register = Arc::clone(&register);
             tx.commit_with(async move |permit| {
                 register.write(permit.single()?.token);
-                Ok::<(), CommitError>(())
+                Ok::<(), EffectError>(())
             });
             Ok(())
         })
@@ -166,7 +166,7 @@ async fn an_overlap_in_the_commit_gap_is_reported_as_late() {
                 let b = enter(&clock, &locks, &register).await;
                 register.write(permit.single()?.token);
                 drop(b);
-                Ok::<(), CommitError>(())
+                Ok::<(), EffectError>(())
             });
             Ok("value")
         })
@@ -203,7 +203,7 @@ async fn with_a_fence_at_the_resource_nothing_goes_over_the_next_holder() {
                 drop(b);
                 match answer {
                     Ok(_) => Ok(Applied::fenced()),
-                    Err(seen) => Err(CommitError::Fenced { seen: Some(seen) }),
+                    Err(seen) => Err(EffectError::Fenced { seen: Some(seen) }),
                 }
             });
             Ok(())

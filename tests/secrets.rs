@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, EffectError};
+use leasehold::executor::EffectError;
 use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Event, Handler, Next};
 use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, OwnerToken,
@@ -121,7 +121,7 @@ fn panic_in_runs(executor: &Executor) {
         executor.guarded(|tx| {
             tx.commit_with(|_| {
                 panics();
-                Ok::<(), CommitError>(())
+                Ok::<(), EffectError>(())
             });
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! Guarded runs: work that is committed only under a live lease, and taken back if it is not.
+//! Guarded runs: work that is committed only under a live lease, and undone if it is not.
 //!
 //! ```
 //! # use leasehold::{FencingToken, Settings, clock::ManualClock, test_util::TestHold};
@@ -31,10 +31,10 @@
 //! - A run without a commit call and without cells is [`WithinLease`](CommitProof::WithinLease) *without* a check after the
 //!   commit. A lease that is over never becomes live again (I2), so the strict check after the last step of the work shows
 //!   that every effect before it was within the lease.
-//! - Cells are published after that check. If the publication stalls in between, the cell's own check of tokens refuses it, in
-//!   one step with the swap: [`Local`](CommitProof::Local). If the store does not guarantee that tokens grow, the cell's check
-//!   proves nothing; then the lease is checked again after the swap, and a late publication is
-//!   [`CommittedLate`](RunError::CommittedLate).
+//! - Cells are published after that check, and the lease is checked again afterwards: cells that appeared after the lease are
+//!   [`CommittedLate`](RunError::CommittedLate). If the publication stalls, the cell's own check of tokens also refuses it, in one
+//!   step with the swap: [`Local`](CommitProof::Local). If the store does not guarantee that tokens grow, that check proves
+//!   nothing, and the proof is `WithinLease`.
 //! - A commit call may take long. [`WithinLease`](CommitProof::WithinLease) means that the lease was live after the answer,
 //!   [`Fenced`](CommitProof::Fenced) that the resource itself compared the token.
 //!
@@ -48,56 +48,41 @@
 //! A step in doubt also prevents its run from committing, whatever the work returns. To find out what happened to an effect,
 //! query the resource inside the step.
 //!
+//! # Several locks
+//!
+//! A run of [`MultiGuard::executor`](crate::MultiGuard::executor) is under all locks of a [`MultiLock`](crate::MultiLock): every
+//! check is a check of every lease, and its [`CommitPermit`] carries every key and token. See [there](crate::multi) for a
+//! transfer between two accounts.
+//!
 //! # Not guaranteed
 //!
 //! Between the last check and the effect of a commit call the process may stop for any time. The outcome reports this
 //! afterwards ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
 
-mod abort;
-mod answer;
-mod async_tx;
-mod awaiting;
-#[cfg(feature = "test-util")]
-mod bare;
-mod blocking;
-mod cause;
 mod cell;
-mod effect;
+mod context;
 mod handle;
-mod mode;
-mod notes;
 mod outcome;
-mod publish;
-mod report;
-mod run_error;
-mod settle;
-mod snapshot;
-mod staged;
-mod step;
-mod tally;
-mod together;
+mod run;
+#[cfg(feature = "test-util")]
+mod test_hold;
 mod tx;
 mod undo;
-mod unwinding;
-mod watch;
+mod while_live;
 
-pub use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+pub use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
-pub use abort::Abort;
-pub use answer::{CommitAnswer, CommitValue};
-pub use async_tx::AsyncTx;
-#[cfg(feature = "test-util")]
-pub use bare::TestHold;
-pub use cause::Cause;
-pub use cell::GuardedCell;
-pub use effect::{Compensation, Effect, EffectError, FENCED_COMPENSATION_LIMIT, StepError};
+pub use cell::{GuardedCell, Staged, Together, read_together};
 pub use handle::Executor;
-pub use mode::{Awaiting, Blocking, RunMode};
-pub use outcome::{CommitProof, Committed, Receipt};
-pub use report::{HookResult, UndoReport, UndoResult, Undone};
-pub use run_error::RunError;
-pub use snapshot::Snapshot;
-pub use staged::Staged;
-pub use together::{Together, read_together};
-pub use tx::Tx;
+pub use outcome::{
+    Abort, Cause, CommitProof, Committed, HookResult, Receipt, RunError, UndoReport, UndoResult,
+    Undone,
+};
+pub use run::AsyncTx;
+#[cfg(feature = "test-util")]
+pub use test_hold::TestHold;
+pub use tx::{
+    Awaiting, Blocking, CommitAnswer, CommitValue, Compensation, Effect, FENCED_COMPENSATION_LIMIT,
+    RunMode, Snapshot, StepError, Tx,
+};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -209,17 +209,17 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied): a refusal is always proof that nothing was
+    /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): a refusal is always proof that nothing was
     /// changed.
     pub fn apply(
         &self,
         permit: &CommitPermit,
         change: impl FnOnce(),
-    ) -> Result<Applied, CommitError> {
+    ) -> Result<Applied, EffectError> {
         match self.admit_all(permit.locks(), change) {
             Ok(()) => Ok(Applied::fenced()),
-            Err(Refusal::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
-            Err(refusal) => Err(CommitError::not_applied(refusal)),
+            Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
+            Err(refusal) => Err(EffectError::not_applied(refusal)),
         }
     }
 

@@ -18,7 +18,7 @@ pub use transaction::{PgDone, PgStop, PgTransaction};
 use super::sql::postgres;
 use super::{Fence, Resolve};
 use crate::clock::Clock;
-use crate::model::commit::{Applied, CommitError, CommitPermit};
+use crate::model::commit::{Applied, CommitPermit, EffectError};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{BoxError, Error, ErrorKind, LostReason};
 use crate::model::key::Key;
@@ -192,7 +192,7 @@ impl PgFence {
 }
 
 /// What a [transaction](PgFence::transaction) is to a run: its commit call.
-pub type PgCommit<V, R> = BoxFuture<'static, Result<Result<Applied<V>, R>, CommitError>>;
+pub type PgCommit<V, R> = BoxFuture<'static, Result<Result<Applied<V>, R>, EffectError>>;
 
 impl Shared {
     /// One statement, for at most as long as the fence waits and a second more; `None` if no answer came.

@@ -9,7 +9,7 @@ use ::redis::Value;
 
 use super::{Fence, RedisBatch};
 use crate::clock::Clock;
-use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -137,8 +137,8 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Fenced`] if there is a newer holder, [`NotApplied`](CommitError::NotApplied) if the server refused the
-    /// whole batch or it was never sent; otherwise [`Unknown`](CommitError::Unknown).
+    /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied) if the server refused the
+    /// whole batch or it was never sent; otherwise [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///
@@ -147,7 +147,7 @@ impl RedisFence {
         &self,
         permit: CommitPermit,
         batch: RedisBatch,
-    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
         async move {
             let written = fence.write_under(permit.locks(), permit.txn_id, COMMIT, &batch);
@@ -155,11 +155,11 @@ impl RedisFence {
                 Ok(Written::Applied) => Ok(Applied::fenced()),
                 // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
                 // the same fence.
-                Ok(Written::Fenced { seen }) => Err(CommitError::Fenced { seen: Some(seen) }),
+                Ok(Written::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
                 Err(error) if error.kind() == ErrorKind::InDoubt => {
-                    Err(CommitError::unknown(error))
+                    Err(EffectError::unknown(error))
                 }
-                Err(error) => Err(CommitError::not_applied(error)),
+                Err(error) => Err(EffectError::not_applied(error)),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Fence;
-use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -183,7 +183,7 @@ impl ZkFence {
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write). [`CommitError::Fenced`] or [`NotApplied`](CommitError::NotApplied) if the permit's time was
+    /// As [`write`](Self::write). [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied) if the permit's time was
     /// over.
     ///
     /// # Cancel safety
@@ -193,7 +193,7 @@ impl ZkFence {
         &self,
         permit: CommitPermit,
         batch: ZkBatch,
-    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
         async move {
             let left = permit.not_after.since(&fence.store.clock().stamp());
@@ -205,7 +205,7 @@ impl ZkFence {
     }
 
     /// Why a batch was not sent: there is a newer holder, or the lease is over.
-    async fn too_late(&self, locks: &[HeldKey]) -> CommitError {
+    async fn too_late(&self, locks: &[HeldKey]) -> EffectError {
         let newer = async {
             for HeldKey { key, token } in locks {
                 let seen = self.seen(key).await;
@@ -216,8 +216,8 @@ impl ZkFence {
             None
         };
         match self.store.clock().timeout(LATE_LOOK, newer).await.flatten() {
-            Some(seen) => CommitError::Fenced { seen: Some(seen) },
-            None => CommitError::not_applied(Error::unavailable(format!(
+            Some(seen) => EffectError::Fenced { seen: Some(seen) },
+            None => EffectError::not_applied(Error::unavailable(format!(
                 "the lease was over, so the batch was not sent: keys={}; acquire the lock again",
                 keys(locks)
             ))),
@@ -244,9 +244,9 @@ impl ZkFence {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Fenced`] if a newer holder was there or the hold's node is gone;
-    /// [`NotApplied`](CommitError::NotApplied) if the ensemble refused a change, and with it the whole batch, or it was never
-    /// sent; else [`Unknown`](CommitError::Unknown).
+    /// [`EffectError::Fenced`] if a newer holder was there or the hold's node is gone;
+    /// [`NotApplied`](EffectError::NotApplied) if the ensemble refused a change, and with it the whole batch, or it was never
+    /// sent; else [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///
@@ -256,7 +256,7 @@ impl ZkFence {
         key: &Key,
         token: FencingToken,
         batch: &ZkBatch,
-    ) -> Result<Applied, CommitError> {
+    ) -> Result<Applied, EffectError> {
         let lock = HeldKey {
             key: key.clone(),
             token,
@@ -269,22 +269,22 @@ impl ZkFence {
         &self,
         locks: &[HeldKey],
         batch: &ZkBatch,
-    ) -> Result<Applied, CommitError> {
+    ) -> Result<Applied, EffectError> {
         for _ in 0..TRIES {
             // The checks of the fences come first, in the order of the locks.
             let (mut changes, mut holds) = (Vec::new(), Vec::new());
             for HeldKey { key, token } in locks {
                 let raised = match self.raised_to(key, *token).await {
                     Ok(raised) => raised,
-                    Err(Stop::Newer(seen)) => return Err(CommitError::Fenced { seen: Some(seen) }),
+                    Err(Stop::Newer(seen)) => return Err(EffectError::Fenced { seen: Some(seen) }),
                     // The batch itself was not sent.
-                    Err(Stop::Other(error)) => return Err(CommitError::not_applied(error)),
+                    Err(Stop::Other(error)) => return Err(EffectError::not_applied(error)),
                 };
                 changes.push(Change::Check {
                     path: self
                         .store
                         .fence_path(key)
-                        .map_err(CommitError::not_applied)?,
+                        .map_err(EffectError::not_applied)?,
                     version: Some(raised.version),
                 });
                 holds.extend(raised.hold.map(|path| Change::Check {
@@ -302,22 +302,22 @@ impl ZkFence {
                     self.raised.lock().remove(&locks[at].key);
                 }
                 Err(Refused::At(at, _)) if at < checks => {
-                    return Err(CommitError::Fenced { seen: None });
+                    return Err(EffectError::Fenced { seen: None });
                 }
                 Err(Refused::At(at, fault)) => {
                     let what = format!("make change number {} of a batch", at - checks);
-                    return Err(CommitError::not_applied(fault.into_error(&what)));
+                    return Err(EffectError::not_applied(fault.into_error(&what)));
                 }
-                Err(Refused::NotSent(error)) => return Err(CommitError::not_applied(error)),
+                Err(Refused::NotSent(error)) => return Err(EffectError::not_applied(error)),
                 Err(Refused::Whole(fault @ (Fault::InDoubt(_) | Fault::Expired))) => {
-                    return Err(CommitError::unknown(fault.into_error("apply a batch")));
+                    return Err(EffectError::unknown(fault.into_error("apply a batch")));
                 }
                 Err(Refused::Whole(fault)) => {
-                    return Err(CommitError::not_applied(fault.into_error("apply a batch")));
+                    return Err(EffectError::not_applied(fault.into_error("apply a batch")));
                 }
             }
         }
-        Err(CommitError::not_applied(disturbed(&keys(locks))))
+        Err(EffectError::not_applied(disturbed(&keys(locks))))
     }
 
     /// The fence, raised to `token`, as it was last seen from here.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub(crate) use deadline::{Renewal, Terms};
 pub use error::LeaseError;
-pub(crate) use signal::Running;
+pub(crate) use signal::{InProgress, Running};
 
 use tokio_util::sync::CancellationToken;
 

@@ -47,7 +47,7 @@ impl LockGuard {
     #[must_use]
     pub fn executor(&self) -> Executor {
         Executor::new(
-            self.hold.lease.clone(),
+            &self.hold.lease,
             Arc::new(self.sink()),
             self.context().settings.commit_budget,
         )

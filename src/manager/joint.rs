@@ -23,7 +23,7 @@ pub(crate) fn joint_executor(guard: &LockGuard, guards: &[LockGuard]) -> Executo
             .collect(),
     };
     let budget = guard.context().settings.commit_budget;
-    Executor::new(guard.lease().joint(leases), Arc::new(sink), budget)
+    Executor::new(&guard.lease().joint(leases), Arc::new(sink), budget)
 }
 
 /// The sink of the runs under several holds: none is released before what a run left behind is settled.

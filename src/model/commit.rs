@@ -1,6 +1,6 @@
-//! The commit call: [`CommitPermit`] in, [`Applied`] or [`CommitError`] out.
+//! The types of an effect outside the process: [`CommitPermit`], [`Applied`] and [`EffectError`].
 //!
-//! These words are the executor's and the fences' both, and so they belong to neither.
+//! The executor and the fences share them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ pub struct HeldKey {
 #[non_exhaustive]
 pub struct CommitPermit {
     locks: Arc<[HeldKey]>,
-    /// Write this beside the change, so that a commit in doubt can be looked up.
+    /// Write it with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
-    /// What is left of the lease: take it as the time-out of the call. An awaited commit is given up after it, in doubt;
-    /// one that was sent only after it (the process was stopped on the way) has a second for the fence to refuse it.
+    /// What is left of the lease: use it as the time-out of the call. An awaited commit is not polled after it, and is then in doubt;
+    /// if the process was stopped before the send until this time had passed, the fence has one more second to refuse it.
     pub remaining: Duration,
-    /// The end of `remaining` on each of this machine's clocks, for comparing with a later [`Clock::stamp`](crate::clock::Clock::stamp).
+    /// The end of `remaining` on each of this machine's clocks, to compare with a later [`Clock::stamp`](crate::clock::Clock::stamp).
     pub not_after: Stamp,
 }
 
@@ -66,12 +66,12 @@ impl CommitPermit {
     ///
     /// # Errors
     ///
-    /// [`CommitError::NotApplied`] if the run is under several locks. A resource that compared one of their tokens would let a
+    /// [`EffectError::NotApplied`] if the run is under several locks. A resource that compared one of their tokens would let a
     /// former holder of the other keys write.
-    pub fn single(&self) -> Result<&HeldKey, CommitError> {
+    pub fn single(&self) -> Result<&HeldKey, EffectError> {
         match &*self.locks {
             [only] => Ok(only),
-            several => Err(CommitError::not_applied(Error::unsupported(format!(
+            several => Err(EffectError::not_applied(Error::unsupported(format!(
                 "this resource compares one fencing token, and the run is under several locks: locks={}; use a fence that compares all of CommitPermit::locks, or one lock",
                 several.len()
             )))),
@@ -79,7 +79,7 @@ impl CommitPermit {
     }
 }
 
-/// The resource reports that the commit is applied, with a value that the commit computed.
+/// The resource confirms that the commit is applied, with a value that the commit computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied<V = ()> {
     value: V,
@@ -96,8 +96,8 @@ impl Applied {
         }
     }
 
-    /// Applied by a resource that compared the token of the permit with the largest it had seen, and accepted it, in one
-    /// step with the change.
+    /// Applied by a resource that compared the tokens of *all* locks of the permit with the largest that it had seen of each key,
+    /// and accepted them, in one step with the change.
     #[must_use]
     pub const fn fenced() -> Self {
         Self {
@@ -136,38 +136,37 @@ impl From<()> for Applied {
     }
 }
 
-/// Why a commit call has no [`Applied`] to show.
+/// Why an effect outside the process, a step or a commit, did not succeed.
 ///
-/// A bare `?` on any error means [`Unknown`](Self::Unknown): once the call has begun, "not applied" is claimed only by who can
-/// prove it (I7).
+/// A bare `?` on any error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7).
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum CommitError {
-    /// The resource proved that nothing was and nothing will be applied: a constraint refused it, or it was never sent.
+pub enum EffectError {
+    /// Proven: nothing was and nothing will be applied. A constraint refused it, or it was never sent.
     NotApplied(BoxError),
-    /// No answer, or one that proves nothing: it may be applied, or be applied yet.
+    /// No answer, or one that proves nothing: it may be applied, or may be applied later. The hold is not released but expires.
     Unknown(BoxError),
-    /// A fence refused the token, and the change was sent *once*. After a resend say [`Unknown`](Self::Unknown): the refused
+    /// A fence refused the token, and the change was sent *once*. After a resend return [`Unknown`](Self::Unknown): the refused
     /// copy may be the second.
     Fenced {
-        /// The larger token that the fence has seen, where it tells.
+        /// The larger token that the fence has seen, if it reports it.
         seen: Option<FencingToken>,
     },
 }
 
-impl CommitError {
+impl EffectError {
     /// Proven: nothing was and nothing will be applied.
     pub fn not_applied(error: impl Into<BoxError>) -> Self {
         Self::NotApplied(error.into())
     }
 
-    /// It may be applied, or be applied yet.
+    /// It may be applied, or may be applied later.
     pub fn unknown(error: impl Into<BoxError>) -> Self {
         Self::Unknown(error.into())
     }
 }
 
-impl<E: Into<BoxError>> From<E> for CommitError {
+impl<E: Into<BoxError>> From<E> for EffectError {
     fn from(error: E) -> Self {
         Self::unknown(error)
     }

@@ -1,7 +1,7 @@
 //! One-shot runs: acquire, run, release.
 
 use crate::executor::{
-    Abort, AsyncTx, CommitAnswer, CommitError, CommitPermit, Committed, RunError, Tx,
+    Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, RunError, Tx,
 };
 use crate::manager::LockGuard;
 use crate::model::error::BoxError;
@@ -86,7 +86,7 @@ impl Lock {
         A: CommitAnswer,
         A::Value: Send + 'static,
         A::Refusal: Into<BoxError> + Send + 'static,
-        F: Future<Output = Result<A, CommitError>> + Send + 'static,
+        F: Future<Output = Result<A, EffectError>> + Send + 'static,
     {
         let guard = self.held().await?;
         let outcome = guard.executor().commit(call).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::executor_support::{Gauge, Stage, pause, poll_once, token};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, CommitProof, read_together};
+use leasehold::executor::{CommitProof, EffectError, read_together};
 use leasehold::{Cause, ErrorKind, GuardedCell, RunError};
 
 #[test]
@@ -52,13 +52,13 @@ fn a_run_that_does_not_commit_changes_no_cell() {
     assert_eq!(failed.unwrap_err().was_applied(), Some(false));
     let refused = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 2;
-        tx.commit_with(|_| Err::<(), _>(CommitError::not_applied("no")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::not_applied("no")));
         Ok(())
     });
     assert_eq!(refused.unwrap_err().was_applied(), Some(false));
     let in_doubt = stage.executor.guarded(|tx| {
         *tx.write(&cell) = 2;
-        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("?")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("?")));
         Ok(())
     });
     assert_eq!(in_doubt.unwrap_err().was_applied(), None);

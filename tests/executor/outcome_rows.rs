@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::executor_support::{Gauge, PAST, Stage, pause, poll_then_drop, token};
-use leasehold::executor::{Applied, CommitError, CommitProof, DebtState, EffectError};
+use leasehold::executor::{Applied, CommitProof, DebtState, EffectError};
 use leasehold::{Cause, Committed, GuardedCell, LeaseError, LostReason, RunError};
 
 /// The seven outcomes by name, so that a test says its row in one word.
@@ -117,7 +117,7 @@ mod blocking {
         let outcome = stage.executor.guarded(|tx| {
             gauge.set(1);
             tx.undo(|| gauge.set(0));
-            tx.commit_with(|_| Err::<(), _>(CommitError::not_applied("unique key")));
+            tx.commit_with(|_| Err::<(), _>(EffectError::not_applied("unique key")));
             Ok(())
         });
         let Err(RunError::RolledBack { cause, .. }) = &outcome else {
@@ -172,7 +172,7 @@ mod blocking {
             gauge.set(1);
             tx.undo(|| gauge.set(0));
             tx.commit_with(|_| {
-                Err::<(), _>(CommitError::Fenced {
+                Err::<(), _>(EffectError::Fenced {
                     seen: Some(token(6)),
                 })
             });
@@ -410,7 +410,7 @@ mod awaited {
         let outcome = stage
             .executor
             .guarded_async(async |tx| {
-                tx.commit_with(async |_| Err::<(), _>(CommitError::not_applied("unique key")));
+                tx.commit_with(async |_| Err::<(), _>(EffectError::not_applied("unique key")));
                 Ok(())
             })
             .await;
@@ -464,7 +464,7 @@ mod awaited {
         let outcome = stage
             .executor
             .guarded_async(async |tx| {
-                tx.commit_with(async |_| Err::<(), _>(CommitError::Fenced { seen: None }));
+                tx.commit_with(async |_| Err::<(), _>(EffectError::Fenced { seen: None }));
                 Ok(())
             })
             .await;
@@ -502,7 +502,7 @@ mod awaited {
                 tx.commit_with(async move |permit| {
                     pause().await;
                     clock.advance(permit.remaining);
-                    std::future::pending::<Result<(), CommitError>>().await
+                    std::future::pending::<Result<(), EffectError>>().await
                 });
                 Ok(())
             })
@@ -522,7 +522,7 @@ mod awaited {
                 tx.commit_with(async move |_| {
                     clock.advance(PAST);
                     pause().await;
-                    Err::<(), _>(CommitError::Fenced { seen: None })
+                    Err::<(), _>(EffectError::Fenced { seen: None })
                 });
                 Ok(())
             })
@@ -541,7 +541,7 @@ mod awaited {
                     clock.advance(PAST);
                     pause().await;
                     clock.advance(Duration::from_secs(1));
-                    std::future::pending::<Result<(), CommitError>>().await
+                    std::future::pending::<Result<(), EffectError>>().await
                 });
                 Ok(())
             })

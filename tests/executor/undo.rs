@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::executor_support::{Gauge, Stage, Trace, pause};
-use leasehold::executor::{CommitError, DebtState, Effect, EffectError, StepError, UndoResult};
+use leasehold::executor::{DebtState, Effect, EffectError, StepError, UndoResult};
 use leasehold::{Cause, ErrorKind, GuardedCell, LostReason, RunError};
 
 fn gives_up() -> leasehold::Abort {
@@ -243,7 +243,7 @@ fn who_is_fenced_out_compensates_nothing_that_is_not_fenced() {
             || Ok(()),
             |_| outside.add(1),
         )?;
-        tx.commit_with(|_| Err::<(), _>(CommitError::Fenced { seen: None }));
+        tx.commit_with(|_| Err::<(), _>(EffectError::Fenced { seen: None }));
         Ok(())
     });
     let error = outcome.unwrap_err();
@@ -258,7 +258,7 @@ fn after_a_commit_in_doubt_the_steps_are_left_as_they_are() {
     let outcome = stage.executor.guarded(|tx| {
         let undo = |_| panics("it may belong to what is committed");
         tx.step("debit 7", || Ok(()), undo)?;
-        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("time-out")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("time-out")));
         Ok(())
     });
     let Err(RunError::InDoubt { debts, .. }) = outcome else {

@@ -2,7 +2,7 @@
 use crate::prometheus::Prometheus;
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, EffectError};
+use leasehold::executor::EffectError;
 use leasehold::handler::Metrics;
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{LockManager, LockManagerBuilder, Settings};
@@ -131,7 +131,7 @@ async fn what_went_wrong_is_counted_by_its_name() {
     });
     assert!(owed.is_err());
     let in_doubt = executor.guarded(|tx| {
-        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("no answer")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("no answer")));
         Ok(())
     });
     assert!(in_doubt.is_err());

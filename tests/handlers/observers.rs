@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, EffectError};
+use leasehold::executor::EffectError;
 use leasehold::handler::{AcquireOutcome, EndReason, Event, RunEvent};
 use leasehold::store::{Faulty, MemoryStore, Operation, Released};
 use leasehold::{LockManager, LostReason};
@@ -173,7 +173,7 @@ async fn every_run_that_entered_has_one_end() {
     );
 
     let in_doubt = executor.guarded(|tx| {
-        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("no answer")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("no answer")));
         Ok(())
     });
     assert!(in_doubt.is_err());

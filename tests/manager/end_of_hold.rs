@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::support::{ms, poll_once, secs};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitError, EffectError};
+use leasehold::executor::EffectError;
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released};
 use leasehold::{Cause, GuardedCell, LeaseError, LockManager, LostReason, RunError};
 
@@ -148,7 +148,7 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
     let scene = Scene::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let outcome = guard.executor().guarded(|tx| {
-        tx.commit_with(|_| Err::<(), _>(CommitError::unknown("the reply was lost")));
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("the reply was lost")));
         Ok(())
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use crate::support::{World, no_handoff, poll_once, secs};
-use leasehold::executor::CommitError;
+use leasehold::executor::EffectError;
 use leasehold::store::Released;
 use leasehold::{LeaseError, RunError};
 use tokio::sync::Notify;
@@ -77,7 +77,7 @@ async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
     let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let outcome = guard.executor().guarded(|tx| {
-        tx.commit_with(|_| -> Result<(), _> { Err(CommitError::Unknown("no answer".into())) });
+        tx.commit_with(|_| -> Result<(), _> { Err(EffectError::Unknown("no answer".into())) });
         Ok(())
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));

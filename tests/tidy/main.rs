@@ -58,7 +58,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "config/",
     "conformance/",
     "handler/",
-    "executor/",
     "manager/",
     "store/redis/",
     "store/zookeeper/",

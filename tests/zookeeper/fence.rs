@@ -8,7 +8,7 @@ use crate::proxy::Proxy;
 use crate::zookeeper::{
     Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
 };
-use leasehold::executor::{CommitError, CommitProof};
+use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Released, Store};
@@ -115,7 +115,7 @@ async fn a_zombie_is_fenced(mode: ZooKeeperMode, chroot: &str) {
         )
         .await;
     assert!(
-        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == new.token),
+        matches!(zombie, Err(EffectError::Fenced { seen: Some(seen) }) if seen == new.token),
         "{zombie:?}"
     );
     let again = our_fence.raise(&mine.key, old.token).await.unwrap_err();
@@ -238,7 +238,7 @@ async fn a_hold_whose_node_is_gone_is_refused_before_anybody_raised_the_fence() 
                 &ZkBatch::new().set("/gone-data", "late"),
             )
             .await;
-        assert!(matches!(late, Err(CommitError::Fenced { .. })), "{late:?}");
+        assert!(matches!(late, Err(EffectError::Fenced { .. })), "{late:?}");
     }
     assert_eq!(data(&client, "/gone-data").await, "");
 }
@@ -284,7 +284,7 @@ async fn a_fence_with_a_session_of_its_own_shuts_out_who_is_older() {
         .unwrap();
     let zombie = ours.write(&key, old, &write("zombie")).await;
     assert!(
-        matches!(zombie, Err(CommitError::Fenced { seen: Some(seen) }) if seen == second.token()),
+        matches!(zombie, Err(EffectError::Fenced { seen: Some(seen) }) if seen == second.token()),
         "{zombie:?}"
     );
     let stands = theirs.read("/apart-data").await.unwrap();

@@ -10,7 +10,7 @@ use super::connection::{Both, Connection, Plain};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
 use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge, postgres};
-use crate::model::commit::{Applied, CommitError, CommitPermit, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::BoxError;
 use crate::model::token::FencingToken;
@@ -27,7 +27,7 @@ pub(super) async fn commit<V, R, Fut>(
     shared: &Shared,
     permit: &CommitPermit,
     work: impl FnOnce(PgTransaction) -> Fut,
-) -> Result<Result<Applied<V>, R>, CommitError>
+) -> Result<Result<Applied<V>, R>, EffectError>
 where
     Fut: Future<Output = Result<PgDone<V>, PgStop<R>>>,
 {
@@ -48,7 +48,7 @@ where
         return Err(if was_ended() {
             ended()
         } else {
-            CommitError::not_applied(error)
+            EffectError::not_applied(error)
         });
     };
     match worked {
@@ -67,7 +67,7 @@ where
         }
         Err(PgStop(Stop::Failed(error))) => {
             attempt.roll_back(connection, was_ended()).await?;
-            Err(CommitError::not_applied(error))
+            Err(EffectError::not_applied(error))
         }
     }
 }
@@ -95,9 +95,9 @@ impl Attempt<'_> {
     }
 
     /// A connection whose transaction has entered the fence.
-    async fn enter(&self) -> Result<Connection, CommitError> {
+    async fn enter(&self) -> Result<Connection, EffectError> {
         let connection = self.shared.pool.take().await;
-        let connection = connection.map_err(CommitError::not_applied)?;
+        let connection = connection.map_err(EffectError::not_applied)?;
         let (keys, tokens) = columns(self.permit.locks());
         let name = self.permit.txn_id.to_string();
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
@@ -115,28 +115,28 @@ impl Attempt<'_> {
             .await;
         let Some(Both { asked, plain }) = answered else {
             let error = "the fence was not entered within the lease; COMMIT was not sent";
-            return Err(CommitError::not_applied(error));
+            return Err(EffectError::not_applied(error));
         };
         match (plain, asked) {
             (Ok(()), Ok(_)) => Ok(connection),
-            (Err(error), _) => Err(CommitError::not_applied(error)),
+            (Err(error), _) => Err(EffectError::not_applied(error)),
             (Ok(()), Err(error)) => Err(self.refused(connection, error).await),
         }
     }
 
     /// Why the fence was not entered. Nothing is sent after it in that transaction.
-    async fn refused(&self, connection: Connection, error: PgError) -> CommitError {
+    async fn refused(&self, connection: Connection, error: PgError) -> EffectError {
         drop(connection);
         let verdict = judge(Phase::Enter, fault::code(&error));
         match verdict {
-            Verdict::Fenced => CommitError::Fenced { seen: seen(&error) },
+            Verdict::Fenced => EffectError::Fenced { seen: seen(&error) },
             Verdict::NotAppliedOrFenced => match self.newer().await {
-                Some(seen) => CommitError::Fenced { seen: Some(seen) },
-                None => CommitError::not_applied(error),
+                Some(seen) => EffectError::Fenced { seen: Some(seen) },
+                None => EffectError::not_applied(error),
             },
-            Verdict::NotApplied => CommitError::not_applied(error),
+            Verdict::NotApplied => EffectError::not_applied(error),
             Verdict::InDoubt => self.resolved(error.into()).await.err().unwrap_or_else(|| {
-                CommitError::unknown("the name of the commit was taken before it was sent")
+                EffectError::unknown("the name of the commit was taken before it was sent")
             }),
         }
     }
@@ -153,11 +153,11 @@ impl Attempt<'_> {
     }
 
     /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails rolls back.
-    async fn seal_and_commit(&self, connection: Connection) -> Result<Applied, CommitError> {
+    async fn seal_and_commit(&self, connection: Connection) -> Result<Applied, EffectError> {
         if self.left().is_zero() {
             drop(connection);
             let error = "the lease was over before the work was; COMMIT was not sent";
-            return Err(CommitError::not_applied(error));
+            return Err(EffectError::not_applied(error));
         }
         let name = self.permit.txn_id.to_string();
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
@@ -175,7 +175,7 @@ impl Attempt<'_> {
             }
             // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
             (Ok(_), Ok(())) => {
-                return Err(CommitError::unknown(
+                return Err(EffectError::unknown(
                     "the commit is on the primary, and was not confirmed by its standbys",
                 ));
             }
@@ -185,12 +185,12 @@ impl Attempt<'_> {
         match judge(Phase::Commit, fault::code(&error)) {
             Verdict::InDoubt if fault::code(&error) == Some(ENDED_BEFORE) => Err(ended()),
             Verdict::InDoubt => self.resolved(error.into()).await,
-            _ => Err(CommitError::not_applied(error)),
+            _ => Err(EffectError::not_applied(error)),
         }
     }
 
     /// Rolls the transaction back. An error if a statement of the work may have committed it.
-    async fn roll_back(&self, connection: Connection, was_ended: bool) -> Result<(), CommitError> {
+    async fn roll_back(&self, connection: Connection, was_ended: bool) -> Result<(), EffectError> {
         if was_ended {
             return Err(ended());
         }
@@ -202,7 +202,7 @@ impl Attempt<'_> {
     }
 
     /// Asks what became of the commit for as long as the run has time.
-    async fn resolved(&self, error: BoxError) -> Result<Applied, CommitError> {
+    async fn resolved(&self, error: BoxError) -> Result<Applied, EffectError> {
         let doubt = Doubt::new(self.permit.locks().to_vec(), self.permit.txn_id);
         let end = self
             .shared
@@ -212,12 +212,12 @@ impl Attempt<'_> {
         loop {
             let left = end.since(&self.shared.clock.stamp());
             if left.is_zero() {
-                return Err(CommitError::unknown(error));
+                return Err(EffectError::unknown(error));
             }
             let asked = self.shared.resolved(&doubt, left);
             match self.shared.clock.timeout(left, asked).await {
                 Some(Ok(Resolution::Applied)) => return Ok(Applied::fenced()),
-                Some(Ok(Resolution::NotApplied)) => return Err(CommitError::not_applied(error)),
+                Some(Ok(Resolution::NotApplied)) => return Err(EffectError::not_applied(error)),
                 Some(Err(_)) | None => self.shared.clock.sleep(PAUSE).await,
             }
         }
@@ -225,8 +225,8 @@ impl Attempt<'_> {
 }
 
 /// What the work changed after the end of the transaction stayed, whatever became of the transaction.
-fn ended() -> CommitError {
-    CommitError::unknown(
+fn ended() -> EffectError {
+    EffectError::unknown(
         "a statement of the work ended the transaction, or may have; leave COMMIT and ROLLBACK to the fence",
     )
 }

@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use leasehold::BoxError;
-use leasehold::executor::CommitError;
+use leasehold::executor::EffectError;
 
 pub(super) fn make(name: &str) -> std::result::Result<PathBuf, BoxError> {
     let path = std::env::temp_dir().join(name);
@@ -20,8 +20,8 @@ pub(super) fn read(path: &Path) -> Result<u64> {
         .map_err(|why| Error::new(ErrorKind::InvalidData, why))
 }
 
-pub(super) async fn commit(path: PathBuf, number: u64) -> std::result::Result<(), CommitError> {
-    write(&path, number).map_err(CommitError::unknown)
+pub(super) async fn commit(path: PathBuf, number: u64) -> std::result::Result<(), EffectError> {
+    write(&path, number).map_err(EffectError::unknown)
 }
 
 fn write(path: &Path, number: u64) -> Result<()> {

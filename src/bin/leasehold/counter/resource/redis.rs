@@ -1,7 +1,7 @@
 //! The counter in a key of the Redis server that grants the lock, behind a fence.
 
 use leasehold::BoxError;
-use leasehold::executor::{Applied, CommitError, CommitPermit};
+use leasehold::executor::{Applied, CommitPermit, EffectError};
 use leasehold::fence::{RedisBatch, RedisFence};
 use redis::aio::MultiplexedConnection;
 
@@ -55,7 +55,7 @@ impl InRedis {
         &self,
         permit: CommitPermit,
         number: u64,
-    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let batch = RedisBatch::new().set(&self.key, number.to_string());
         self.fence.apply(permit, batch)
     }

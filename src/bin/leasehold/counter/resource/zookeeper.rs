@@ -1,7 +1,7 @@
 //! The counter in a node of the ZooKeeper ensemble that grants the lock, behind a fence.
 
 use leasehold::BoxError;
-use leasehold::executor::{Applied, CommitError, CommitPermit};
+use leasehold::executor::{Applied, CommitPermit, EffectError};
 use leasehold::fence::{ZkBatch, ZkFence};
 use leasehold::store::zookeeper::ZooKeeperOptions;
 use percent_encoding::percent_decode_str;
@@ -52,7 +52,7 @@ impl InZooKeeper {
         &self,
         permit: CommitPermit,
         number: u64,
-    ) -> impl Future<Output = Result<Applied, CommitError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let batch = ZkBatch::new().set(&self.path, number.to_string());
         self.fence.apply(permit, batch)
     }

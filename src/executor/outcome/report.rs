@@ -1,0 +1,121 @@
+//! [`UndoReport`]: what was undone, one result for each undo (I6).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::error::BoxError;
+use crate::model::run_event::RunEvent;
+use crate::model::run_sink::DebtState;
+
+/// What was undone, newest first: one result for each undo hook and each step that may have had an effect.
+#[derive(Debug, Default)]
+#[must_use = "an undo that failed is reported only here"]
+pub struct UndoReport {
+    results: Vec<Undone>,
+}
+
+/// What became of one undo.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Undone {
+    /// The step's intent; `None` for a local hook.
+    pub intent: Option<Arc<str>>,
+    /// How it went.
+    pub result: UndoResult,
+}
+
+/// How one undo went.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum UndoResult {
+    /// It is undone.
+    Done,
+    /// The undo failed: its effect may be half undone.
+    Failed(Arc<BoxError>),
+    /// The undo panicked with this message: its effect may be half undone. `Display` leaves the message out, because it may hold
+    /// secrets.
+    Panicked(String),
+    /// It was not tried, because undoing it was not safe any more: it is a debt.
+    NotTried(DebtState),
+}
+
+impl UndoReport {
+    /// The results, newest first.
+    #[must_use]
+    pub fn results(&self) -> &[Undone] {
+        &self.results
+    }
+
+    /// Whether everything was undone.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.results
+            .iter()
+            .all(|undone| matches!(undone.result, UndoResult::Done))
+    }
+
+    /// What observers see of it; `None` if there was nothing to undo.
+    pub(crate) fn event(&self) -> Option<RunEvent> {
+        let is_done = |undone: &&Undone| matches!(undone.result, UndoResult::Done);
+        let done = self.results.iter().filter(is_done).count();
+        (!self.results.is_empty()).then_some(RunEvent::Undone {
+            done,
+            not_done: self.results.len() - done,
+        })
+    }
+
+    pub(crate) fn push(&mut self, intent: Option<Arc<str>>, result: UndoResult) {
+        self.results.push(Undone { intent, result });
+    }
+}
+
+impl fmt::Display for UndoReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = |undone: &&Undone| matches!(undone.result, UndoResult::Done);
+        let count = self.results.iter().filter(done).count();
+        write!(f, "undone={count}/{}", self.results.len())
+    }
+}
+
+impl fmt::Display for UndoResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("undone"),
+            Self::Failed(error) => write!(f, "the undo failed: {error}"),
+            Self::Panicked(_) => f.write_str("the undo panicked"),
+            Self::NotTried(_) => f.write_str("not tried: undoing it was not safe any more"),
+        }
+    }
+}
+
+/// What a hook may return: nothing, or a result whose error is in the [`UndoReport`].
+pub trait HookResult {
+    /// What the hook returned, as a result.
+    ///
+    /// # Errors
+    ///
+    /// The error of the hook.
+    fn into_result(self) -> Result<(), BoxError>;
+}
+
+impl HookResult for () {
+    fn into_result(self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl<E: Into<BoxError>> HookResult for Result<(), E> {
+    fn into_result(self) -> Result<(), BoxError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// The text of a panic, if it has one.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}

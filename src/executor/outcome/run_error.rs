@@ -1,0 +1,290 @@
+//! [`RunError`]: every end of a run that is not a commit within the lease, by name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cause::Cause;
+use super::report::UndoReport;
+use crate::lease::LeaseError;
+use crate::model::commit::HeldKey;
+use crate::model::doubt::Doubt;
+use crate::model::error::{BoxError, Error};
+use crate::model::run_sink::Debt;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
+
+/// Every end of a run that is not [`Committed`](super::Committed). [`was_applied`](Self::was_applied) sorts them in one question.
+#[must_use = "some of these were applied, and some leave debts"]
+#[non_exhaustive]
+pub enum RunError<T, E = BoxError> {
+    /// The lock was not acquired, so the work was not begun. Nothing was applied. Only one-shot runs
+    /// ([`Lock::guarded`](crate::Lock::guarded)) end this way.
+    NotAcquired {
+        /// Why the lock was not acquired.
+        why: Error,
+    },
+    /// The work was not begun. Nothing was applied.
+    NotStarted {
+        /// Why the lease did not allow it.
+        why: LeaseError,
+    },
+    /// The run did not commit, and everything was undone. Nothing was applied.
+    RolledBack {
+        /// Why it did not commit.
+        cause: Cause<E>,
+        /// What was undone; complete.
+        undo: UndoReport,
+    },
+    /// The run did not commit, and not everything could be undone. Parts may be applied: `undo` and `debts` say which.
+    Incomplete {
+        /// Why it did not commit.
+        cause: Cause<E>,
+        /// What was undone, and what was not.
+        undo: UndoReport,
+        /// The effects outside the process that are left.
+        debts: Vec<Debt>,
+    },
+    /// A fence refused the only send of the commit or of a step, or a cell had a newer writer. Everything was undone. Nothing was
+    /// applied, and the lock has a newer holder.
+    Fenced {
+        /// The larger token, if the resource reported it.
+        seen: Option<FencingToken>,
+        /// What was undone; complete.
+        undo: UndoReport,
+    },
+    /// The commit was sent and no trustworthy answer came: it may or may not be applied, or may be applied later.
+    /// Look for `txn_id` at the resource. Local changes were undone; the effects of steps are in `debts`, undecided.
+    InDoubt {
+        /// The locks of the run, as the commit call received them.
+        locks: Arc<[HeldKey]>,
+        /// The run's identifier, as the commit call received it.
+        txn_id: TxnId,
+        /// The fencing token that it was sent with; of a run under several locks, that of the first key in their order.
+        token: FencingToken,
+        /// What came instead of an answer.
+        error: BoxError,
+        /// What was undone.
+        undo: UndoReport,
+        /// The effects of the run's steps: keep them if the commit turns out to be applied, undo them if not.
+        debts: Vec<Debt>,
+    },
+    /// The commit is applied, but the lease was over when it was done, and no fence checked it: another holder may have acted at
+    /// the same time. Exclusivity is not claimed.
+    CommittedLate {
+        /// What the work returned.
+        value: T,
+        /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.
+        token: FencingToken,
+        /// By how much, at most, the commit ended after the deadline; zero if the lease was lost for another reason.
+        late_by: Duration,
+        /// Whether the cells that the run wrote show its values; false if a newer holder had written them in the meantime.
+        published: bool,
+    },
+}
+
+impl<T, E> RunError<T, E> {
+    /// Whether the run was applied; `None` if parts of it were, or if that is unknown.
+    #[must_use]
+    pub fn was_applied(&self) -> Option<bool> {
+        match self {
+            Self::NotAcquired { .. }
+            | Self::NotStarted { .. }
+            | Self::RolledBack { .. }
+            | Self::Fenced { .. } => Some(false),
+            Self::Incomplete { .. } | Self::InDoubt { .. } => None,
+            Self::CommittedLate { .. } => Some(true),
+        }
+    }
+
+    /// Why the run did not commit, if it has a cause.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Cause<E>> {
+        match self {
+            Self::RolledBack { cause, .. } | Self::Incomplete { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// What was undone, for outcomes in which something could have been.
+    #[must_use]
+    pub fn undo(&self) -> Option<&UndoReport> {
+        match self {
+            Self::RolledBack { undo, .. }
+            | Self::Incomplete { undo, .. }
+            | Self::Fenced { undo, .. }
+            | Self::InDoubt { undo, .. } => Some(undo),
+            Self::NotAcquired { .. } | Self::NotStarted { .. } | Self::CommittedLate { .. } => None,
+        }
+    }
+
+    /// The effects outside the process that are left.
+    #[must_use]
+    pub fn debts(&self) -> &[Debt] {
+        match self {
+            Self::Incomplete { debts, .. } | Self::InDoubt { debts, .. } => debts,
+            _ => &[],
+        }
+    }
+
+    /// The same, with another value if it contains one.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> RunError<U, E> {
+        match self {
+            Self::NotAcquired { why } => RunError::NotAcquired { why },
+            Self::NotStarted { why } => RunError::NotStarted { why },
+            Self::RolledBack { cause, undo } => RunError::RolledBack { cause, undo },
+            Self::Incomplete { cause, undo, debts } => RunError::Incomplete { cause, undo, debts },
+            Self::Fenced { seen, undo } => RunError::Fenced { seen, undo },
+            Self::InDoubt {
+                locks,
+                txn_id,
+                token,
+                error,
+                undo,
+                debts,
+            } => RunError::InDoubt {
+                locks,
+                txn_id,
+                token,
+                error,
+                undo,
+                debts,
+            },
+            Self::CommittedLate {
+                value,
+                token,
+                late_by,
+                published,
+            } => RunError::CommittedLate {
+                value: change(value),
+                token,
+                late_by,
+                published,
+            },
+        }
+    }
+
+    /// The commit whose outcome is unknown, for [`Resolve`](crate::fence::Resolve); `None` for every other end.
+    #[must_use]
+    pub fn doubt(&self) -> Option<Doubt> {
+        match self {
+            Self::InDoubt { locks, txn_id, .. } => Some(Doubt {
+                locks: locks.to_vec(),
+                txn_id: *txn_id,
+            }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn not_committed(cause: Cause<E>, undo: UndoReport, debts: Vec<Debt>) -> Self {
+        if !debts.is_empty() || !undo.is_complete() {
+            return Self::Incomplete { cause, undo, debts };
+        }
+        match cause {
+            Cause::Fenced { seen } => Self::Fenced { seen, undo },
+            cause => Self::RolledBack { cause, undo },
+        }
+    }
+}
+
+// Written by hand, so that neither needs a bound on `T`.
+impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAcquired { why } => f.debug_struct("NotAcquired").field("why", why).finish(),
+            Self::NotStarted { why } => f.debug_struct("NotStarted").field("why", why).finish(),
+            Self::RolledBack { cause, undo } => f
+                .debug_struct("RolledBack")
+                .field("cause", cause)
+                .field("undo", undo)
+                .finish(),
+            Self::Incomplete { cause, undo, debts } => f
+                .debug_struct("Incomplete")
+                .field("cause", cause)
+                .field("undo", undo)
+                .field("debts", debts)
+                .finish(),
+            Self::Fenced { seen, undo } => f
+                .debug_struct("Fenced")
+                .field("seen", seen)
+                .field("undo", undo)
+                .finish(),
+            Self::InDoubt {
+                locks,
+                txn_id,
+                token,
+                error,
+                undo,
+                debts,
+            } => f
+                .debug_struct("InDoubt")
+                .field("locks", locks)
+                .field("txn_id", txn_id)
+                .field("token", token)
+                .field("error", error)
+                .field("undo", undo)
+                .field("debts", debts)
+                .finish(),
+            Self::CommittedLate {
+                token,
+                late_by,
+                published,
+                ..
+            } => f
+                .debug_struct("CommittedLate")
+                .field("token", token)
+                .field("late_by", late_by)
+                .field("published", published)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAcquired { why } => write!(f, "not acquired: {why}"),
+            Self::NotStarted { why } => write!(f, "not started: {why}"),
+            Self::RolledBack { cause, undo } => write!(f, "rolled back: {cause}; {undo}"),
+            Self::Incomplete { cause, undo, debts } => write!(
+                f,
+                "not committed, and not completely undone: {cause}; {undo} debts={}; settle the debts by hand",
+                debts.len()
+            ),
+            Self::Fenced { seen, undo } => {
+                let cause: Cause<E> = Cause::Fenced { seen: *seen };
+                write!(f, "fenced: {cause}; {undo}")
+            }
+            Self::InDoubt {
+                txn_id,
+                token,
+                error,
+                ..
+            } => write!(
+                f,
+                "the commit is in doubt: {error}; txn_id={txn_id} token={token}; look for it at the resource"
+            ),
+            Self::CommittedLate { token, late_by, .. } => write!(
+                f,
+                "committed, but after the lease: late_by={late_by:?} token={token}; another holder may have acted at the same time"
+            ),
+        }
+    }
+}
+
+impl<T, E: fmt::Debug + fmt::Display> std::error::Error for RunError<T, E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotAcquired { why } => Some(why),
+            Self::NotStarted { why } => Some(why),
+            Self::RolledBack { cause, .. } | Self::Incomplete { cause, .. } => match cause {
+                Cause::Lease(error) => Some(error),
+                Cause::NotApplied(error) => Some(error.as_ref()),
+                Cause::Refused(error) => Some(error),
+                _ => None,
+            },
+            Self::InDoubt { error, .. } => Some(error.as_ref()),
+            Self::Fenced { .. } | Self::CommittedLate { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The path of a run that is awaited.
+//!
+//! Every future that is dropped here leaves its run in one of two states: an armed [`AsyncTx`] (the work was awaited) or an
+//! armed [`Unwinding`] (the commit call or the undo was awaited). The drop of either undoes the run.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::async_tx::AsyncTx;
+use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
+use super::watch::Watched;
+use crate::clock::Stamp;
+use crate::executor::context::RunContext;
+use crate::executor::outcome::{Cause, Committed, RunError};
+use crate::executor::undo::{Unwinding, Why};
+use crate::lease::Lease;
+use crate::model::commit::EffectError;
+
+pub(crate) async fn run<T, E: 'static, W>(
+    context: &Arc<RunContext>,
+    work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = Watched::begin(context);
+    watched.end(run_inner(context, work, into_cause).await)
+}
+
+async fn run_inner<T, E: 'static, W>(
+    context: &Arc<RunContext>,
+    work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let in_progress = match context.begin() {
+        Ok(in_progress) => in_progress,
+        Err(why) => return Err(RunError::NotStarted { why }),
+    };
+    let mut tx = AsyncTx::new(Arc::clone(context));
+    let worked = AssertUnwindSafe(async { work(&tx).await })
+        .catch_unwind()
+        .await;
+    let unsettled = match worked {
+        Ok(Ok(value)) if tx.tx().is_blank() => return nothing_noted(context, value),
+        Ok(Ok(value)) => match commit(context, &mut tx).await {
+            Ok(settled) => {
+                drop(in_progress);
+                // Taken out, so that the drop of `tx` undoes nothing.
+                let notes = tx.tx().take_notes();
+                return settled.finish(value, context, tx.known_txn_id(), notes);
+            }
+            Err(unsettled) => unsettled,
+        },
+        Ok(Err(why)) => Unsettled::No(into_cause(why)),
+        Err(payload) => {
+            let why = Why::of_notes(tx.tx().noted());
+            unwinding(context, &mut tx, why).undo_all().await.log();
+            resume_unwind(payload)
+        }
+    };
+    let why = unsettled.report(context, tx.tx().noted());
+    let tally = unwinding(context, &mut tx, why).undo_all().await;
+    Err(unsettled.outcome(tally))
+}
+
+fn unwinding(context: &RunContext, tx: &mut AsyncTx, why: Why) -> Unwinding {
+    let to_undo = std::mem::take(&mut tx.tx().noted().to_undo);
+    Unwinding::new(context, to_undo, why)
+}
+
+async fn commit<E: 'static>(
+    context: &RunContext,
+    tx: &mut AsyncTx,
+) -> Result<Settled, Unsettled<E>> {
+    let (call, prepared) = match prepare_commit(context, tx.tx())? {
+        Commit::Done(settled) => return Ok(settled),
+        Commit::Call(call, prepared) => (call, prepared),
+    };
+    let permit = prepared.permit().clone();
+    // From now on a drop means that the commit is in doubt (I7).
+    let mut unwinding = unwinding(context, tx, Why::CommitInDoubt);
+    unwinding.commit_begins(permit.txn_id);
+    let answer = in_time(context.lease(), permit.not_after, call(permit)).await;
+    let answer = answer.unwrap_or_else(|| {
+        Err(EffectError::unknown(
+            "no answer came before the lease was over",
+        ))
+    });
+    tx.tx().noted().to_undo = unwinding.answered();
+    prepared.answered(context, answer)
+}
+
+/// How long a commit call may take to answer if the process was stopped during its first poll until the permit had ended.
+const LATE_COMMIT_LIMIT: Duration = Duration::from_secs(1);
+
+/// The answer of a commit call, if it comes before `limit`. The call is not polled again when `limit` has passed or the lease is
+/// over: it could send its change during the next holder's work.
+///
+/// If `limit` had passed at the end of the first poll, the process was stopped between the check and the send. Only a fence can
+/// help then, so its answer is awaited for [`LATE_COMMIT_LIMIT`].
+async fn in_time<A>(lease: &Lease, limit: Stamp, call: impl Future<Output = A>) -> Option<A> {
+    let clock = lease.clock();
+    let is_over = || limit.since(&clock.stamp()).is_zero() || lease.look_strict().is_err();
+    let mut call = pin!(call);
+    let mut sleep = pin!(None);
+    let mut is_stopped = false;
+    poll_fn(|cx| {
+        let is_first = sleep.is_none();
+        if !is_first && !is_stopped && is_over() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(answer) = call.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        if is_first {
+            let left = limit.since(&clock.stamp());
+            is_stopped = left.is_zero();
+            let left = if is_stopped { LATE_COMMIT_LIMIT } else { left };
+            sleep.set(Some(clock.sleep(left)));
+        }
+        match sleep.as_mut().as_pin_mut() {
+            Some(sleep) => sleep.poll(cx).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}

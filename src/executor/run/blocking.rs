@@ -1,0 +1,98 @@
+//! The path of a run on the caller's own thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
+use super::watch::Watched;
+use crate::executor::context::RunContext;
+use crate::executor::outcome::{Cause, Committed, RunError};
+use crate::executor::tx::{ContextRef, Tx};
+use crate::executor::undo::{Why, commit_debt, undo_all};
+
+#[inline]
+pub(crate) fn run<'env, T, E: 'static, W>(
+    context: &'env RunContext,
+    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let watched = Watched::begin(context);
+    watched.end(run_inner(context, work, into_cause))
+}
+
+#[inline]
+fn run_inner<'env, T, E: 'static, W>(
+    context: &'env RunContext,
+    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
+    into_cause: impl FnOnce(W) -> Cause<E>,
+) -> Result<Committed<T>, RunError<T, E>> {
+    let in_progress = match context.begin() {
+        Ok(in_progress) => in_progress,
+        Err(why) => return Err(RunError::NotStarted { why }),
+    };
+    let mut armed = Armed {
+        tx: Tx::new(ContextRef::Borrowed(context)),
+        context,
+    };
+    let unsettled = match work(&armed.tx) {
+        Ok(value) if armed.tx.is_blank() => {
+            // Nothing was noted and the context is borrowed: there is nothing to drop, and to find that out costs time.
+            std::mem::forget(armed);
+            return nothing_noted(context, value);
+        }
+        Ok(value) => match commit(context, &mut armed.tx) {
+            Ok(settled) => {
+                drop(in_progress);
+                let notes = armed.tx.take_notes();
+                return settled.finish(value, context, armed.tx.known_txn_id(), notes);
+            }
+            Err(unsettled) => unsettled,
+        },
+        Err(why) => Unsettled::No(into_cause(why)),
+    };
+    Err(undo(context, &mut armed.tx, unsettled))
+}
+
+/// Undoes what is still noted when it is dropped: the work panicked.
+struct Armed<'env> {
+    tx: Tx<'env>,
+    context: &'env RunContext,
+}
+
+impl Drop for Armed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.tx.is_blank() {
+            let notes = self.tx.take_notes();
+            let why = Why::of_notes(&notes);
+            undo_all(self.context, notes.to_undo, why).log();
+        }
+    }
+}
+
+fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
+    let (call, prepared) = match prepare_commit(context, tx)? {
+        Commit::Done(settled) => return Ok(settled),
+        Commit::Call(call, prepared) => (call, prepared),
+    };
+    let permit = prepared.permit().clone();
+    let txn_id = permit.txn_id;
+    match catch_unwind(AssertUnwindSafe(|| call(permit))) {
+        Ok(answer) => prepared.answered(context, answer),
+        Err(payload) => {
+            let debt = commit_debt(context.lease(), txn_id);
+            let to_undo = std::mem::take(&mut tx.noted().to_undo);
+            let mut tally = undo_all(context, to_undo, Why::CommitInDoubt);
+            context.sink().debt(debt.clone());
+            tally.debts.push(debt);
+            tally.log();
+            resume_unwind(payload)
+        }
+    }
+}
+
+#[cold]
+fn undo<T, E>(context: &RunContext, tx: &mut Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
+    let notes = tx.take_notes();
+    let why = unsettled.report(context, &notes);
+    unsettled.outcome(undo_all(context, notes.to_undo, why))
+}

@@ -1,0 +1,341 @@
+//! From the end of the work to the end of the commit: what both kinds of run share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::executor::cell::Cells;
+use crate::executor::context::RunContext;
+use crate::executor::outcome::{Cause, CommitProof, Committed, Receipt, RunError, UndoReport};
+use crate::executor::tx::{Answer, Notes, RunMode, Tx};
+use crate::executor::undo::{Tally, Why, commit_debt};
+use crate::model::commit::{CommitPermit, EffectError};
+use crate::model::error::BoxError;
+use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
+
+/// The commit is applied.
+pub(crate) enum Settled {
+    Committed {
+        slack: Duration,
+        proof: CommitProof,
+    },
+    Late {
+        slack: Duration,
+        late_by: Duration,
+        published: bool,
+    },
+}
+
+/// The commit is not applied, or not known to be.
+pub(crate) enum Unsettled<E> {
+    No(Cause<E>),
+    InDoubt { txn_id: TxnId, error: BoxError },
+}
+
+impl<E> From<Cause<E>> for Unsettled<E> {
+    fn from(cause: Cause<E>) -> Self {
+        Self::No(cause)
+    }
+}
+
+impl<E> Unsettled<E> {
+    /// Says how the run is to be undone. Reports a commit in doubt to the hold.
+    pub(crate) fn report<M: RunMode>(&self, context: &RunContext, notes: &Notes<'_, M>) -> Why {
+        match self {
+            Self::No(cause) => match Why::of(cause) {
+                Why::NotCommitted => Why::of_notes(notes),
+                why => why,
+            },
+            Self::InDoubt { txn_id, .. } => {
+                context.sink().debt(commit_debt(context.lease(), *txn_id));
+                Why::CommitInDoubt
+            }
+        }
+    }
+
+    pub(crate) fn outcome<T>(self, tally: Tally) -> RunError<T, E> {
+        match self {
+            Self::No(cause) => RunError::not_committed(cause, tally.report, tally.debts),
+            Self::InDoubt { txn_id, error } => RunError::InDoubt {
+                locks: tally.lease.held_keys(),
+                txn_id,
+                token: tally.lease.token(),
+                error,
+                undo: tally.report,
+                debts: tally.debts,
+            },
+        }
+    }
+}
+
+/// The end of a run that noted nothing: it fails if the lease is over.
+#[inline]
+pub(crate) fn nothing_noted<T, E>(
+    context: &RunContext,
+    value: T,
+) -> Result<Committed<T>, RunError<T, E>> {
+    match context.ensure_commit() {
+        Ok(slack) => Ok(Committed {
+            value,
+            token: context.lease().token(),
+            slack,
+            proof: CommitProof::WithinLease,
+        }),
+        Err(why) => Err(RunError::RolledBack {
+            cause: Cause::Lease(why),
+            undo: UndoReport::default(),
+        }),
+    }
+}
+
+/// What is left to do of a commit.
+pub(crate) enum Commit<'env, M: RunMode> {
+    /// The run set no commit call, and its cells are published.
+    Done(Settled),
+    /// The call may begin: nothing may come between.
+    Call(M::Commit<'env>, Prepared),
+}
+
+/// Validates what the work noted, and prepares its commit call; without one, commits.
+pub(crate) fn prepare_commit<'env, M: RunMode, E>(
+    context: &RunContext,
+    tx: &mut Tx<'env, M>,
+) -> Result<Commit<'env, M>, Unsettled<E>> {
+    let notes = tx.noted();
+    notes.validate()?;
+    let cells = Cells::new(std::mem::take(&mut notes.drafts))?;
+    let Some(call) = notes.commit.take() else {
+        return Ok(Commit::Done(publish(context, cells)?));
+    };
+    let txn_id = tx.txn_id().map_err(Cause::Refused)?;
+    let cells = cells.reserve()?;
+    let before = context.lease().clock().stamp();
+    let remaining = context.ensure_commit().map_err(Cause::Lease)?;
+    let locks = context.locks().clone();
+    let permit = CommitPermit::new(locks, txn_id, remaining, before.plus(remaining));
+    Ok(Commit::Call(call, Prepared { permit, cells }))
+}
+
+/// Commits a run without a commit call: publishes its cells, if it wrote any.
+fn publish<E>(context: &RunContext, cells: Cells) -> Result<Settled, Cause<E>> {
+    let lease = context.lease();
+    let before = lease.clock().stamp();
+    let slack = context.ensure_commit().map_err(Cause::Lease)?;
+    let proof = match (cells.is_empty(), lease.is_fencing()) {
+        (true, _) => {
+            let proof = CommitProof::WithinLease;
+            return Ok(Settled::Committed { slack, proof });
+        }
+        (false, true) => CommitProof::Local,
+        // Tokens that may not grow prove nothing.
+        (false, false) => CommitProof::WithinLease,
+    };
+    cells.publish()?;
+    // The thread may have stalled since the check.
+    if lease.look_strict().is_ok() {
+        return Ok(Settled::Committed { slack, proof });
+    }
+    Ok(late(context, slack, before.plus(slack), true))
+}
+
+/// A commit call that may begin.
+pub(crate) struct Prepared {
+    permit: CommitPermit,
+    cells: Cells,
+}
+
+impl Prepared {
+    pub(crate) fn permit(&self) -> &CommitPermit {
+        &self.permit
+    }
+
+    /// Judges the answer of the commit call, and publishes the cells if it was applied.
+    pub(crate) fn answered<E: 'static>(
+        self,
+        context: &RunContext,
+        answer: Answer,
+    ) -> Result<Settled, Unsettled<E>> {
+        let CommitPermit {
+            remaining: slack,
+            not_after,
+            txn_id,
+            ..
+        } = self.permit;
+        let applied = match answer {
+            Ok(Ok(applied)) => applied,
+            Ok(Err(declined)) => return Err(Unsettled::No(declined.into_cause())),
+            Err(EffectError::NotApplied(error)) => {
+                return Err(Unsettled::No(Cause::NotApplied(error)));
+            }
+            Err(EffectError::Fenced { seen }) => return Err(Unsettled::No(Cause::Fenced { seen })),
+            Err(EffectError::Unknown(error)) => return Err(Unsettled::InDoubt { txn_id, error }),
+        };
+        let has_cells = !self.cells.is_empty();
+        let published = self.cells.publish_reserved();
+        // After the last effect: the call, or the publishing, may have stalled. A fence checks the change of the call only.
+        let is_live = context.lease().look_strict().is_ok();
+        let proof = match applied.is_fenced() {
+            true if is_live || !has_cells => CommitProof::Fenced,
+            false if is_live => CommitProof::WithinLease,
+            _ => return Ok(late(context, slack, not_after, published)),
+        };
+        if published {
+            Ok(Settled::Committed { slack, proof })
+        } else {
+            Ok(late(context, slack, not_after, false))
+        }
+    }
+}
+
+fn late(context: &RunContext, slack: Duration, not_after: Stamp, published: bool) -> Settled {
+    Settled::Late {
+        slack,
+        late_by: context.lease().clock().stamp().since(&not_after),
+        published,
+    }
+}
+
+impl Settled {
+    fn receipt(&self, token: FencingToken, txn_id: Option<TxnId>) -> Receipt {
+        let (slack, proof) = match *self {
+            Self::Committed { slack, proof } => (slack, Some(proof)),
+            Self::Late { slack, .. } => (slack, None),
+        };
+        Receipt {
+            token,
+            txn_id,
+            slack,
+            proof,
+        }
+    }
+
+    /// The run is over: calls the hooks and makes the outcome.
+    pub(crate) fn finish<T, E, M: RunMode>(
+        self,
+        value: T,
+        context: &RunContext,
+        txn_id: Option<TxnId>,
+        notes: Notes<'_, M>,
+    ) -> Result<Committed<T>, RunError<T, E>> {
+        let token = context.lease().token();
+        let receipt = self.receipt(token, txn_id);
+        for hook in notes.on_committed {
+            // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
+            if catch_unwind(AssertUnwindSafe(|| hook(&receipt))).is_err() {
+                tracing::error!(%token, "a hook after the commit panicked");
+            }
+        }
+        match self {
+            Self::Committed { slack, proof } => Ok(Committed {
+                value,
+                token,
+                slack,
+                proof,
+            }),
+            Self::Late {
+                late_by, published, ..
+            } => Err(RunError::CommittedLate {
+                value,
+                token,
+                late_by,
+                published,
+            }),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::executor::{Applied, GuardedCell, TestHold};
+    use crate::settings::Settings;
+
+    const LATE: Duration = Duration::from_millis(3);
+
+    fn hold(clock: &ManualClock, is_fencing: bool) -> TestHold {
+        let key = "accounts/7".parse().expect("valid");
+        let token = FencingToken::new(5).expect("valid");
+        let make = if is_fencing {
+            TestHold::new
+        } else {
+            TestHold::without_fencing
+        };
+        let ttl = Duration::from_secs(10);
+        make(clock.clone(), &Settings::default(), key, token, ttl)
+    }
+
+    /// A run that writes a cell, and whose publishing a reader holds up until the lease is over by `LATE`.
+    fn run_with_a_slow_reader(
+        is_fencing: bool,
+        commit: Option<Applied>,
+    ) -> Result<Committed<()>, RunError<()>> {
+        let clock = ManualClock::new();
+        let hold = hold(&clock, is_fencing);
+        let cell = GuardedCell::new(0);
+        let (asked, locked) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                asked.wait();
+                let terms = &cell.content.terms;
+                let reader = terms.read();
+                locked.wait();
+                // A lock that readers have is refused to further ones while a writer waits.
+                while terms.try_read().is_some() {
+                    thread::yield_now();
+                }
+                clock.advance(hold.lease().remaining() + LATE);
+                drop(reader);
+            });
+            let stall = || {
+                asked.wait();
+                locked.wait();
+            };
+            hold.executor().guarded(|tx| {
+                *tx.write(&cell) += 1;
+                match commit {
+                    Some(applied) => drop(tx.commit_with(move |_| {
+                        stall();
+                        Ok(applied)
+                    })),
+                    None => stall(),
+                }
+                Ok(())
+            })
+        })
+    }
+
+    #[test]
+    fn cells_that_appeared_after_the_lease_are_late_on_every_path() {
+        for is_fencing in [true, false] {
+            for commit in [None, Some(Applied::plain()), Some(Applied::fenced())] {
+                match run_with_a_slow_reader(is_fencing, commit) {
+                    Err(RunError::CommittedLate {
+                        late_by, published, ..
+                    }) => assert_eq!((late_by, published), (LATE, true)),
+                    other => panic!("fencing={is_fencing} commit={commit:?}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cells_that_appeared_within_the_lease_are_committed() {
+        for (is_fencing, expected) in [
+            (true, CommitProof::Local),
+            (false, CommitProof::WithinLease),
+        ] {
+            let hold = hold(&ManualClock::new(), is_fencing);
+            let cell = GuardedCell::new(0);
+            let done = hold.executor().guarded(|tx| {
+                *tx.write(&cell) += 1;
+                Ok(())
+            });
+            assert_eq!(done.unwrap().proof, expected);
+        }
+    }
+}

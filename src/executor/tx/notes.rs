@@ -1,0 +1,98 @@
+//! [`Notes`]: what a run has noted: what to undo, what to publish, what to call.
+
+use std::sync::Arc;
+
+use super::mode::RunMode;
+use crate::executor::cell::AnyDraft;
+use crate::executor::outcome::{Cause, Receipt, Refusal};
+use crate::model::error::{BoxError, Error};
+use crate::model::txn::TxnId;
+
+/// A local undo.
+pub(crate) type Hook<'env> = Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'env>;
+pub(crate) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
+
+pub(crate) struct Notes<'env, M: RunMode> {
+    /// Oldest first.
+    pub(crate) to_undo: Vec<ToUndo<'env, M>>,
+    pub(crate) drafts: Vec<Arc<dyn AnyDraft>>,
+    pub(crate) commit: Option<M::Commit<'env>>,
+    pub(crate) on_committed: Vec<CommittedHook<'env>>,
+    refusal: Option<Refusal>,
+}
+
+pub(crate) enum ToUndo<'env, M: RunMode> {
+    Local(Hook<'env>),
+    Step(Step<M::Undo<'env>>),
+}
+
+/// An effect outside the process.
+pub(crate) struct Step<U> {
+    pub(crate) intent: Arc<str>,
+    pub(crate) is_fenced: bool,
+    pub(crate) txn_id: TxnId,
+    pub(crate) state: StepState<U>,
+}
+
+pub(crate) enum StepState<U> {
+    /// It was sent, and no trustworthy answer has come.
+    Sent,
+    /// It proved that it did not happen.
+    NotApplied,
+    /// It happened, and this undoes it.
+    Done(U),
+}
+
+impl<M: RunMode> Default for Notes<'_, M> {
+    fn default() -> Self {
+        Self {
+            to_undo: Vec::new(),
+            drafts: Vec::new(),
+            commit: None,
+            on_committed: Vec::new(),
+            refusal: None,
+        }
+    }
+}
+
+impl<'env, M: RunMode> Notes<'env, M> {
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.refusal.get_or_insert(refusal);
+    }
+
+    /// Whether a resource or a cell has reported a newer holder.
+    pub(crate) fn has_newer_holder(&self) -> bool {
+        matches!(self.refusal, Some(Refusal::Fenced { .. }))
+    }
+
+    /// The commit comes last: a change that is noted after it would not be part of it.
+    pub(crate) fn ensure_before_commit(&mut self, call: &str) -> Result<(), Error> {
+        if self.commit.is_none() {
+            return Ok(());
+        }
+        let error = Error::invalid(format!(
+            "{call} was called after commit_with; nothing was committed; make commit_with the last call of the work"
+        ));
+        self.refuse(Refusal::Misuse(error.clone()));
+        Err(error)
+    }
+
+    /// The notes allow a commit.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal, or `StepInDoubt`.
+    pub(crate) fn validate<E>(&mut self) -> Result<(), Cause<E>> {
+        if let Some(refusal) = self.refusal.take() {
+            return Err(refusal.into());
+        }
+        let in_doubt = |noted: &ToUndo<'env, M>| match noted {
+            ToUndo::Step(step) => matches!(step.state, StepState::Sent),
+            ToUndo::Local(_) => false,
+        };
+        if self.to_undo.iter().any(in_doubt) {
+            return Err(Cause::StepInDoubt);
+        }
+        Ok(())
+    }
+}

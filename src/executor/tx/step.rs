@@ -1,0 +1,174 @@
+//! [`Tx::step`]: an effect outside the process, noted before it is sent.
+
+use std::sync::Arc;
+
+use super::effect::{Compensation, Effect, StepError};
+use super::mode::{Awaiting, Blocking, RunMode};
+use super::notes::{Step, StepState, ToUndo};
+use super::transaction::Tx;
+use crate::executor::context::RunContext;
+use crate::executor::outcome::{HookResult, Refusal};
+use crate::executor::while_live::while_live;
+use crate::model::commit::EffectError;
+use crate::model::run_sink::Intent;
+
+/// A step that was sent. If it is dropped without an answer (a panic, a dropped future), it is in doubt.
+struct Sent<'tx, 'env, M: RunMode> {
+    tx: &'tx Tx<'env, M>,
+    at: usize,
+    is_answered: bool,
+}
+
+impl<'env, M: RunMode> Tx<'env, M> {
+    /// Checks the lease and notes the intent; only then may the effect be sent.
+    fn send(&self, effect: &Effect) -> Result<Sent<'_, 'env, M>, StepError> {
+        let context: &RunContext = &self.context;
+        let lease = context.lease();
+        let early = self.notes().ensure_before_commit("step");
+        early.map_err(StepError::Refused)?;
+        let txn_id = self.txn_id().map_err(StepError::Refused)?;
+        if lease.is_closed() {
+            return Err(StepError::Lease(context.ending()));
+        }
+        lease.look_strict()?;
+        context.sink().intent(&Intent {
+            key: lease.key().clone(),
+            token: lease.token(),
+            txn_id,
+            intent: Arc::clone(&effect.intent),
+        });
+        let mut notes = self.notes();
+        notes.to_undo.push(ToUndo::Step(Step {
+            intent: Arc::clone(&effect.intent),
+            is_fenced: effect.is_fenced,
+            txn_id,
+            state: StepState::Sent,
+        }));
+        Ok(Sent {
+            tx: self,
+            at: notes.to_undo.len() - 1,
+            is_answered: false,
+        })
+    }
+}
+
+impl<'env, M: RunMode> Sent<'_, 'env, M> {
+    fn answered<T>(
+        mut self,
+        answer: Result<T, EffectError>,
+        undo: M::Undo<'env>,
+    ) -> Result<T, StepError> {
+        let (state, answer) = match answer {
+            Ok(value) => (StepState::Done(undo), Ok(value)),
+            Err(EffectError::NotApplied(error)) => {
+                (StepState::NotApplied, Err(StepError::NotApplied(error)))
+            }
+            Err(EffectError::Fenced { seen }) => {
+                self.tx.notes().refuse(Refusal::Fenced { seen });
+                (StepState::NotApplied, Err(StepError::Fenced { seen }))
+            }
+            // It stays as sent, and the drop marks the hold as in doubt.
+            Err(EffectError::Unknown(error)) => return Err(StepError::InDoubt(error)),
+        };
+        if let Some(ToUndo::Step(step)) = self.tx.notes().to_undo.get_mut(self.at) {
+            step.state = state;
+        }
+        self.is_answered = true;
+        answer
+    }
+}
+
+impl<M: RunMode> Drop for Sent<'_, '_, M> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.tx.context.lease().mark_in_doubt();
+        }
+    }
+}
+
+impl<'env> Tx<'env, Blocking> {
+    /// Makes an effect outside this process, and notes how to undo it.
+    ///
+    /// The intent is noted *before* `call` is called, and reported to the lock's manager. If the run does not commit, the
+    /// executor calls `undo`, newest first among the local hooks, while the lease is live, or at any time if the effect is
+    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a [`Debt`](crate::executor::Debt).
+    ///
+    /// `undo` should give up after [`Compensation::remaining`]; one that ends after the lease counts as failed.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`] and [`StepError::Fenced`]: the
+    /// effect proved that it did not happen. [`StepError::InDoubt`]: `call` returned [`EffectError::Unknown`], as a bare `?` inside
+    /// it does; the run will not commit, and its hold is not released but expires.
+    pub fn step<T, R: HookResult>(
+        &self,
+        effect: impl Into<Effect>,
+        call: impl FnOnce() -> Result<T, EffectError>,
+        undo: impl FnOnce(Compensation) -> R + Send + 'env,
+    ) -> Result<T, StepError> {
+        let sent = self.send(&effect.into())?;
+        let answer = call();
+        sent.answered(answer, Box::new(move |given| undo(given).into_result()))
+    }
+}
+
+impl Tx<'static, Awaiting> {
+    /// Makes an effect outside this process, and notes how to undo it.
+    ///
+    /// The intent is noted *before* `call` is first polled, and reported to the lock's manager. If the run does not commit, the
+    /// executor awaits `undo`, newest first among the local hooks, while the lease is live and for at most what is left of it, or
+    /// at any time if the effect is [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a
+    /// [`Debt`](crate::executor::Debt).
+    ///
+    /// The lease is checked before every poll of `call`: when it is over, `call` is not polled again, and the step is in doubt.
+    /// Renewals prolong the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`] and [`StepError::Fenced`]: the
+    /// effect proved that it did not happen. [`StepError::InDoubt`]: no answer, or [`EffectError::Unknown`], as from a bare `?`
+    /// inside it; the run will not commit, and its hold is not released but expires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before its first poll, nothing was sent. Dropped later, the step is in doubt.
+    pub async fn step<T, R, F>(
+        &self,
+        effect: impl Into<Effect>,
+        call: impl Future<Output = Result<T, EffectError>>,
+        undo: impl FnOnce(Compensation) -> F + Send + 'static,
+    ) -> Result<T, StepError>
+    where
+        R: HookResult,
+        F: Future<Output = R> + Send + 'static,
+    {
+        let sent = self.send(&effect.into())?;
+        let answer = self.answer_of(call).await;
+        let undo = move |given| Box::pin(async move { undo(given).await.into_result() }) as _;
+        sent.answered(answer, Box::new(undo))
+    }
+
+    async fn answer_of<T>(
+        &self,
+        call: impl Future<Output = Result<T, EffectError>>,
+    ) -> Result<T, EffectError> {
+        let lease = self.context.lease();
+        let mut call = std::pin::pin!(while_live(lease, call));
+        loop {
+            let before = lease.clock().stamp();
+            let remaining = match lease.look_strict() {
+                Ok(remaining) => remaining,
+                Err(over) => return Err(EffectError::unknown(over)),
+            };
+            let not_after = before.plus(remaining);
+            match lease.clock().until(not_after, call.as_mut()).await {
+                Some(Some(answer)) => return answer,
+                Some(None) => {
+                    return Err(EffectError::unknown("the lease ended before the answer"));
+                }
+                // A renewal may have extended the lease.
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! [`undo_all`]: undoes a blocking run on its own thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::tally::{Compensated, Tally};
+use super::verdict::{Verdict, Why, judge};
+use crate::executor::context::RunContext;
+use crate::executor::tx::{Blocking, ToUndo};
+
+/// Undoes everything on this thread, newest first.
+pub(crate) fn undo_all(
+    context: &RunContext,
+    to_undo: Vec<ToUndo<'_, Blocking>>,
+    why: Why,
+) -> Tally {
+    let mut tally = Tally::new(context.lease().clone());
+    for noted in to_undo.into_iter().rev() {
+        let step = match noted {
+            ToUndo::Local(hook) => {
+                tally.run_hook(hook);
+                continue;
+            }
+            ToUndo::Step(step) => step,
+        };
+        let (item, state) = step.split();
+        match judge(state, item.is_fenced, why, &tally.lease) {
+            Verdict::Nothing => {}
+            Verdict::Owe(state) => tally.owe(&item, state),
+            Verdict::Compensate(undo, limit) => {
+                let given = tally.compensation(&item, limit);
+                let how = match catch_unwind(AssertUnwindSafe(|| undo(given))) {
+                    Ok(result) => Compensated::unless_late(result, item.is_fenced, &tally.lease),
+                    Err(payload) => Compensated::Panicked(payload),
+                };
+                tally.compensated(&item, how);
+            }
+        }
+    }
+    tally.notify(context);
+    tally
+}

@@ -1,0 +1,147 @@
+//! [`Tally`]: what was undone so far, and what could not be.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::verdict::Item;
+use crate::executor::context::RunContext;
+use crate::executor::outcome::{UndoReport, UndoResult, panic_message};
+use crate::executor::tx::{Compensation, Hook};
+use crate::lease::Lease;
+use crate::model::error::BoxError;
+use crate::model::run_sink::{Debt, DebtState};
+use crate::model::txn::TxnId;
+
+/// How one compensation ended.
+pub(crate) enum Compensated {
+    Done,
+    Failed(BoxError),
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl Compensated {
+    /// Judges what it returned: success counts only within the lease, or under a fence.
+    pub(crate) fn unless_late(
+        result: Result<(), BoxError>,
+        is_fenced: bool,
+        lease: &Lease,
+    ) -> Self {
+        match result {
+            Ok(()) if is_fenced || lease.look_strict().is_ok() => Self::Done,
+            Ok(()) => Self::Failed(
+                "it ended after the lease, so it may have collided with the next holder's work"
+                    .into(),
+            ),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// What was undone so far, and what could not be.
+pub(crate) struct Tally {
+    pub(crate) lease: Lease,
+    pub(crate) report: UndoReport,
+    pub(crate) debts: Vec<Debt>,
+}
+
+impl Tally {
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self {
+            lease,
+            report: UndoReport::default(),
+            debts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn run_hook(&mut self, hook: Hook<'_>) {
+        let result = match catch_unwind(AssertUnwindSafe(hook)) {
+            Ok(Ok(())) => UndoResult::Done,
+            Ok(Err(error)) => UndoResult::Failed(Arc::new(error)),
+            Err(payload) => UndoResult::Panicked(panic_message(&*payload)),
+        };
+        self.report.push(None, result);
+    }
+
+    pub(crate) fn compensated(&mut self, item: &Item, how: Compensated) {
+        let result = match how {
+            Compensated::Done => UndoResult::Done,
+            Compensated::Failed(error) => {
+                let error = Arc::new(error);
+                self.debt(item, DebtState::Failed(Arc::clone(&error)));
+                UndoResult::Failed(error)
+            }
+            Compensated::Panicked(payload) => {
+                // Without its message: a debt is logged.
+                let error: BoxError = "it panicked".into();
+                self.debt(item, DebtState::Failed(Arc::new(error)));
+                UndoResult::Panicked(panic_message(&*payload))
+            }
+        };
+        self.report.push(Some(Arc::clone(&item.intent)), result);
+    }
+
+    pub(crate) fn owe(&mut self, item: &Item, state: DebtState) {
+        self.debt(item, state.clone());
+        self.report
+            .push(Some(Arc::clone(&item.intent)), UndoResult::NotTried(state));
+    }
+
+    fn debt(&mut self, item: &Item, state: DebtState) {
+        // An effect or a compensation that may still land: the next holder must not enter before the TTL is over (I5).
+        if matches!(state, DebtState::InDoubt | DebtState::Failed(_)) {
+            self.lease.mark_in_doubt();
+        }
+        self.debts
+            .push(debt(&self.lease, item.txn_id, &item.intent, state));
+    }
+
+    pub(crate) fn compensation(&self, item: &Item, remaining: Duration) -> Compensation {
+        Compensation {
+            token: self.lease.token(),
+            txn_id: item.txn_id,
+            remaining,
+        }
+    }
+
+    /// For a run that has no outcome: it was dropped, or it panicked.
+    pub(crate) fn log(&self) {
+        let (key, token) = (self.lease.key(), self.lease.token());
+        for undone in self.report.results() {
+            if !matches!(undone.result, UndoResult::Done) {
+                let intent = undone.intent.as_deref().unwrap_or("a local hook");
+                tracing::warn!(%key, %token, intent, "{}", undone.result);
+            }
+        }
+        for debt in &self.debts {
+            tracing::error!("{debt}");
+        }
+    }
+
+    /// Reports what was undone, and every debt. The outcome contains them as well, if there is one.
+    pub(crate) fn notify(&self, context: &RunContext) {
+        if let Some(event) = self.report.event() {
+            context.notify(event);
+        }
+        for debt in &self.debts {
+            context.sink().debt(debt.clone());
+        }
+    }
+}
+
+pub(crate) fn debt(lease: &Lease, txn_id: TxnId, intent: &Arc<str>, state: DebtState) -> Debt {
+    Debt {
+        key: lease.key().clone(),
+        token: lease.token(),
+        txn_id,
+        intent: Arc::clone(intent),
+        state,
+    }
+}
+
+/// The debt of a commit in doubt. Marks the hold as in doubt.
+pub(crate) fn commit_debt(lease: &Lease, txn_id: TxnId) -> Debt {
+    lease.mark_in_doubt();
+    debt(lease, txn_id, &Arc::from("the commit"), DebtState::InDoubt)
+}

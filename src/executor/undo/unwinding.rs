@@ -1,0 +1,206 @@
+//! [`Unwinding`]: undoes an awaited run, also when its future is dropped.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::tally::{Compensated, Tally, commit_debt};
+use super::verdict::{Item, Verdict, Why, judge};
+use crate::executor::context::RunContext;
+use crate::executor::tx::{Awaiting, ToUndo};
+use crate::executor::while_live::while_live;
+use crate::model::run_sink::{Debt, DebtState, RunSink};
+use crate::model::txn::TxnId;
+
+/// What is left to undo of an awaited run.
+///
+/// Awaited, it undoes newest first. Dropped before its end, it runs every local hook at once, and passes the compensations to
+/// the sink, including the one in progress. Therefore a run whose future is dropped is undone by the drop alone.
+pub(crate) struct Unwinding {
+    left: Vec<ToUndo<'static, Awaiting>>,
+    under_way: Option<UnderWay>,
+    why: Why,
+    tally: Tally,
+    /// Where to pass what is left; none if this already comes from there.
+    sink: Option<Arc<dyn RunSink>>,
+    /// The observers, until they were notified.
+    watcher: Option<Arc<dyn RunSink>>,
+    /// A commit call is in progress: if this is dropped now, the commit is in doubt.
+    committing: Option<TxnId>,
+}
+
+struct UnderWay {
+    item: Item,
+    end: BoxFuture<'static, Compensated>,
+}
+
+impl Unwinding {
+    pub(crate) fn new(
+        context: &RunContext,
+        left: Vec<ToUndo<'static, Awaiting>>,
+        why: Why,
+    ) -> Self {
+        Self {
+            left,
+            under_way: None,
+            why,
+            tally: Tally::new(context.lease().clone()),
+            sink: Some(Arc::clone(context.sink())),
+            watcher: context.is_watched().then(|| Arc::clone(context.sink())),
+            committing: None,
+        }
+    }
+
+    /// From now until [`answered`](Self::answered), a drop means that the commit is in doubt (I7).
+    pub(crate) fn commit_begins(&mut self, txn_id: TxnId) {
+        self.committing = Some(txn_id);
+    }
+
+    /// The commit call has ended: returns what was to be undone.
+    pub(crate) fn answered(mut self) -> Vec<ToUndo<'static, Awaiting>> {
+        self.committing = None;
+        std::mem::take(&mut self.left)
+    }
+
+    /// Undoes everything, newest first.
+    pub(crate) async fn undo_all(mut self) -> Tally {
+        self.drive().await;
+        self.notify_undone();
+        if let Some(sink) = self.sink.take() {
+            self.tally.debts.iter().cloned().for_each(|d| sink.debt(d));
+        }
+        let lease = self.tally.lease.clone();
+        std::mem::replace(&mut self.tally, Tally::new(lease))
+    }
+
+    async fn drive(&mut self) {
+        loop {
+            if let Some(under_way) = &mut self.under_way {
+                let how = under_way.end.as_mut().await;
+                if let Some(UnderWay { item, .. }) = self.under_way.take() {
+                    self.tally.compensated(&item, how);
+                }
+            }
+            match self.left.pop() {
+                Some(noted) => self.begin(noted),
+                None => return,
+            }
+        }
+    }
+
+    fn begin(&mut self, noted: ToUndo<'static, Awaiting>) {
+        let step = match noted {
+            ToUndo::Local(hook) => return self.tally.run_hook(hook),
+            ToUndo::Step(step) => step,
+        };
+        let (item, state) = step.split();
+        match judge(state, item.is_fenced, self.why, &self.tally.lease) {
+            Verdict::Nothing => {}
+            Verdict::Owe(state) => self.tally.owe(&item, state),
+            Verdict::Compensate(undo, limit) => {
+                let given = self.tally.compensation(&item, limit);
+                let lease = self.tally.lease.clone();
+                let is_fenced = item.is_fenced;
+                let end = async move {
+                    let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
+                    let undo = async {
+                        if is_fenced {
+                            Some(undo.await)
+                        } else {
+                            while_live(&lease, undo).await
+                        }
+                    };
+                    let not_after = lease.clock().stamp().plus(limit);
+                    match lease.clock().until(not_after, undo).await.flatten() {
+                        Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
+                        Some(Err(payload)) => Compensated::Panicked(payload),
+                        None => Compensated::Failed("it did not end within the lease".into()),
+                    }
+                };
+                let end = Box::pin(end);
+                self.under_way = Some(UnderWay { item, end });
+            }
+        }
+    }
+
+    /// Does everything that needs no awaiting, now. Returns whether something is left.
+    fn finish_what_blocks(&mut self) -> bool {
+        let mut to_await = Vec::new();
+        while let Some(noted) = self.left.pop() {
+            match noted {
+                ToUndo::Step(step) if self.why != Why::CommitInDoubt && step.has_happened() => {
+                    to_await.push(ToUndo::Step(step));
+                }
+                noted => self.begin(noted),
+            }
+        }
+        to_await.reverse();
+        self.left = to_await;
+        !self.left.is_empty() || self.under_way.is_some()
+    }
+
+    fn owe_what_is_left(&mut self) {
+        if let Some(UnderWay { item, .. }) = self.under_way.take() {
+            let error = "its future was dropped".into();
+            self.tally.compensated(&item, Compensated::Failed(error));
+        }
+        while let Some(noted) = self.left.pop() {
+            match noted {
+                ToUndo::Local(hook) => self.tally.run_hook(hook),
+                ToUndo::Step(step) => self.tally.owe(&step.split().0, DebtState::Owed),
+            }
+        }
+    }
+
+    fn notify_undone(&mut self) {
+        if let (Some(watcher), Some(event)) = (self.watcher.take(), self.tally.report.event()) {
+            watcher.ran(event);
+        }
+    }
+
+    async fn finish(mut self) -> Vec<Debt> {
+        self.drive().await;
+        self.notify_undone();
+        self.tally.log();
+        std::mem::take(&mut self.tally.debts)
+    }
+}
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        let in_doubt = self
+            .committing
+            .take()
+            .map(|txn_id| commit_debt(&self.tally.lease, txn_id));
+        if self.left.is_empty() && self.under_way.is_none() && in_doubt.is_none() {
+            return;
+        }
+        self.tally.debts.extend(in_doubt);
+        let is_left = self.finish_what_blocks();
+        let Some(sink) = self.sink.take() else {
+            // The sink had this already, and dropped it too: all that is left is to report it.
+            self.owe_what_is_left();
+            self.notify_undone();
+            self.tally.log();
+            return;
+        };
+        self.tally.log();
+        self.tally.debts.drain(..).for_each(|d| sink.debt(d));
+        let watcher = self.watcher.clone();
+        self.notify_undone();
+        if is_left {
+            let rest = Self {
+                watcher,
+                left: std::mem::take(&mut self.left),
+                under_way: self.under_way.take(),
+                why: self.why,
+                tally: Tally::new(self.tally.lease.clone()),
+                sink: None,
+                committing: None,
+            };
+            sink.compensate(Box::pin(rest.finish()));
+        }
+    }
+}

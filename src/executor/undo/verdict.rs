@@ -1,0 +1,98 @@
+//! The decision whether an effect outside the process may be undone now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::executor::outcome::Cause;
+use crate::executor::tx::{FENCED_COMPENSATION_LIMIT, Notes, RunMode, Step, StepState};
+use crate::lease::Lease;
+use crate::model::run_sink::DebtState;
+use crate::model::txn::TxnId;
+
+/// Why a run is undone: what may be tried depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nothing was committed.
+    NotCommitted,
+    /// A newer holder exists, whatever our own clocks say: the lease counts as over.
+    FencedOut,
+    /// The commit may be applied: what belongs to it must stay as it is.
+    CommitInDoubt,
+}
+
+impl Why {
+    pub(crate) fn of<E>(cause: &Cause<E>) -> Self {
+        match cause {
+            Cause::Fenced { .. } => Self::FencedOut,
+            _ => Self::NotCommitted,
+        }
+    }
+
+    /// For a run that ended before its commit. Its work may have found a newer holder and failed with an error of its own.
+    pub(crate) fn of_notes<M: RunMode>(notes: &Notes<'_, M>) -> Self {
+        if notes.has_newer_holder() {
+            Self::FencedOut
+        } else {
+            Self::NotCommitted
+        }
+    }
+}
+
+/// What is to be done about one step.
+pub(crate) enum Verdict<U> {
+    Nothing,
+    Owe(DebtState),
+    /// May be compensated, within this time.
+    Compensate(U, Duration),
+}
+
+/// The only place that decides whether an effect outside may be undone now.
+pub(crate) fn judge<U>(
+    state: StepState<U>,
+    is_fenced: bool,
+    why: Why,
+    lease: &Lease,
+) -> Verdict<U> {
+    let undo = match state {
+        StepState::NotApplied => return Verdict::Nothing,
+        StepState::Sent => return Verdict::Owe(DebtState::InDoubt),
+        StepState::Done(_) if why == Why::CommitInDoubt => {
+            return Verdict::Owe(DebtState::Undecided);
+        }
+        StepState::Done(undo) => undo,
+    };
+    let remaining = match why {
+        Why::FencedOut => None,
+        _ => lease.look_strict().ok(),
+    };
+    match (remaining, is_fenced) {
+        (remaining, true) => {
+            let limit = remaining.unwrap_or_default().max(FENCED_COMPENSATION_LIMIT);
+            Verdict::Compensate(undo, limit)
+        }
+        (Some(remaining), false) => Verdict::Compensate(undo, remaining),
+        (None, false) => Verdict::Owe(DebtState::Owed),
+    }
+}
+
+/// What identifies the effect of a step, once its undo is taken out of it.
+pub(crate) struct Item {
+    pub(crate) intent: Arc<str>,
+    pub(crate) is_fenced: bool,
+    pub(crate) txn_id: TxnId,
+}
+
+impl<U> Step<U> {
+    pub(crate) fn has_happened(&self) -> bool {
+        matches!(self.state, StepState::Done(_))
+    }
+
+    pub(crate) fn split(self) -> (Item, StepState<U>) {
+        let item = Item {
+            intent: self.intent,
+            is_fenced: self.is_fenced,
+            txn_id: self.txn_id,
+        };
+        (item, self.state)
+    }
+}
