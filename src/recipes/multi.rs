@@ -7,7 +7,7 @@
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
 //! let guard = locks.lock_all(["accounts/7", "accounts/3"]).acquire().await?;
-//! let seven = GuardedCell::new(100);
+//! let seven = GuardedCell::for_key("accounts/7".parse()?, 100);
 //! let _done = guard.executor("accounts/7")?.guarded(|tx| {
 //!     *tx.write(&seven) -= 10;
 //!     Ok(())

@@ -131,7 +131,7 @@ async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
 async fn a_run_is_under_every_lease() {
     let world = World::new();
     let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
-    let cell = GuardedCell::new(0);
+    let cell = GuardedCell::for_key("a".parse().unwrap(), 0);
     let executor = guard.executor("a").unwrap();
     assert_eq!(executor.lease().remaining(), guard.remaining());
     let done = executor

@@ -46,7 +46,7 @@ impl Terms {
         let Some(key) = &self.key else {
             let [only] = locks else {
                 return misuse(format!(
-                    "a cell without a key was written by a run under several locks: keys={}; make the cell with GuardedCell::for_key",
+                    "a cell without a key was written by a run under several locks: {}; make the cell with GuardedCell::for_key",
                     keys(locks)
                 ));
             };
@@ -56,7 +56,7 @@ impl Terms {
         match locks.iter().find(|lock| lock.key == *key) {
             Some(lock) => Ok(lock),
             None => misuse(format!(
-                "a cell was written under another key than its own: cell_key={key} keys={}; hold the cell's own lock to write it",
+                "a cell was written under another key than its own: cell_key={key} {}; hold the cell's own lock to write it",
                 keys(locks)
             )),
         }
@@ -91,6 +91,9 @@ impl Terms {
 }
 
 fn keys(locks: &[HeldKey]) -> String {
-    let keys: Vec<&str> = locks.iter().map(|lock| lock.key.as_str()).collect();
+    let keys: Vec<String> = locks
+        .iter()
+        .map(|lock| format!("key={}", lock.key))
+        .collect();
     keys.join(" ")
 }
