@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::zookeeper::{Server, again, open, options, pause, rest};
 use leasehold::clock::{Clock, ClockKind};
-use leasehold::executor::{Applied, CommitError};
+use leasehold::executor::{Applied, EffectError};
 use leasehold::store::Released;
 use leasehold::{Abort, LockGuard, LockManager, RunError, Settings};
 
@@ -35,7 +35,7 @@ async fn end_in_doubt(guard: LockGuard) {
     let outcome = guard
         .executor()
         .guarded_async(async |tx| {
-            let lost = CommitError::unknown(std::io::Error::other("the reply was lost"));
+            let lost = EffectError::unknown(std::io::Error::other("the reply was lost"));
             tx.commit_with(move |_permit| async move { Err::<Applied, _>(lost) });
             Ok(())
         })
