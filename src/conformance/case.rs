@@ -1,4 +1,4 @@
-//! [`Case`]: one small story about a store. [`Bench`]: the two clients it is told with, and its words.
+//! [`Case`]: one small test of a store. [`Bench`]: its two clients, and the steps that cases are made of.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,16 +18,16 @@ use crate::store::{
     Store,
 };
 
-/// How often a case is told again when the machine was too slow for it.
+/// How often a case is run when the machine was too slow for it.
 const TRIES: usize = 3;
 /// How many pieces a wait for something is cut into.
 const LOOKS: u32 = 48;
 /// How many TTLs something may take that the store does when a TTL is over.
 const PATIENCE: u32 = 6;
 
-type Story<H> = for<'a> fn(&'a Bench<'a, H>) -> BoxFuture<'a, Told>;
+type Run<H> = for<'a> fn(&'a Bench<'a, H>) -> BoxFuture<'a, CaseResult>;
 
-/// Lists the cases of a clause: what each needs, its story, and the sentence that says what it shows.
+/// Lists the cases of a clause: what each needs, and the sentence that says what it shows.
 macro_rules! cases {
     ($([$store:path])? $($name:ident, $needs:expr, $shows:literal;)*) => {
         pub(super) fn cases<H: Harness>() -> Vec<Case<H>>
@@ -37,7 +37,7 @@ macro_rules! cases {
                 name: stringify!($name),
                 shows: $shows,
                 needs: $needs,
-                story: |bench| Box::pin($name(bench)),
+                run: |bench| Box::pin($name(bench)),
             }),*]
         }
     };
@@ -49,40 +49,40 @@ pub(super) struct Case<H: Harness> {
     pub(super) shows: &'static str,
     /// Why the case does not apply to a store with this capability.
     pub(super) needs: fn(&Capability) -> Option<&'static str>,
-    pub(super) story: Story<H>,
+    pub(super) run: Run<H>,
 }
 
-/// Why a story did not end well.
+/// Why a case did not pass.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum CaseError {
     /// The store broke the clause.
     Broken(String),
-    /// The machine was too slow to tell.
+    /// The machine was too slow for the case.
     TooSlow,
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for CaseError {
     fn from(e: Error) -> Self {
         Self::Broken(format!("the store answered with an error: {e}"))
     }
 }
 
-pub(super) fn broken(message: impl Into<String>) -> Trouble {
-    Trouble::Broken(message.into())
+pub(super) fn broken(message: impl Into<String>) -> CaseError {
+    CaseError::Broken(message.into())
 }
 
-pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Told {
+pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> CaseResult {
     if holds {
         return Ok(());
     }
-    Err(Trouble::Broken(message()))
+    Err(CaseError::Broken(message()))
 }
 
 pub(super) fn always(_: &Capability) -> Option<&'static str> {
     None
 }
 
-pub(super) type Told = Result<(), Trouble>;
+pub(super) type CaseResult = Result<(), CaseError>;
 
 pub(super) fn own_ttl(capability: &Capability) -> Option<&'static str> {
     (!capability.ttl_per_lock).then_some("the store has one ttl for all locks of a client")
@@ -93,7 +93,7 @@ pub(super) struct Bench<'a, H: Harness> {
     pub(super) harness: &'a H,
     pub(super) a: H::Store,
     pub(super) b: H::Store,
-    run: String,
+    prefix: String,
     keys: AtomicU32,
 }
 
@@ -119,14 +119,14 @@ impl<'a, H: Harness> Bench<'a, H> {
             a: harness.client().await?,
             b: harness.client().await?,
             // It ends in a letter: some stores keep names that end in digits to themselves.
-            run: format!("conformance/{run}r"),
+            prefix: format!("conformance/{run}r"),
             keys: AtomicU32::new(0),
         })
     }
 
-    /// Tells the story, and closes the clients.
+    /// Runs the case, and closes the clients.
     pub(super) async fn judge(&self, case: &Case<H>) -> Verdict {
-        let verdict = self.tell(case).await;
+        let verdict = self.run(case).await;
         for client in [&self.a, &self.b] {
             if let (Verdict::Passed, Err(e)) = (&verdict, client.close().await) {
                 return Verdict::Failed(format!("a client could not be closed: {e}"));
@@ -135,16 +135,16 @@ impl<'a, H: Harness> Bench<'a, H> {
         verdict
     }
 
-    async fn tell(&self, case: &Case<H>) -> Verdict {
+    async fn run(&self, case: &Case<H>) -> Verdict {
         for _ in 0..TRIES {
-            match (case.story)(self).await {
+            match (case.run)(self).await {
                 Ok(()) => return Verdict::Passed,
-                Err(Trouble::Broken(message)) => return Verdict::Failed(message),
-                Err(Trouble::TooSlow) => {}
+                Err(CaseError::Broken(message)) => return Verdict::Failed(message),
+                Err(CaseError::TooSlow) => {}
             }
         }
         Verdict::Failed(format!(
-            "the machine was too slow to tell, {TRIES} times; use a longer ttl than {:?}",
+            "the machine was too slow for the case, {TRIES} times; use a longer ttl than {:?}",
             self.harness.ttl()
         ))
     }
@@ -155,12 +155,12 @@ impl<'a, H: Harness> Bench<'a, H> {
 
     /// What every key of this case begins with.
     pub(super) fn prefix(&self) -> &str {
-        &self.run
+        &self.prefix
     }
 
     pub(super) fn key(&self) -> Result<Key, Error> {
         let number = self.keys.fetch_add(1, Ordering::Relaxed);
-        Key::parse(&format!("{}/{number}", self.run))
+        Key::parse(&format!("{}/{number}", self.prefix))
     }
 
     pub(super) fn claim(&self, key: &Key) -> Result<Claim, Error> {
@@ -180,19 +180,33 @@ impl<'a, H: Harness> Bench<'a, H> {
         Ok(claim)
     }
 
-    /// The claim of somebody else, made to look like a grant of `key`: what a confused client might send.
+    /// A claim of every kind that the store supports, each of a key of its own.
+    pub(super) fn claims_of_every_kind(&self) -> Result<Vec<Claim>, Error> {
+        let capability = self.a.capability();
+        let mut claims = vec![self.claim(&self.key()?)?];
+        if capability.is_fair() {
+            claims.push(self.claim_in(LockMode::Exclusive, &self.key()?)?);
+        }
+        if capability.read_write {
+            claims.push(self.claim_in(LockMode::Read, &self.key()?)?);
+            claims.push(self.claim_in(LockMode::Write, &self.key()?)?);
+        }
+        Ok(claims)
+    }
+
+    /// A grant of the same key with another owner token: what a confused client might send.
     pub(super) fn forged(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = self.claim(&grant.claim.key)?;
         Ok(Grant::new(claim, grant.token, GrantProof::of(self.ttl())))
     }
 
     /// A new claim of a key is granted.
-    pub(super) async fn hold(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
+    pub(super) async fn hold(&self, store: &H::Store, key: &Key) -> Result<Held, CaseError> {
         self.granted(store, &self.claim(key)?).await
     }
 
     /// A claim is granted at once.
-    pub(super) async fn granted(&self, store: &H::Store, claim: &Claim) -> Result<Held, Trouble> {
+    pub(super) async fn granted(&self, store: &H::Store, claim: &Claim) -> Result<Held, CaseError> {
         let asked_at = self.harness.clock().stamp();
         match store.acquire(claim).await? {
             Acquired::Granted(grant) => Ok(Held::new(grant, asked_at)),
@@ -201,17 +215,17 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// A new claim of a key finds it busy.
-    pub(super) async fn busy(&self, store: &H::Store, key: &Key) -> Told {
+    pub(super) async fn busy(&self, store: &H::Store, key: &Key) -> CaseResult {
         let claim = self.claim(key)?;
         match store.acquire(&claim).await? {
-            // A store that queues keeps a place for the claim, which the next one would stand behind.
+            // A store that queues keeps a place for the claim, and the next one would be behind it.
             Acquired::Busy { .. } => Ok(store.withdraw(&claim).await?),
             Acquired::Granted(_) => Err(broken("expected busy, got a grant of a held key")),
         }
     }
 
-    /// This claim is told to wait. If it queues, it keeps a place.
-    pub(super) async fn waits(&self, store: &H::Store, claim: &Claim) -> Told {
+    /// This claim has to wait. If it queues, it keeps a place.
+    pub(super) async fn waits(&self, store: &H::Store, claim: &Claim) -> CaseResult {
         match store.acquire(claim).await? {
             Acquired::Busy { .. } => Ok(()),
             Acquired::Granted(_) => Err(broken(format!(
@@ -221,12 +235,12 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    /// This claim, told to wait until now, is granted within [`PATIENCE`] TTLs.
+    /// This claim, which had to wait until now, is granted within [`PATIENCE`] TTLs.
     pub(super) async fn served_soon(
         &self,
         store: &H::Store,
         claim: &Claim,
-    ) -> Result<Held, Trouble> {
+    ) -> Result<Held, CaseError> {
         for _ in 0..LOOKS {
             let asked_at = self.harness.clock().stamp();
             if let Acquired::Granted(grant) = store.acquire(claim).await? {
@@ -238,12 +252,28 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// A new claim of a key that is held now is granted within [`PATIENCE`] TTLs.
-    pub(super) async fn granted_soon(&self, store: &H::Store, key: &Key) -> Result<Held, Trouble> {
+    pub(super) async fn granted_soon(
+        &self,
+        store: &H::Store,
+        key: &Key,
+    ) -> Result<Held, CaseError> {
         self.served_soon(store, &self.claim(key)?).await
     }
 
+    /// The client dies. Another claim is granted, and not before the time is over that the hold was proven for.
+    pub(super) async fn lasts_as_proven(&self, client: H::Store, held: &Held) -> CaseResult {
+        self.harness.crash(client).await;
+        let next = self.granted_soon(&self.b, &held.grant.claim.key).await?;
+        let answered = self.harness.clock().stamp().since(&held.counts_from);
+        let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
+        ensure(answered >= ttl - drift, || {
+            format!("granted to another after {answered:?} of a proven ttl of {ttl:?}")
+        })?;
+        self.release(&self.b, &next).await
+    }
+
     /// A hint resolves within [`PATIENCE`] TTLs.
-    pub(super) async fn resolves(&self, mut hint: Hint) -> Told {
+    pub(super) async fn resolves(&self, mut hint: Hint) -> CaseResult {
         for _ in 0..LOOKS {
             if (&mut hint).now_or_never().is_some() {
                 return Ok(());
@@ -258,22 +288,22 @@ impl<'a, H: Harness> Bench<'a, H> {
         self.a.capability().fencing == Fencing::Monotonic
     }
 
-    /// The hold cannot have lapsed yet. Else the case proves nothing: the machine was too slow.
-    pub(super) fn still_fresh(&self, held: &Held) -> Told {
+    /// The hold cannot have lapsed yet. Otherwise the case proves nothing: the machine was too slow.
+    pub(super) fn still_fresh(&self, held: &Held) -> CaseResult {
         self.outlived(&held.grant, &held.counts_from)
     }
 
     /// What was done since `counts_from` was done within the time of the grant.
-    pub(super) fn outlived(&self, grant: &Grant, counts_from: &Stamp) -> Told {
+    pub(super) fn outlived(&self, grant: &Grant, counts_from: &Stamp) -> CaseResult {
         let age = self.harness.clock().stamp().since(counts_from);
         if age < grant.proof.ttl * 9 / 10 {
             return Ok(());
         }
-        Err(Trouble::TooSlow)
+        Err(CaseError::TooSlow)
     }
 
     /// A renewal is proven; the hold counts from it.
-    pub(super) async fn renew(&self, store: &H::Store, held: &mut Held) -> Told {
+    pub(super) async fn renew(&self, store: &H::Store, held: &mut Held) -> CaseResult {
         self.still_fresh(held)?;
         let asked_at = self.harness.clock().stamp();
         let answers = store.renew(std::slice::from_ref(&held.grant)).await;
@@ -290,7 +320,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    pub(super) async fn not_renewed(&self, store: &H::Store, grant: &Grant) -> Told {
+    pub(super) async fn not_renewed(&self, store: &H::Store, grant: &Grant) -> CaseResult {
         let answers = store.renew(std::slice::from_ref(grant)).await;
         match answers.as_slice() {
             [Renewed::Gone] => Ok(()),
@@ -298,14 +328,14 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    pub(super) async fn release(&self, store: &H::Store, held: &Held) -> Told {
+    pub(super) async fn release(&self, store: &H::Store, held: &Held) -> CaseResult {
         match store.release(&held.grant).await {
             Released::Released => Ok(()),
             other => Err(unexpected("Released", &other)),
         }
     }
 
-    pub(super) async fn not_released(&self, store: &H::Store, grant: &Grant) -> Told {
+    pub(super) async fn not_released(&self, store: &H::Store, grant: &Grant) -> CaseResult {
         match store.release(grant).await {
             Released::AlreadyGone => Ok(()),
             other => Err(unexpected("AlreadyGone", &other)),
@@ -313,6 +343,6 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 }
 
-pub(super) fn unexpected(expected: &str, got: &(impl Debug + ?Sized)) -> Trouble {
-    Trouble::Broken(format!("expected {expected}, got {got:?}"))
+pub(super) fn unexpected(expected: &str, got: &(impl Debug + ?Sized)) -> CaseError {
+    CaseError::Broken(format!("expected {expected}, got {got:?}"))
 }

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::case::{Bench, Case, Told, always, broken, cases, ensure};
+use super::case::{Bench, Case, CaseResult, always, broken, cases, ensure};
 use super::harness::Harness;
 use crate::store::{Acquired, Store};
 
@@ -15,11 +15,11 @@ cases! {
         "of many claims that two clients make at once, at most one is granted";
     a_claim_that_holds_is_granted_again, always,
         "a claim whose first answer was lost asks again, and gets the same grant with the same token";
-    busy_tells_no_more_than_the_ttl, always,
-        "what is told of the holder's remaining time is not longer than the ttl";
+    busy_reports_no_more_than_the_ttl, always,
+        "the holder's remaining time that is reported is not longer than the ttl";
 }
 
-async fn a_held_key_is_busy_for_others<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_held_key_is_busy_for_others<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let other = bench.busy(&bench.b, &key).await;
@@ -29,7 +29,7 @@ async fn a_held_key_is_busy_for_others<H: Harness>(bench: &Bench<'_, H>) -> Told
     bench.release(&bench.a, &held).await
 }
 
-async fn keys_do_not_block_each_other<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn keys_do_not_block_each_other<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let longer = format!("{key}/longer").parse()?;
     let held = bench.hold(&bench.a, &key).await?;
@@ -38,7 +38,7 @@ async fn keys_do_not_block_each_other<H: Harness>(bench: &Bench<'_, H>) -> Told 
     bench.release(&bench.b, &other).await
 }
 
-async fn of_claims_at_once_at_most_one_is_granted<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn of_claims_at_once_at_most_one_is_granted<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let claims = (0..16)
         .map(|_| bench.claim(&key))
@@ -69,7 +69,7 @@ async fn of_claims_at_once_at_most_one_is_granted<H: Harness>(bench: &Bench<'_, 
     bench.release(&bench.b, &held).await
 }
 
-async fn a_claim_that_holds_is_granted_again<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_claim_that_holds_is_granted_again<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let claim = bench.claim(&key)?;
     let first = bench.granted(&bench.a, &claim).await?;
@@ -83,7 +83,7 @@ async fn a_claim_that_holds_is_granted_again<H: Harness>(bench: &Bench<'_, H>) -
     bench.release(&bench.a, &second).await
 }
 
-async fn busy_tells_no_more_than_the_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn busy_reports_no_more_than_the_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let answer = bench.b.acquire(&bench.claim(&key)?).await?;

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::case::{Bench, Case, Told, always, cases, ensure, own_ttl};
+use super::case::{Bench, Case, CaseResult, always, cases, ensure, own_ttl};
 use super::harness::Harness;
 use crate::store::{Acquired, Store};
 
 cases! {
     a_dead_clients_hold_ends_with_its_ttl_and_not_before, always,
         "when a client dies, the next claim is granted, after the ttl that was proven and not before";
+    a_hold_that_is_asked_for_again_lasts_as_proven, always,
+        "a claim that holds and asks again is held for the ttl that the second answer proves";
     a_grant_proves_no_more_than_was_asked, own_ttl,
         "the granted ttl is above zero and not longer than the one that was asked for";
     each_claim_has_its_own_ttl, own_ttl,
@@ -19,21 +21,27 @@ cases! {
 
 async fn a_dead_clients_hold_ends_with_its_ttl_and_not_before<H: Harness>(
     bench: &Bench<'_, H>,
-) -> Told {
-    let key = bench.key()?;
+) -> CaseResult {
     let client = bench.harness.client().await?;
-    let held = bench.hold(&client, &key).await?;
-    bench.harness.crash(client).await;
-    let next = bench.granted_soon(&bench.b, &key).await?;
-    let answered = bench.harness.clock().stamp().since(&held.counts_from);
-    let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
-    ensure(answered >= ttl - drift, || {
-        format!("granted to another after {answered:?} of a proven ttl of {ttl:?}")
-    })?;
-    bench.release(&bench.b, &next).await
+    let held = bench.hold(&client, &bench.key()?).await?;
+    bench.lasts_as_proven(client, &held).await
 }
 
-async fn a_grant_proves_no_more_than_was_asked<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_hold_that_is_asked_for_again_lasts_as_proven<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    for claim in bench.claims_of_every_kind()? {
+        let client = bench.harness.client().await?;
+        let first = bench.granted(&client, &claim).await?;
+        bench.harness.pass(bench.ttl() / 2).await;
+        bench.still_fresh(&first)?;
+        let again = bench.granted(&client, &claim).await?;
+        bench.lasts_as_proven(client, &again).await?;
+    }
+    Ok(())
+}
+
+async fn a_grant_proves_no_more_than_was_asked<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let held = bench.hold(&bench.a, &bench.key()?).await?;
     let (asked, proven) = (bench.ttl(), held.grant.proof.ttl);
     ensure(!proven.is_zero() && proven <= asked, || {
@@ -42,7 +50,7 @@ async fn a_grant_proves_no_more_than_was_asked<H: Harness>(bench: &Bench<'_, H>)
     bench.release(&bench.a, &held).await
 }
 
-async fn each_claim_has_its_own_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn each_claim_has_its_own_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let (short, long) = (bench.key()?, bench.key()?);
     let long_claim = bench.claim_for(&long, bench.ttl() * 4)?;
     let kept = bench.granted(&bench.a, &long_claim).await?;
@@ -56,7 +64,9 @@ async fn each_claim_has_its_own_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.a, &kept).await
 }
 
-async fn a_lapsed_claim_that_asks_again_is_a_new_grant<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_lapsed_claim_that_asks_again_is_a_new_grant<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
     let key = bench.key()?;
     let claim = bench.claim(&key)?;
     let first = bench.granted(&bench.a, &claim).await?;

@@ -1,6 +1,6 @@
 //! Tokens grow (I8).
 
-use super::case::{Bench, Case, Told, cases, ensure};
+use super::case::{Bench, Case, CaseResult, cases, ensure};
 use super::harness::Harness;
 use crate::model::token::FencingToken;
 use crate::store::{Capability, Fencing, Store};
@@ -18,13 +18,13 @@ fn fences(capability: &Capability) -> Option<&'static str> {
     (capability.fencing == Fencing::None).then_some("the store does not promise growing tokens")
 }
 
-fn grew(before: FencingToken, after: FencingToken) -> Told {
+fn grew(before: FencingToken, after: FencingToken) -> CaseResult {
     ensure(after > before, || {
         format!("expected a token above {before}, got {after}")
     })
 }
 
-async fn tokens_grow_over_releases<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn tokens_grow_over_releases<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let mut last = None;
     for round in 0..10 {
@@ -39,7 +39,7 @@ async fn tokens_grow_over_releases<H: Harness>(bench: &Bench<'_, H>) -> Told {
     Ok(())
 }
 
-async fn tokens_grow_over_a_dead_client<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn tokens_grow_over_a_dead_client<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let client = bench.harness.client().await?;
     let lapsed = bench.hold(&client, &key).await?;
@@ -49,7 +49,7 @@ async fn tokens_grow_over_a_dead_client<H: Harness>(bench: &Bench<'_, H>) -> Tol
     bench.release(&bench.b, &next).await
 }
 
-async fn tokens_grow_over_a_withdrawal<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn tokens_grow_over_a_withdrawal<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let claim = bench.claim(&key)?;
     let withdrawn = bench.granted(&bench.a, &claim).await?;

@@ -1,4 +1,4 @@
-//! [`Harness`]: what the suite needs to know of a store.
+//! [`Harness`]: what the suite needs to know about a store.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::Store;
 
-/// How the suite gets at a store: how a client is made, how long a TTL is, how time passes.
+/// How the suite uses a store: how a client is made, how long a TTL is, how time passes.
 pub trait Harness: Sync {
     /// The store.
     type Store: Store;
@@ -29,22 +29,22 @@ pub trait Harness: Sync {
 
     /// Lets `span` pass, for the clients and for the store.
     ///
-    /// The default waits for it in fact, by [`clock`](Self::clock).
+    /// The default really waits, by [`clock`](Self::clock).
     fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send {
         let clock = self.clock();
         async move { clock.sleep(span).await }
     }
 
-    /// Ends a client without any farewell, as if its machine had died: what it holds stays until the store's time ends it.
+    /// Ends a client as if its machine had died: what it holds stays until the store's time ends it.
     ///
-    /// The default drops it. A store whose connection says goodbye by itself (a session) must cut the connection here.
+    /// The default drops it. A store whose connection ends its session must cut the connection here.
     fn crash(&self, client: Self::Store) -> impl Future<Output = ()> + Send {
         drop(client);
         std::future::ready(())
     }
 }
 
-/// A harness for a store that counts by a [`ManualClock`](crate::clock::ManualClock): no case waits in fact.
+/// A harness for a store that counts by a [`ManualClock`](crate::clock::ManualClock): no case really waits.
 pub struct OnManualClock<F> {
     clock: crate::clock::ManualClock,
     client: F,
@@ -83,7 +83,7 @@ impl<S: Store, F: Fn() -> S + Sync> Harness for OnManualClock<F> {
         self.clock.clone().into()
     }
 
-    /// Moves the clock, and lets the tasks that a store may have started come to rest.
+    /// Moves the clock, and lets the tasks that a store may have started finish.
     async fn pass(&self, span: Duration) {
         self.clock.advance(span);
         for _ in 0..TURNS {

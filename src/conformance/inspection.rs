@@ -1,25 +1,27 @@
-//! What is told is what is held.
+//! The store reports what is held.
 
-use super::case::{Bench, Case, Told, always, broken, cases, ensure};
+use super::case::{Bench, Case, CaseResult, always, broken, cases, ensure};
 use super::harness::Harness;
 use crate::store::{Capability, Store};
 
 cases! {
-    a_held_key_is_told_and_a_free_one_is_not, always,
+    a_held_key_is_reported_and_a_free_one_is_not, always,
         "inspection finds a hold from its grant to its release, whichever client asks";
-    the_holder_is_told, tells_holder,
-        "label and token of the holder are told";
+    the_holder_is_reported, tells_holder,
+        "the holder's label and token are reported";
     the_remaining_time_is_within_the_ttl, always,
-        "what is told of the remaining time is not longer than the ttl";
+        "the remaining time that is reported is not longer than the ttl";
     a_list_is_what_is_held_beneath_a_prefix, always,
         "a list has every held key that starts with the prefix and no other, in the order of the keys";
 }
 
 fn tells_holder(capability: &Capability) -> Option<&'static str> {
-    (!capability.tells_holder).then_some("the store does not tell who holds")
+    (!capability.tells_holder).then_some("the store does not report who holds")
 }
 
-async fn a_held_key_is_told_and_a_free_one_is_not<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_held_key_is_reported_and_a_free_one_is_not<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
     let key = bench.key()?;
     let before = bench.b.inspect(&key).await?;
     ensure(before.is_none(), || {
@@ -40,21 +42,21 @@ async fn a_held_key_is_told_and_a_free_one_is_not<H: Harness>(bench: &Bench<'_, 
     })
 }
 
-async fn the_holder_is_told<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn the_holder_is_reported<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let record = bench.b.inspect(&key).await?;
     bench.still_fresh(&held)?;
     let record = record.ok_or_else(|| broken("expected a record of a held key, got none"))?;
-    let told = (record.label.as_ref(), record.token);
+    let reported = (record.label.as_ref(), record.token);
     let expected = (Some(&held.grant.claim.label), Some(held.grant.token));
-    ensure(told == expected, || {
-        format!("expected {expected:?}, got {told:?}")
+    ensure(reported == expected, || {
+        format!("expected {expected:?}, got {reported:?}")
     })?;
     bench.release(&bench.a, &held).await
 }
 
-async fn the_remaining_time_is_within_the_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn the_remaining_time_is_within_the_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let record = bench.a.inspect(&key).await?;
@@ -67,7 +69,7 @@ async fn the_remaining_time_is_within_the_ttl<H: Harness>(bench: &Bench<'_, H>) 
     bench.release(&bench.a, &held).await
 }
 
-async fn a_list_is_what_is_held_beneath_a_prefix<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_list_is_what_is_held_beneath_a_prefix<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let mut holds = Vec::new();
     for name in ["in/b", "in/a", "out", "in/c"] {
         let key = format!("{}/{name}", bench.prefix()).parse()?;
@@ -76,10 +78,10 @@ async fn a_list_is_what_is_held_beneath_a_prefix<H: Harness>(bench: &Bench<'_, H
     bench.release(&bench.a, &holds[3]).await?;
     let records = bench.b.list(&format!("{}/in/", bench.prefix())).await?;
     bench.still_fresh(&holds[0])?;
-    let told: Vec<_> = records.iter().map(|record| record.key.clone()).collect();
+    let reported: Vec<_> = records.iter().map(|record| record.key.clone()).collect();
     let expected = [1, 0].map(|n| holds[n].grant.claim.key.clone());
-    ensure(told == expected, || {
-        format!("expected {expected:?}, got {told:?}")
+    ensure(reported == expected, || {
+        format!("expected {expected:?}, got {reported:?}")
     })?;
     for held in &holds[..3] {
         bench.release(&bench.a, held).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::case::{Bench, Case, Told, Trouble, always, broken, cases, ensure, unexpected};
+use super::case::{Bench, Case, CaseError, CaseResult, always, broken, cases, ensure, unexpected};
 use super::harness::Harness;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Member, Raised, Store};
@@ -14,7 +14,7 @@ const FAR: Duration = Duration::from_secs(60);
 cases! {
     [Member]
     a_votes_token_is_near_the_members_time, always,
-        "without a floor the token is not further from the time that is told than the skew allows";
+        "without a floor the token is not further from the time that is reported than the skew allows";
     a_vote_is_given_again, always,
         "a claim that has the vote and asks again gets the same token";
     a_floor_is_met, always,
@@ -38,7 +38,7 @@ async fn voted<H: Harness>(
     store: &H::Store,
     claim: &Claim,
     floor: Option<FencingToken>,
-) -> Result<(Grant, u64), Trouble>
+) -> Result<(Grant, u64), CaseError>
 where
     H::Store: Member,
 {
@@ -49,12 +49,12 @@ where
     }
 }
 
-fn after(micros: u64, ahead: Duration) -> Result<FencingToken, Trouble> {
+fn after(micros: u64, ahead: Duration) -> Result<FencingToken, CaseError> {
     Ok(FencingToken::new(micros + ahead.as_micros() as u64)?)
 }
 
 /// The member's time, by a vote for a key of its own.
-async fn time<H: Harness>(bench: &Bench<'_, H>) -> Result<u64, Trouble>
+async fn time<H: Harness>(bench: &Bench<'_, H>) -> Result<u64, CaseError>
 where
     H::Store: Member,
 {
@@ -64,7 +64,7 @@ where
     Ok(micros)
 }
 
-async fn a_votes_token_is_near_the_members_time<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_votes_token_is_near_the_members_time<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -77,7 +77,7 @@ where
     Ok(bench.a.withdraw(&claim).await?)
 }
 
-async fn a_vote_is_given_again<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_vote_is_given_again<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -90,7 +90,7 @@ where
     Ok(bench.a.withdraw(&claim).await?)
 }
 
-async fn a_floor_is_met<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_floor_is_met<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -103,7 +103,7 @@ where
     Ok(bench.a.withdraw(&claim).await?)
 }
 
-async fn a_far_floor_is_taken_for_none<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_far_floor_is_taken_for_none<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -117,7 +117,7 @@ where
     Ok(bench.a.withdraw(&claim).await?)
 }
 
-async fn a_raise_makes_every_later_token_larger<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_raise_makes_every_later_token_larger<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -129,7 +129,7 @@ where
     next_is_above(bench, &claim, raised).await
 }
 
-async fn a_raise_never_lowers<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_raise_never_lowers<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -142,7 +142,7 @@ where
     next_is_above(bench, &claim, grant.token).await
 }
 
-async fn raise<H: Harness>(store: &H::Store, claim: &Claim, token: FencingToken) -> Told
+async fn raise<H: Harness>(store: &H::Store, claim: &Claim, token: FencingToken) -> CaseResult
 where
     H::Store: Member,
 {
@@ -152,7 +152,11 @@ where
     }
 }
 
-async fn next_is_above<H: Harness>(bench: &Bench<'_, H>, claim: &Claim, token: FencingToken) -> Told
+async fn next_is_above<H: Harness>(
+    bench: &Bench<'_, H>,
+    claim: &Claim,
+    token: FencingToken,
+) -> CaseResult
 where
     H::Store: Member,
 {
@@ -165,7 +169,7 @@ where
     Ok(bench.b.withdraw(&next).await?)
 }
 
-async fn another_claims_raise_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn another_claims_raise_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -184,14 +188,14 @@ where
     let (grant, now) = voted::<H>(&bench.b, &next, None).await?;
     bench.b.withdraw(&next).await?;
     if now >= raised.number() {
-        return Err(Trouble::TooSlow);
+        return Err(CaseError::TooSlow);
     }
     ensure(grant.token < raised, || {
         format!("expected a token below {raised}, got {}", grant.token)
     })
 }
 
-async fn a_far_raise_is_refused<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_far_raise_is_refused<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {
@@ -203,7 +207,7 @@ where
     }
 }
 
-async fn a_withdrawn_claim_gets_no_vote<H: Harness>(bench: &Bench<'_, H>) -> Told
+async fn a_withdrawn_claim_gets_no_vote<H: Harness>(bench: &Bench<'_, H>) -> CaseResult
 where
     H::Store: Member,
 {

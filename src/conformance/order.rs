@@ -1,6 +1,6 @@
 //! Claims that queue are served in the order in which they came.
 
-use super::case::{Bench, Case, Told, cases, ensure, own_ttl};
+use super::case::{Bench, Case, CaseResult, cases, ensure, own_ttl};
 use super::harness::Harness;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -13,7 +13,7 @@ cases! {
     who_came_first_is_served_first, queues,
         "claims are granted in the order in which they first asked, whoever asks again first, whichever client asks";
     a_withdrawn_waiter_gives_up_its_place, queues,
-        "who stands behind a claim that was withdrawn moves up";
+        "a claim behind a withdrawn claim moves up";
     dead_waiters_are_skipped_all_at_once, queues,
         "many waiters that died together do not each cost those behind them a ttl";
     who_asks_again_keeps_its_place, queues_by_ttl,
@@ -21,9 +21,9 @@ cases! {
     who_has_no_place_comes_last, beside_the_queue,
         "a claim that does not queue is not granted while one that queues waits";
     who_asks_once_takes_no_place, queues,
-        "a claim whose place lasts for no time stands before nobody; where every claim queues, once it is withdrawn";
-    the_queue_is_told, queues,
-        "what is told of the queue's length is how many wait";
+        "a claim whose place lasts for no time delays nobody; where every claim queues, once it is withdrawn";
+    the_queue_is_reported, queues,
+        "the length of the queue that is reported is the number of waiters";
 }
 
 fn queues(capability: &Capability) -> Option<&'static str> {
@@ -48,7 +48,7 @@ fn fair<H: Harness>(bench: &Bench<'_, H>, key: &Key, count: usize) -> Result<Vec
         .collect()
 }
 
-async fn who_came_first_is_served_first<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn who_came_first_is_served_first<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let clients = [&bench.a, &bench.b];
     let mut held = bench.hold(&bench.a, &key).await?;
@@ -68,7 +68,7 @@ async fn who_came_first_is_served_first<H: Harness>(bench: &Bench<'_, H>) -> Tol
     bench.release(holder, &held).await
 }
 
-async fn a_withdrawn_waiter_gives_up_its_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_withdrawn_waiter_gives_up_its_place<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let claims = fair(bench, &key, 3)?;
@@ -83,7 +83,7 @@ async fn a_withdrawn_waiter_gives_up_its_place<H: Harness>(bench: &Bench<'_, H>)
     bench.release(&bench.b, &held).await
 }
 
-async fn dead_waiters_are_skipped_all_at_once<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn dead_waiters_are_skipped_all_at_once<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let dying = bench.harness.client().await?;
@@ -98,7 +98,7 @@ async fn dead_waiters_are_skipped_all_at_once<H: Harness>(bench: &Bench<'_, H>) 
     bench.release(&bench.b, &held).await
 }
 
-async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let mut held = bench.hold(&bench.a, &key).await?;
     let claims = fair(bench, &key, 2)?;
@@ -117,7 +117,7 @@ async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> Tol
     bench.release(&bench.b, &held).await
 }
 
-async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let waiting = bench.claim_in(LockMode::Exclusive, &key)?;
@@ -130,7 +130,7 @@ async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.a, &held).await
 }
 
-async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let mut once = bench.claim_in(LockMode::Exclusive, &key)?;
@@ -144,17 +144,17 @@ async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> Told 
     bench.release(&bench.a, &held).await
 }
 
-async fn the_queue_is_told<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn the_queue_is_reported<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let claims = fair(bench, &key, 2)?;
     for claim in &claims {
         bench.waits(&bench.b, claim).await?;
     }
-    let told = bench.a.inspect(&key).await?.and_then(|r| r.queue);
+    let reported = bench.a.inspect(&key).await?.and_then(|r| r.queue);
     bench.still_fresh(&held)?;
-    ensure(told.is_none_or(|queue| queue == 2), || {
-        format!("expected a queue of 2, got {told:?}")
+    ensure(reported.is_none_or(|queue| queue == 2), || {
+        format!("expected a queue of 2, got {reported:?}")
     })?;
     for claim in &claims {
         bench.b.withdraw(claim).await?;

@@ -1,8 +1,8 @@
 //! Readers hold together, a writer alone.
 
-use super::case::{Bench, Case, Told, cases, ensure, unexpected};
+use super::case::{Bench, Case, CaseResult, cases, ensure, unexpected};
 use super::harness::Harness;
-use crate::store::{Capability, LockMode, Store};
+use crate::store::{Acquired, Capability, LockMode, Store};
 
 cases! {
     readers_hold_together, reads_and_writes,
@@ -19,6 +19,10 @@ cases! {
         "a writer that becomes a reader keeps its token and its hold, lets readers in and no writer";
     a_downgraded_hold_lives_on, reads_and_writes,
         "a hold that became a read hold is renewed and released as any other, and downgraded again to the same";
+    a_downgraded_hold_lasts_as_proven, reads_and_writes,
+        "when a client dies after a downgrade, the next claim is granted after the ttl that was proven, not before";
+    a_downgraded_hold_is_known_by_its_former_mode, reads_and_writes,
+        "a renewal and a withdrawal that name the mode of before a downgrade renew and end the hold, for good";
     what_is_not_held_is_not_downgraded, reads_and_writes,
         "a downgrade after the release is refused, and the key stays free";
 }
@@ -27,7 +31,7 @@ fn reads_and_writes(capability: &Capability) -> Option<&'static str> {
     (!capability.read_write).then_some("the store has no read and write modes")
 }
 
-async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let one = bench.claim_in(LockMode::Read, &key)?;
     let one = bench.granted(&bench.a, &one).await?;
@@ -44,7 +48,7 @@ async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.a, &held).await
 }
 
-async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let writer = bench.claim_in(LockMode::Write, &key)?;
     let held = bench.granted(&bench.a, &writer).await?;
@@ -58,7 +62,7 @@ async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.a, &held).await
 }
 
-async fn an_exclusive_claim_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn an_exclusive_claim_is_alone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     for mode in [LockMode::Read, LockMode::Write] {
         let held = bench.hold(&bench.a, &key).await?;
@@ -76,7 +80,7 @@ async fn an_exclusive_claim_is_alone<H: Harness>(bench: &Bench<'_, H>) -> Told {
     Ok(())
 }
 
-async fn a_waiting_writer_blocks_later_readers<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_waiting_writer_blocks_later_readers<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let first = bench.claim_in(LockMode::Read, &key)?;
     let first = bench.granted(&bench.a, &first).await?;
@@ -93,7 +97,7 @@ async fn a_waiting_writer_blocks_later_readers<H: Harness>(bench: &Bench<'_, H>)
     bench.release(&bench.a, &held).await
 }
 
-async fn a_dead_reader_frees_only_itself<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_dead_reader_frees_only_itself<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let dying = bench.harness.client().await?;
     let dead = bench.claim_in(LockMode::Read, &key)?;
@@ -115,7 +119,7 @@ async fn a_dead_reader_frees_only_itself<H: Harness>(bench: &Bench<'_, H>) -> To
     bench.release(&bench.b, &held).await
 }
 
-async fn a_downgrade_leaves_no_gap<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_downgrade_leaves_no_gap<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let writer = bench.claim_in(LockMode::Write, &key)?;
     let mut held = bench.granted(&bench.a, &writer).await?;
@@ -142,7 +146,7 @@ async fn a_downgrade_leaves_no_gap<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.b, &held).await
 }
 
-async fn a_downgraded_hold_lives_on<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_downgraded_hold_lives_on<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let writer = bench.claim_in(LockMode::Write, &key)?;
     let mut held = bench.granted(&bench.a, &writer).await?;
@@ -161,7 +165,32 @@ async fn a_downgraded_hold_lives_on<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.b, &next).await
 }
 
-async fn what_is_not_held_is_not_downgraded<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_downgraded_hold_lasts_as_proven<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    let client = bench.harness.client().await?;
+    let writer = bench.claim_in(LockMode::Write, &bench.key()?)?;
+    let mut held = bench.granted(&client, &writer).await?;
+    held.grant = client.downgrade(&held.grant).await?;
+    bench.lasts_as_proven(client, &held).await
+}
+
+async fn a_downgraded_hold_is_known_by_its_former_mode<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    let writer = bench.claim_in(LockMode::Write, &bench.key()?)?;
+    let mut held = bench.granted(&bench.a, &writer).await?;
+    let _downgraded = bench.a.downgrade(&held.grant).await?;
+    bench.renew(&bench.a, &mut held).await?;
+    bench.a.withdraw(&writer).await?;
+    let next = bench.hold(&bench.b, &writer.key).await?;
+    bench.not_renewed(&bench.a, &held.grant).await?;
+    bench.release(&bench.b, &next).await?;
+    match bench.a.acquire(&writer).await {
+        Ok(Acquired::Granted(grant)) => Err(unexpected("a refusal", &grant)),
+        _ => Ok(()),
+    }
+}
+
+async fn what_is_not_held_is_not_downgraded<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let writer = bench.claim_in(LockMode::Write, &key)?;
     let held = bench.granted(&bench.a, &writer).await?;

@@ -1,6 +1,6 @@
 //! A release compares and deletes.
 
-use super::case::{Bench, Case, Told, always, cases, own_ttl};
+use super::case::{Bench, Case, CaseResult, always, cases, own_ttl};
 use super::harness::Harness;
 
 cases! {
@@ -14,7 +14,7 @@ cases! {
         "a release after the ttl is answered with already gone, and the next holder keeps the lock";
 }
 
-async fn a_released_key_is_free<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_released_key_is_free<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     for _ in 0..3 {
         let held = bench.hold(&bench.a, &key).await?;
@@ -25,7 +25,7 @@ async fn a_released_key_is_free<H: Harness>(bench: &Bench<'_, H>) -> Told {
     Ok(())
 }
 
-async fn a_second_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_second_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     bench.release(&bench.a, &held).await?;
@@ -37,7 +37,7 @@ async fn a_second_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> T
     bench.release(&bench.b, &next).await
 }
 
-async fn another_claims_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn another_claims_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let forged = bench.forged(&held.grant)?;
@@ -51,7 +51,7 @@ async fn another_claims_release_changes_nothing<H: Harness>(bench: &Bench<'_, H>
 
 async fn a_lapsed_holders_release_does_not_free_the_next_holder<H: Harness>(
     bench: &Bench<'_, H>,
-) -> Told {
+) -> CaseResult {
     let key = bench.key()?;
     let lapsed = bench.hold(&bench.a, &key).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;

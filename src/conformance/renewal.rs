@@ -1,12 +1,14 @@
 //! A renewal compares and extends; it never creates.
 
-use super::case::{Bench, Case, Told, always, cases, own_ttl, unexpected};
+use super::case::{Bench, Case, CaseResult, always, cases, own_ttl, unexpected};
 use super::harness::Harness;
 use crate::store::{Renewed, Store};
 
 cases! {
     a_renewed_hold_outlives_its_ttl, always,
         "a hold that is renewed in time is still held when three ttls have passed";
+    a_renewed_hold_lasts_as_proven, always,
+        "when a client dies after a renewal, the next claim is granted after the ttl that the renewal proved, not before";
     a_released_hold_is_not_renewed, always,
         "a renewal after the release is answered with gone, and the key stays free";
     a_lapsed_hold_is_not_renewed, own_ttl,
@@ -21,7 +23,7 @@ cases! {
         "a batch of nothing is answered with nothing";
 }
 
-async fn a_renewed_hold_outlives_its_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_renewed_hold_outlives_its_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let mut held = bench.hold(&bench.a, &key).await?;
     for _ in 0..9 {
@@ -34,7 +36,18 @@ async fn a_renewed_hold_outlives_its_ttl<H: Harness>(bench: &Bench<'_, H>) -> To
     bench.release(&bench.a, &held).await
 }
 
-async fn a_released_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_renewed_hold_lasts_as_proven<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    for claim in bench.claims_of_every_kind()? {
+        let client = bench.harness.client().await?;
+        let mut held = bench.granted(&client, &claim).await?;
+        bench.harness.pass(bench.ttl() / 2).await;
+        bench.renew(&client, &mut held).await?;
+        bench.lasts_as_proven(client, &held).await?;
+    }
+    Ok(())
+}
+
+async fn a_released_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     bench.release(&bench.a, &held).await?;
@@ -43,7 +56,7 @@ async fn a_released_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> Tol
     bench.release(&bench.b, &next).await
 }
 
-async fn a_lapsed_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_lapsed_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
@@ -52,7 +65,7 @@ async fn a_lapsed_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> Told 
     bench.release(&bench.b, &next).await
 }
 
-async fn another_claims_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn another_claims_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let held = bench.hold(&bench.a, &bench.key()?).await?;
     let forged = bench.forged(&held.grant)?;
     bench.not_renewed(&bench.a, &forged).await?;
@@ -60,7 +73,7 @@ async fn another_claims_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) ->
     bench.release(&bench.a, &held).await
 }
 
-async fn another_claims_renewal_does_not_extend<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn another_claims_renewal_does_not_extend<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let forged = bench.forged(&held.grant)?;
@@ -71,7 +84,7 @@ async fn another_claims_renewal_does_not_extend<H: Harness>(bench: &Bench<'_, H>
     bench.release(&bench.b, &next).await
 }
 
-async fn a_batch_is_answered_in_its_order<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_batch_is_answered_in_its_order<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let first = bench.hold(&bench.a, &bench.key()?).await?;
     let gone = bench.hold(&bench.a, &bench.key()?).await?;
     let last = bench.hold(&bench.a, &bench.key()?).await?;
@@ -87,7 +100,7 @@ async fn a_batch_is_answered_in_its_order<H: Harness>(bench: &Bench<'_, H>) -> T
     bench.release(&bench.a, &last).await
 }
 
-async fn an_empty_batch_has_no_answers<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn an_empty_batch_has_no_answers<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     match bench.a.renew(&[]).await.as_slice() {
         [] => Ok(()),
         other => Err(unexpected("[]", &other)),

@@ -1,10 +1,10 @@
-//! [`Report`]: what each case found. Nothing is skipped in silence.
+//! [`Report`]: the result of each case. Nothing is skipped silently.
 
 use std::fmt;
 
-use super::Clause;
+use super::clause::Clause;
 
-/// What one case came to.
+/// The result of one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a failed case is only found by looking"]
 pub enum Verdict {
@@ -26,18 +26,18 @@ pub struct Finding {
     pub case: &'static str,
     /// What the case shows, in a sentence.
     pub shows: &'static str,
-    /// What it came to.
+    /// Its result.
     pub verdict: Verdict,
 }
 
-/// What every case came to. [`Display`](fmt::Display) prints all of it.
+/// The result of every case. [`Display`](fmt::Display) prints all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[must_use = "a failed case is only found by looking"]
 pub struct Report {
     findings: Vec<Finding>,
 }
 
-/// How many cases came to what, over a clause or over all.
+/// How many cases had which result, over a clause or over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Sum {

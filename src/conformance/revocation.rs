@@ -1,6 +1,6 @@
 //! What an operator took away does not come back.
 
-use super::case::{Bench, Case, Held, Told, Trouble, cases, ensure, unexpected};
+use super::case::{Bench, Case, CaseError, CaseResult, Held, cases, ensure, unexpected};
 use super::harness::Harness;
 use crate::model::key::Key;
 use crate::store::{Capability, Revoke, Revoked, Store};
@@ -25,14 +25,14 @@ async fn revoked<H: Harness>(
     bench: &Bench<'_, H>,
     key: &Key,
     how: Revoke,
-) -> Result<std::time::Duration, Trouble> {
+) -> Result<std::time::Duration, CaseError> {
     match bench.b.revoke(key, how).await? {
         Revoked::Revoked { free_in } => Ok(free_in),
         other => Err(unexpected("Revoked", &other)),
     }
 }
 
-async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> Told {
+async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> CaseResult {
     bench.not_renewed(&bench.a, &held.grant).await?;
     bench.not_released(&bench.a, &held.grant).await?;
     match bench.a.acquire(&held.grant.claim).await {
@@ -41,7 +41,7 @@ async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> Told {
     }
 }
 
-async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     for how in [Revoke::AfterTtl, Revoke::Now] {
         let key = bench.key()?;
         let held = bench.hold(&bench.a, &key).await?;
@@ -51,7 +51,7 @@ async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> Told {
     Ok(())
 }
 
-async fn the_next_enters_after_the_old_ttl<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn the_next_enters_after_the_old_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let free_in = revoked(bench, &key, Revoke::AfterTtl).await?;
@@ -67,7 +67,7 @@ async fn the_next_enters_after_the_old_ttl<H: Harness>(bench: &Bench<'_, H>) -> 
     bench.release(&bench.b, &next).await
 }
 
-async fn a_key_revoked_now_is_free<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_key_revoked_now_is_free<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let free_in = revoked(bench, &key, Revoke::Now).await?;
@@ -77,7 +77,7 @@ async fn a_key_revoked_now_is_free<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.b, &next).await
 }
 
-async fn a_free_key_is_not_revoked<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_free_key_is_not_revoked<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     for how in [Revoke::AfterTtl, Revoke::Now] {
         match bench.b.revoke(&key, how).await? {

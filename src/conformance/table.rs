@@ -1,8 +1,9 @@
-//! [`Table`]: what several stores came to, side by side, and what did not apply to each.
+//! [`Table`]: the results of several stores, side by side, and what did not apply to each.
 
 use std::fmt;
 
-use super::{Clause, Report, Verdict};
+use super::clause::Clause;
+use super::report::{Report, Verdict};
 
 /// Stores and their reports. [`Display`](fmt::Display) prints a row for each store and a column for each clause; beneath,
 /// what did not apply to a store and why, and every case that failed.
@@ -38,12 +39,12 @@ enum Row {
 }
 
 impl Table {
-    /// A store that ran, and what it came to.
+    /// Adds a store that ran, and its report.
     pub fn add(&mut self, store: impl Into<String>, report: Report) {
         self.rows.push((store.into(), Row::Ran(report)));
     }
 
-    /// A store that should have run, and why it did not. It counts as a failure.
+    /// Adds a store that should have run, and why it did not. It counts as a failure.
     pub fn add_missing(&mut self, store: impl Into<String>, why: impl Into<String>) {
         let row = Row::DidNotRun(why.into());
         self.rows.push((store.into(), row));
@@ -229,17 +230,17 @@ mod tests {
         let same = table.reports().next().unwrap().1.clone();
         table.add("other", same);
         table.assert_passed();
-        let told = table.to_string();
-        let row = told.lines().find(|line| line.starts_with("plain"));
+        let text = table.to_string();
+        let row = text.lines().find(|line| line.starts_with("plain"));
         let cells: Vec<_> = row.unwrap_or_default().split_whitespace().collect();
-        assert_eq!(cells[..3], ["plain", "1/1", "-"], "{told}");
+        assert_eq!(cells[..3], ["plain", "1/1", "-"], "{text}");
         assert!(
-            told.contains(
+            text.contains(
                 "did not apply  Order        2  the store keeps no queue: plain; other\n"
             ),
-            "{told}"
+            "{text}"
         );
-        assert!(!told.contains("Membership"), "{told}");
+        assert!(!text.contains("Membership"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! An end of a hold wakes who waits. A hint may be late or early; a suite can only ask that it comes in the plain case.
+//! The end of a hold wakes the waiters. A hint may be late or early; the suite can only demand that it arrives in the plain case.
 
-use super::case::{Bench, Case, Told, cases};
+use super::case::{Bench, Case, CaseResult, cases};
 use super::harness::Harness;
 use crate::store::{Capability, Store};
 
@@ -17,7 +17,7 @@ fn wakes(capability: &Capability) -> Option<&'static str> {
     (!capability.wakes).then_some("the store gives no hints: its callers poll")
 }
 
-async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
@@ -25,7 +25,7 @@ async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.resolves(hint).await
 }
 
-async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
@@ -33,7 +33,7 @@ async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> Told 
     bench.resolves(hint).await
 }
 
-async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> Told {
+async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
     let first = bench.b.subscribe(&bench.claim(&key)?).await?;
@@ -43,7 +43,7 @@ async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> Told {
     bench.release(&bench.a, &held).await?;
     let next = bench.hold(&bench.b, &key).await?;
     bench.release(&bench.b, &next).await?;
-    // Who waits in a fair queue may be woken only by the end that concerns it: there was one for each by now.
+    // A waiter in a fair queue may be woken only by the end that concerns it: there has been one for each.
     bench.resolves(first).await?;
     bench.resolves(last).await
 }

@@ -1,7 +1,7 @@
 //! Stores that each break one promise on purpose.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::store::quorum::{Member, Raised, Vote};
@@ -41,6 +41,14 @@ pub(crate) enum Fault {
     DowngradeReleases,
     RevokesAtOnce,
     RevokesNothing,
+    /// Extends by half of what it proves.
+    RenewExtendsHalf,
+    /// A claim that holds and asks again gets proof of a full TTL, and keeps the time that it had.
+    AskingAgainExtendsNothing,
+    /// Forgets a withdrawn claim, if it queued.
+    QueuedClaimsLeaveNoTombstone,
+    /// After a downgrade the hold is known by its new mode only.
+    DowngradeForgetsTheGrant,
     /// No fault: all is kept, and as little as possible is claimed.
     ClaimsTheLeast,
 }
@@ -50,6 +58,15 @@ pub(crate) struct Broken {
     store: MemoryStore,
     fault: Fault,
     asked: Arc<AtomicU64>,
+    memory: Mutex<Memory>,
+}
+
+/// What a faulty client remembers.
+#[derive(Debug, Default)]
+struct Memory {
+    /// The owner tokens that claims are known by, where it is not their own.
+    owners: Vec<(OwnerToken, OwnerToken)>,
+    downgraded: Vec<OwnerToken>,
 }
 
 impl Broken {
@@ -59,7 +76,21 @@ impl Broken {
             store,
             fault,
             asked,
+            memory: Mutex::default(),
         }
+    }
+
+    /// The owner token that the store knows a claim by.
+    fn known_by(&self, claim: &Claim) -> OwnerToken {
+        let memory = self.memory.lock().unwrap();
+        let mut owners = memory.owners.iter();
+        let known_by = owners.find(|(owner, _)| *owner == claim.owner);
+        known_by.map_or(claim.owner, |(_, known_by)| *known_by)
+    }
+
+    fn has_forgotten(&self, claim: &Claim) -> bool {
+        let memory = self.memory.lock().unwrap();
+        claim.mode == LockMode::Write && memory.downgraded.contains(&claim.owner)
     }
 
     /// Frees a key, whoever holds it: `forget` is the only such power of the memory store.
@@ -82,6 +113,7 @@ impl Store for Broken {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let mut claim = claim.clone();
+        claim.owner = self.known_by(&claim);
         let ttl = claim.ttl;
         match self.fault {
             Fault::ForgetsWhoHolds => claim.owner = OwnerToken::generate()?,
@@ -104,7 +136,13 @@ impl Store for Broken {
                 if self.fault == Fault::TokenRepeats && asked.is_multiple_of(2) {
                     grant.token = FencingToken::new(1)?;
                 }
-                grant.proof = GrantProof::of(ttl.min(grant.proof.ttl.max(ttl)));
+                // The memory store extends nothing when a claim asks again, and proves what is left.
+                if matches!(
+                    self.fault,
+                    Fault::EndsEarly | Fault::NeverEnds | Fault::AskingAgainExtendsNothing
+                ) {
+                    grant.proof = GrantProof::of(ttl);
+                }
                 Ok(Acquired::Granted(grant))
             }
             Acquired::Busy { .. } if self.fault == Fault::GrantsTwice => {
@@ -134,6 +172,28 @@ impl Store for Broken {
             Fault::RenewMixesAnswers => {
                 let mut answers = self.store.renew(grants).await;
                 answers.sort_by_key(|answer| matches!(answer, Renewed::Gone));
+                answers
+            }
+            Fault::RenewExtendsHalf => {
+                let mut halves = grants.to_vec();
+                for half in &mut halves {
+                    half.claim.ttl /= 2;
+                }
+                let mut answers = self.store.renew(&halves).await;
+                for answer in &mut answers {
+                    if let Renewed::Extended(proof) = answer {
+                        *proof = GrantProof::of(proof.ttl * 2);
+                    }
+                }
+                answers
+            }
+            Fault::DowngradeForgetsTheGrant => {
+                let mut answers = self.store.renew(grants).await;
+                for (grant, answer) in grants.iter().zip(&mut answers) {
+                    if self.has_forgotten(&grant.claim) {
+                        *answer = Renewed::Gone;
+                    }
+                }
                 answers
             }
             Fault::RenewDoesNothing => grants
@@ -166,6 +226,17 @@ impl Store for Broken {
                 let _ = self.store.release(&grant).await;
                 Ok(())
             }
+            Fault::QueuedClaimsLeaveNoTombstone if claim.queues() => {
+                let mut known = claim.clone();
+                known.owner = self.known_by(claim);
+                self.store.withdraw(&known).await?;
+                let next = OwnerToken::generate()?;
+                let mut memory = self.memory.lock().unwrap();
+                memory.owners.retain(|(owner, _)| *owner != claim.owner);
+                memory.owners.push((claim.owner, next));
+                Ok(())
+            }
+            Fault::DowngradeForgetsTheGrant if self.has_forgotten(claim) => Ok(()),
             Fault::WithdrawDoesNotCompare => {
                 self.free();
                 self.store.withdraw(claim).await
@@ -183,6 +254,8 @@ impl Store for Broken {
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let downgraded = self.store.downgrade(grant).await?;
+        let owner = grant.claim.owner;
+        self.memory.lock().unwrap().downgraded.push(owner);
         if self.fault == Fault::DowngradeReleases {
             let _ = self.store.release(grant).await;
         }

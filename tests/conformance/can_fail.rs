@@ -33,6 +33,10 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::WritesTogether, Clause::ReadWrite),
         (Fault::ReadersPassWriters, Clause::ReadWrite),
         (Fault::DowngradeReleases, Clause::ReadWrite),
+        (Fault::RenewExtendsHalf, Clause::Renewal),
+        (Fault::AskingAgainExtendsNothing, Clause::Expiry),
+        (Fault::QueuedClaimsLeaveNoTombstone, Clause::Uncertainty),
+        (Fault::DowngradeForgetsTheGrant, Clause::ReadWrite),
         (Fault::RevokesAtOnce, Clause::Revocation),
         (Fault::RevokesNothing, Clause::Revocation),
     ] {
@@ -45,7 +49,7 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
 }
 
 #[tokio::test]
-async fn a_store_that_claims_nothing_is_told_what_did_not_apply() {
+async fn the_report_of_a_store_that_claims_nothing_lists_what_did_not_apply() {
     let report = suite(|memory, _| Broken::new(memory, Fault::ClaimsTheLeast)).await;
     assert_eq!(report.failures().count(), 0, "{report}");
     assert_eq!(report.sum(Clause::Fencing).passed, 0);
