@@ -6,6 +6,7 @@
 //! | [`choosing`] | to find the kind of lock for a task |
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
+//! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
 //! | [`tool`] | to guard commands and scripts in any language |
@@ -22,6 +23,7 @@
         feature = "conformance",
         feature = "flow-control",
         feature = "metrics",
+        feature = "postgres",
         feature = "redis",
         feature = "zookeeper",
     )),
@@ -45,6 +47,9 @@ pub mod limitations {}
 
 #[doc = include_str!("safety.md")]
 pub mod safety {}
+
+#[doc = include_str!("sql.md")]
+pub mod sql {}
 
 #[doc = include_str!("stores.md")]
 pub mod stores {}
