@@ -133,6 +133,10 @@ impl Lock {
     /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. There is no wait without an
     /// end: what is asked over a network may never be answered.
     ///
+    /// If a former holder in this process lost the lock in the middle of a run, its next local holder waits until that run has
+    /// ended, undo included: the undo would erase the new holder's work too. Other processes do not wait for it. So do not ask for
+    /// a lock inside of a run under the same lock: that wait ends with an error.
+    ///
     /// # Errors
     ///
     /// `Contended` if it was not free within that time, because somebody else held it (the message says who, where the store

@@ -3,7 +3,7 @@
 use crate::executor::{
     Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, RunError, Tx,
 };
-use crate::manager::LockGuard;
+use crate::manager::{LockGuard, in_runtime};
 use crate::model::error::BoxError;
 use crate::recipes::lock::Lock;
 
@@ -63,7 +63,8 @@ impl Lock {
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
     ) -> Result<Committed<T>, RunError<T>> {
         let guard = self.held().await?;
-        let outcome = guard.executor().guarded_async(work).await;
+        let executor = guard.executor();
+        let outcome = in_runtime(self.runtime(), executor.guarded_async(work)).await;
         let _ = guard.release().await;
         outcome
     }
@@ -89,7 +90,8 @@ impl Lock {
         F: Future<Output = Result<A, EffectError>> + Send + 'static,
     {
         let guard = self.held().await?;
-        let outcome = guard.executor().commit(call).await;
+        let executor = guard.executor();
+        let outcome = in_runtime(self.runtime(), executor.commit(call)).await;
         let _ = guard.release().await;
         outcome
     }

@@ -51,7 +51,8 @@ pub struct Settings {
     /// How many times in a TTL a lease is renewed; more often where [`margin`](Self::margin) and drift leave less of it. Default
     /// 3; 2 to 20.
     pub renewals_per_ttl: u32,
-    /// How long `acquire` waits for a busy lock. Default 30 s; up to a day. There is no wait without an end.
+    /// How long `acquire` waits for a busy lock. Default 45 s, so that it outlasts the 30 s in which a Redis server grants nothing after
+    /// a restart; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
     /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`max_poll_interval`](Self::max_poll_interval). At a store that
@@ -109,7 +110,7 @@ impl Default for Settings {
             margin: Duration::from_millis(10),
             server_drift_ppm: 83_334,
             renewals_per_ttl: 3,
-            wait: Duration::from_secs(30),
+            wait: Duration::from_secs(45),
             retry_delay: Duration::from_millis(10),
             retry_jitter: Duration::from_millis(10),
             max_poll_interval: Duration::from_secs(1),

@@ -253,6 +253,25 @@ async fn no_hold_is_released_before_a_dropped_run_is_compensated() {
 }
 
 #[tokio::test]
+async fn a_dropped_run_under_more_keys_than_a_runtime_has_threads_is_compensated() {
+    let world = World::new();
+    let keys = (0..600).map(|number| format!("many/{number}"));
+    let guard = world.ours.lock_all(keys).acquire().await.unwrap();
+    let executor = guard.executor("many/0").unwrap();
+    let (compensate, compensated) = tokio::sync::oneshot::channel();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let debit = async { Ok::<(), EffectError>(()) };
+        let credit = move |_cx| async move { compensate.send(()).unwrap() };
+        tx.step("debit", debit, credit).await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(&mut run).await.is_pending());
+    drop(run);
+    compensated.await.unwrap();
+}
+
+#[tokio::test]
 async fn two_callers_who_name_the_keys_in_other_orders_do_not_block_each_other() {
     let mut settings = Settings::default();
     settings.wait = secs(5);

@@ -1,6 +1,9 @@
 //! Every kind of lock is driven by any executor, and blocks where blocking is allowed.
 
+use std::task::Poll;
+
 use futures_util::StreamExt;
+use leasehold::executor::EffectError;
 use leasehold::reentrant::Scope;
 use leasehold::store::MemoryStore;
 use leasehold::{ErrorKind, LockManager};
@@ -40,6 +43,32 @@ fn reentrant_locks_and_elections_need_no_runtime_of_their_own() {
         election.while_leader("host-a", work).await.unwrap();
         assert_eq!(terms, 1);
     });
+}
+
+/// Answers at its second poll.
+async fn second_poll() {
+    let mut is_first = true;
+    std::future::poll_fn(|cx| {
+        if std::mem::take(&mut is_first) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn a_one_shot_commit_needs_no_runtime_of_its_own() {
+    let locks = manager();
+    let done = block_on(locks.lock("a").guarded_async(async |tx| {
+        tx.commit_with(async |_permit| {
+            second_poll().await;
+            Ok::<(), EffectError>(())
+        });
+        Ok(())
+    }));
+    assert!(done.is_ok(), "{done:?}");
 }
 
 #[tokio::test]
