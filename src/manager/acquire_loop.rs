@@ -24,10 +24,14 @@ pub(super) struct AcquireLoop<'a> {
     wait: Option<ObservedWait<'a>>,
     /// How many requests in a row have failed.
     failures: u32,
+    /// How often this caller waited without a subscription although the store sends messages.
+    polls: u32,
 }
 
 /// The pause before a retry doubles with each failure, this many times at most.
 const MOST_DOUBLINGS: u32 = 3;
+/// How often the interval of polls doubles while no message can arrive.
+const MAX_POLL_DOUBLINGS: u32 = 8;
 
 /// How one claim ended.
 enum ClaimEnd {
@@ -55,6 +59,7 @@ impl<'a> AcquireLoop<'a> {
             turn: Some(turn),
             wait,
             failures: 0,
+            polls: 0,
         }
     }
 
@@ -164,7 +169,8 @@ impl<'a> AcquireLoop<'a> {
                 None if context.capability.wakes => {
                     hint = attempt.subscribe(limit.min(left)).await;
                     if hint.is_none() {
-                        self.wait_for(None, busy_for).await;
+                        self.polls += 1;
+                        self.poll(busy_for).await;
                     }
                 }
                 subscribed => self.wait_for(subscribed, busy_for).await,
@@ -188,6 +194,20 @@ impl<'a> AcquireLoop<'a> {
             Some(hint) => context.pause_or(pause, hint).await,
             None => context.pause(context.retry_pause().min(pause)).await,
         }
+    }
+
+    /// Waits until the next poll where the store could send a message and cannot now. The interval doubles, so that many
+    /// waiters without messages do not flood the store.
+    async fn poll(&self, busy_for: Option<Duration>) {
+        let context = self.handle.context();
+        let most = context.settings.max_poll_interval;
+        let most = busy_for
+            .unwrap_or(most)
+            .min(most)
+            .max(context.retry_pause());
+        let pause =
+            context.retry_pause() * (1 << self.polls.saturating_sub(1).min(MAX_POLL_DOUBLINGS));
+        context.pause(pause.min(most).min(self.budget.left())).await;
     }
 
     /// There is no await from here to the guard, so nothing can be lost in between.
