@@ -29,6 +29,14 @@ async fn a_stopped_server_keeps_no_lock_of_an_acquire_that_was_withdrawn() {
     let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
     server.pause();
     let mut asked = Vec::new();
+    // Attempts whose callers ran out of patience. They come first, while the store still connects at once.
+    for number in 5..10 {
+        let ours = claim(&format!("k{number}"));
+        let mut attempt = std::pin::pin!(store.acquire(&ours));
+        assert!(futures_util::poll!(&mut attempt).is_pending());
+        breathe().await;
+        asked.push(ours.clone());
+    }
     for number in 0..5 {
         let ours = claim(&format!("k{number}"));
         let error = store.acquire(&ours).await.unwrap_err();
@@ -37,14 +45,6 @@ async fn a_stopped_server_keeps_no_lock_of_an_acquire_that_was_withdrawn() {
             "{error}"
         );
         asked.push(ours);
-    }
-    // Also attempts whose callers ran out of patience.
-    for number in 5..10 {
-        let ours = claim(&format!("k{number}"));
-        let mut attempt = std::pin::pin!(store.acquire(&ours));
-        assert!(futures_util::poll!(&mut attempt).is_pending());
-        breathe().await;
-        asked.push(ours.clone());
     }
     server.resume();
     for ours in &asked {

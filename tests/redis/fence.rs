@@ -420,10 +420,14 @@ async fn a_server_that_never_answers_leaves_it_in_doubt() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
     server.resume();
-    let again = fence
-        .write(&key("a"), token(1), name, "step", &batch)
-        .await
-        .unwrap();
+    let again = loop {
+        let again = fence.write(&key("a"), token(1), name, "step", &batch).await;
+        match again {
+            // The next attempt to connect is not due yet.
+            Err(error) if error.kind() == ErrorKind::Unavailable => breathe().await,
+            written => break written.unwrap(),
+        }
+    };
     assert_eq!(again, Written::Applied);
     assert_eq!(
         server.cli(&["GET", "count"]),

@@ -46,4 +46,6 @@ mod sentinel;
 #[cfg(test)]
 mod store;
 #[cfg(test)]
+mod storms;
+#[cfg(test)]
 mod tls;

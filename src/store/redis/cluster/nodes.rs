@@ -4,24 +4,29 @@
 //! learned from the refusal, and the whole map is read again only when a node cannot be reached, or reports that the cluster
 //! is down.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Value};
+use ::redis::{AsyncConnectionConfig, Cmd, Value};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 
-use super::super::connection::{ConnectionPool, Purpose, Target, closed, open};
+use super::super::connection::{Connection, ConnectionPool, Purpose, Target, closed, open};
 use super::super::fault;
 use super::super::options::RedisOptions;
 use super::map::{Address, Map};
 use super::seeds::Seeds;
 use super::slot::{SLOTS, Slot};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamp};
 use crate::model::error::{Error, ErrorKind};
 
+/// A map that was read within this is read for all who need one.
+const FRESH: Duration = Duration::from_millis(100);
+/// The least time between two connections that are made to one address only to read the map.
+const DIAL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many nodes are asked for the map at once: one fewer may be silent without costing a time-out.
 const ASKED_AT_ONCE: usize = 3;
 
@@ -45,8 +50,17 @@ pub(crate) struct Cluster {
     known: Mutex<Option<Known>>,
     /// Held by the caller that reads the map. The result of the last read, for those who waited for it. `None`: it was
     /// cancelled.
-    looking: tokio::sync::Mutex<Option<Result<(), Error>>>,
+    looking: tokio::sync::Mutex<Option<Looked>>,
     looks: AtomicUsize,
+    /// When a connection was last made to an address only to read the map.
+    dialled: Mutex<HashMap<Address, Stamp>>,
+}
+
+/// A read of the map that ended.
+#[derive(Debug)]
+struct Looked {
+    result: Result<(), Error>,
+    at: Stamp,
 }
 
 #[derive(Debug)]
@@ -71,6 +85,7 @@ impl Cluster {
             })),
             looking: tokio::sync::Mutex::default(),
             looks: AtomicUsize::new(0),
+            dialled: Mutex::default(),
         }
     }
 
@@ -162,7 +177,8 @@ impl Cluster {
         })
     }
 
-    /// Reads the whole map again. A caller that finds another one reading it waits for that result.
+    /// Reads the whole map again. A caller that finds another one reading it waits for that result, and one that comes shortly
+    /// after uses it.
     ///
     /// # Cancel safety
     ///
@@ -172,18 +188,24 @@ impl Cluster {
             Ok(looks) => (looks, false),
             Err(_) => (self.looking.lock().await, true),
         };
-        if waited && let Some(looked) = &*looks {
-            return looked.clone();
+        if let Some(looked) = &*looks
+            && (waited || self.clock.stamp().since(&looked.at) < FRESH)
+        {
+            return looked.result.clone();
         }
         *looks = None;
-        let looked = self.ask_some().await.and_then(|map| self.take(map));
-        *looks = Some(looked.clone());
-        looked
+        let result = self.ask_some().await.and_then(|map| self.take(map));
+        *looks = Some(Looked {
+            result: result.clone(),
+            at: self.clock.stamp(),
+        });
+        result
     }
 
     async fn ask_some(&self) -> Result<Map, Error> {
+        let nodes = self.nodes()?;
         let mut addresses = self.seeds.addresses().to_vec();
-        for node in self.nodes()? {
+        for node in &nodes {
             if !addresses.contains(&node.address) {
                 addresses.push(node.address.clone());
             }
@@ -193,7 +215,7 @@ impl Cluster {
         addresses.rotate_left(turn);
         let mut left = addresses.iter();
         let mut asked: FuturesUnordered<_> = (left.by_ref().take(ASKED_AT_ONCE))
-            .map(|address| self.ask(address))
+            .map(|address| self.ask(&nodes, address))
             .collect();
         let mut failure = None;
         while let Some(answer) = asked.next().await {
@@ -207,15 +229,38 @@ impl Cluster {
                     if !was_worse {
                         failure = Some(error);
                     }
-                    asked.extend(left.next().map(|address| self.ask(address)));
+                    asked.extend(left.next().map(|address| self.ask(&nodes, address)));
                 }
             }
         }
         Err(failure.unwrap_or_else(|| Error::unavailable("no node of the cluster is known")))
     }
 
-    /// One question over a connection of its own: the node may be a replica, to which we have no other.
-    async fn ask(&self, address: &Address) -> Result<Map, Error> {
+    /// Asks one node for the map, over our connection to it if there is one.
+    async fn ask(&self, nodes: &[Arc<Node>], address: &Address) -> Result<Map, Error> {
+        let known = nodes.iter().find(|node| node.address == *address);
+        let connection = known.and_then(|node| node.pool.connection(Purpose::Ask).ok());
+        let answer = match connection.filter(|connection| connection.is_ready()) {
+            Some(connection) => ask_over(connection).await?,
+            None => self.dial(address).await?,
+        };
+        Map::read(&answer, address).ok_or_else(|| {
+            Error::unavailable(format!(
+                "this node of the cluster knows no node for any slot: address={address}; form the cluster, or name another node"
+            ))
+        })
+    }
+
+    /// Asks over a connection of its own: the node may be a replica, to which we have no other.
+    async fn dial(&self, address: &Address) -> Result<Value, Error> {
+        let now = self.clock.stamp();
+        let last = self.dialled.lock().get(address).copied();
+        if last.is_some_and(|last| now.since(&last) < DIAL_INTERVAL) {
+            return Err(Error::unavailable(format!(
+                "this node of the cluster was asked for the map a moment ago: address={address}; try later"
+            )));
+        }
+        self.dialled.lock().insert(address.clone(), now);
         let failed = |error| fault::not_connected(&error, &address.to_string());
         let options = self.options.at(&address.host, address.port);
         let config = AsyncConnectionConfig::new()
@@ -224,22 +269,13 @@ impl Cluster {
         let client = open(&options, options.server.clone())?;
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connecting.await.map_err(failed)?;
-        let mut question = ::redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let answer: Value = match question.query_async(&mut connection).await {
-            Ok(answer) => answer,
-            Err(error) if error.code() == Some("ERR") => {
-                return Err(Error::unsupported(format!(
-                    "this redis is no node of a cluster: address={address}; use redis:// for a single server"
-                )));
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        Map::read(&answer, address).ok_or_else(|| {
-            Error::unavailable(format!(
-                "this node of the cluster knows no node for any slot: address={address}; form the cluster, or name another node"
-            ))
-        })
+        match slots_command().query_async(&mut connection).await {
+            Ok(answer) => Ok(answer),
+            Err(error) if error.code() == Some("ERR") => Err(Error::unsupported(format!(
+                "this redis is no node of a cluster: address={address}; use redis:// for a single server"
+            ))),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn take(&self, map: Map) -> Result<(), Error> {
@@ -267,5 +303,25 @@ impl Cluster {
         for node in known.iter().flat_map(|known| &known.nodes) {
             node.pool.close();
         }
+    }
+}
+
+fn slots_command() -> Cmd {
+    let mut command = ::redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    command
+}
+
+/// In a task of its own: a question that is dropped because another node answered first would count against the connection.
+async fn ask_over(connection: Arc<Connection>) -> Result<Value, Error> {
+    let asked = tokio::spawn(async move { connection.ask(&slots_command()).await });
+    match asked.await {
+        Ok(answer) => answer.map_err(|failure| {
+            Error::unavailable("a node of the cluster did not answer with the map; try later")
+                .because(failure.into_error("read the map of the cluster"))
+        }),
+        Err(_) => Err(Error::unavailable(
+            "the runtime that asked a node of the cluster ended; try again",
+        )),
     }
 }

@@ -16,6 +16,7 @@ pub(super) struct Health(Arc<Signs>);
 #[derive(Debug, Default)]
 struct Signs {
     is_dead: AtomicBool,
+    has_answered: AtomicBool,
     /// When the first request was sent that was dropped since the last answer; 0: none was.
     silent_since: AtomicU64,
 }
@@ -29,8 +30,16 @@ impl Health {
         self.0.is_dead.store(true, Ordering::Release);
     }
 
+    /// Whether a request was answered. The first look at the server when a connection is made does not count.
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.has_answered.load(Ordering::Relaxed)
+    }
+
     pub(super) fn answered(&self) {
-        // There is mostly nothing to forget, and then the cache line is not written.
+        // There is mostly nothing to note or to forget, and then the cache line is not written.
+        if !self.has_answered() {
+            self.0.has_answered.store(true, Ordering::Relaxed);
+        }
         if self.0.silent_since.load(Ordering::Relaxed) != 0 {
             self.0.silent_since.store(0, Ordering::Relaxed);
         }

@@ -5,6 +5,7 @@
 //! | `target.rs` | what a connection connects to, and by which clock it waits |
 //! | `preflight.rs` | what the server reports about itself when a connection is made |
 //! | `connecting.rs` | one attempt to connect, shared by all callers that wait for it |
+//! | `redial.rs` | when an attempt may begin |
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
 //! | `session.rs`, `health.rs` | one connection as long as it lasts, and when it is given up |
 //! | `subscriber.rs`, `waiters.rs` | the connection that receives the messages of the server |
@@ -17,6 +18,7 @@ mod health;
 mod pool;
 mod preflight;
 mod reconnecting;
+mod redial;
 mod runtime;
 mod session;
 mod subscriber;

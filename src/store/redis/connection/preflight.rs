@@ -31,7 +31,8 @@ pub(in super::super) struct Server {
     pub(in super::super) durable: bool,
     /// Replicas that copy from it.
     pub(in super::super) replicas: u32,
-    /// Changes when its data are flushed, or replaced by those of another server. The acquire script reads the same.
+    /// Changes when it restarts, and when its data are flushed or replaced by those of another server. The acquire script
+    /// reads the same.
     pub(in super::super) account: String,
 }
 
@@ -135,7 +136,8 @@ impl<'a> Info<'a> {
         let flushes = self.flushes();
         let copied = self.text("master_replid2").unwrap_or_default();
         let was_replica = copied.bytes().any(|digit| digit != b'0');
-        let run_id = self.text("run_id").filter(|id| is_word(id));
+        let run = self.text("run_id").unwrap_or_default();
+        let run_id = Some(run).filter(|id| is_word(id));
         Server {
             run_id: run_id.map(str::to_owned),
             incarnation: run_id.map(|run| match was_replica && is_word(copied) {
@@ -153,7 +155,7 @@ impl<'a> Info<'a> {
                 .number("connected_slaves")
                 .and_then(|n| n.try_into().ok())
                 .unwrap_or(0),
-            account: format!("{flushes}:{copied}"),
+            account: format!("{flushes}:{copied}:{run}"),
         }
     }
 
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(server.uptime, Some(Duration::from_secs(9)));
         assert_eq!(server.replicas, 1);
         assert!(!server.was_replica && !server.was_flushed && !server.durable);
-        assert_eq!(server.account, "0:0000");
+        assert_eq!(server.account, "0:0000:00ff");
         let text = format!(
             "{}cmdstat_flushall:calls=1,usec=3\r\ncmdstat_flushdb:calls=2,usec=3\r\n\
              cmdstat_swapdb:calls=4,usec=3\r\n",
@@ -204,7 +206,7 @@ mod tests {
         assert!(server.was_replica && server.was_flushed);
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
         assert_eq!(server.incarnation.as_deref(), Some("00ff-0a00"));
-        assert_eq!(server.account, "7:0a00");
+        assert_eq!(server.account, "7:0a00:00ff");
     }
 
     #[test]
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn a_server_that_hides_its_info_counts_as_not_durable() {
         let unknown = Server {
-            account: "0:".into(),
+            account: "0::".into(),
             ..Server::default()
         };
         assert_eq!(Info::parse("").server(), unknown);

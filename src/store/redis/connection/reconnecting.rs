@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redis::{Cmd, Pipeline, RedisError, Value};
 use parking_lot::Mutex;
 
-use super::connecting::Connecting;
+use super::connecting::{Connecting, Found};
 use super::failure::Failure;
 use super::preflight::{Server, preflight};
 use super::session::{Live, Session};
@@ -32,21 +32,35 @@ struct State {
     live: Mutex<Option<Live>>,
     /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
     has_failed: AtomicBool,
+    /// The last connection answered a request, and no attempt has begun since it was found dead.
+    was_useful: AtomicBool,
 }
 
 impl State {
     fn present(&self) -> Option<Live> {
         let mut live = self.live.lock();
-        live.take_if(|live| live.health.is_dead());
+        if let Some(dead) = live.take_if(|live| live.health.is_dead()) {
+            let was_useful = dead.health.has_answered();
+            self.was_useful.store(was_useful, Ordering::Relaxed);
+        }
         live.clone()
+    }
+
+    fn look(&self) -> Found {
+        if self.present().is_some() {
+            return Found::Present;
+        }
+        Found::Nothing {
+            was_useful: self.was_useful.swap(false, Ordering::Relaxed),
+        }
     }
 }
 
 impl Connection {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
+            connecting: target.connecting(),
             target,
-            connecting: Connecting::default(),
             state: Arc::default(),
         }
     }
@@ -62,6 +76,12 @@ impl Connection {
     /// The server's address, for messages.
     pub(in super::super) fn address(&self) -> String {
         self.target.options.address()
+    }
+
+    /// Whether there is a connection now.
+    pub(in super::super) fn is_ready(&self) -> bool {
+        let live = self.state.live.lock();
+        live.as_ref().is_some_and(|live| !live.health.is_dead())
     }
 
     /// Whether there is a connection, or one is being made, that its runtime still drives.
@@ -111,8 +131,8 @@ impl Connection {
             return Ok(live);
         }
         let attempt = Attempt(Some(&self.state.has_failed));
-        let is_there = || self.state.present().is_some();
-        let connected = self.connecting.wait(is_there, || self.connect()).await;
+        let look = || self.state.look();
+        let connected = self.connecting.wait(look, || self.connect()).await;
         attempt.ended();
         connected?;
         self.state.present().ok_or_else(|| {
@@ -135,11 +155,13 @@ impl Connection {
 
 async fn connect(target: &Target) -> Result<Live, Error> {
     let (mut connection, health) = target.connect(|_| {}).await?;
+    let asked_at = target.clock().stamp();
     let server = preflight(&mut connection, &target.options.address()).await?;
     Ok(Live {
         connection,
         health,
         server: Arc::new(server),
+        asked_at,
     })
 }
 

@@ -1,6 +1,7 @@
 //! [`Session`]: one connection for as long as it lasts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
@@ -8,7 +9,7 @@ use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Va
 use super::failure::Failure;
 use super::health::Health;
 use super::preflight::Server;
-use crate::clock::{Clock, Reading};
+use crate::clock::{Clock, Reading, Stamp};
 
 /// A connection that was made.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
     pub(super) health: Health,
     pub(super) server: Arc<Server>,
+    /// Before the server was asked about itself.
+    pub(super) asked_at: Stamp,
 }
 
 /// One connection, for as long as it lasts.
@@ -28,6 +31,15 @@ impl Session<'_> {
     /// What the server reported about itself when the connection was made.
     pub(in super::super) fn server(&self) -> &Server {
         &self.live.server
+    }
+
+    /// At least how long the server has run, counted on since the connection was made; exact only up to `enough`.
+    pub(in super::super) fn uptime(&self, enough: Duration) -> Option<Duration> {
+        let then = self.live.server.uptime?;
+        if then >= enough {
+            return Some(then);
+        }
+        Some(then + self.clock.stamp().since(&self.live.asked_at))
     }
 
     /// Makes the next request connect again, and so read again what the server reports about itself.
@@ -86,14 +98,15 @@ impl<'a> InFlight<'a> {
 
     fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
         self.is_answered = true;
-        self.health.answered();
-        answer.map_err(|error| {
-            let failure = Failure::of(error);
-            let is_replica = matches!(&failure, Failure::Refused(error) if is_of_a_replica(error));
+        let answer = answer.map_err(Failure::of);
+        if !matches!(answer, Err(Failure::Unanswered(_))) {
+            self.health.answered();
+        }
+        answer.inspect_err(|failure| {
+            let is_replica = matches!(failure, Failure::Refused(error) if is_of_a_replica(error));
             if is_replica || matches!(failure, Failure::Unanswered(_)) {
                 self.health.give_up();
             }
-            failure
         })
     }
 }

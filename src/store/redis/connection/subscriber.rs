@@ -11,7 +11,7 @@ use ::redis::aio::MultiplexedConnection;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::connecting::Connecting;
+use super::connecting::{Connecting, Found};
 use super::failure::Failure;
 use super::health::Health;
 use super::target::Target;
@@ -53,8 +53,8 @@ struct Order {
 impl Subscriber {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
+            connecting: target.connecting(),
             target,
-            connecting: Connecting::default(),
             live: Arc::default(),
         }
     }
@@ -89,8 +89,8 @@ impl Subscriber {
         if let Some(orders) = self.present() {
             return Ok(orders);
         }
-        let is_there = || self.present().is_some();
-        self.connecting.wait(is_there, || self.connect()).await?;
+        let look = || self.look();
+        self.connecting.wait(look, || self.connect()).await?;
         self.present().ok_or_else(ended)
     }
 
@@ -98,6 +98,16 @@ impl Subscriber {
         let live = self.live.lock();
         let live = live.as_ref().filter(|live| live.is_live());
         live.map(|live| live.orders.clone())
+    }
+
+    fn look(&self) -> Found {
+        let dead = self.live.lock().take_if(|live| !live.is_live());
+        if self.present().is_some() {
+            return Found::Present;
+        }
+        Found::Nothing {
+            was_useful: dead.is_some_and(|dead| dead.health.has_answered()),
+        }
     }
 
     fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
@@ -108,7 +118,7 @@ impl Subscriber {
             let (connection, health) = target.connect(move |push| woken.push(push)).await?;
             let (orders, received) = mpsc::unbounded_channel();
             let clock = target.clock().clone();
-            tokio::spawn(serve(connection, received, waiters, clock));
+            tokio::spawn(serve(connection, health.clone(), received, waiters, clock));
             *live.lock() = Some(Live { orders, health });
             Ok(())
         }
@@ -130,6 +140,7 @@ impl fmt::Debug for Subscriber {
 /// Subscribes in the order of the orders, until the connection is dead or the store is closed.
 async fn serve(
     mut connection: MultiplexedConnection,
+    health: Health,
     mut orders: mpsc::UnboundedReceiver<Order>,
     waiters: Waiters,
     clock: Clock,
@@ -167,6 +178,9 @@ async fn serve(
         }
         let failure = asked.err().map(Failure::of);
         let is_over = matches!(failure, Some(Failure::Unanswered(_)));
+        if !is_over {
+            health.answered();
+        }
         let failed = failure.map(|failure| match failure.into_error("subscribe") {
             error if error.kind() == ErrorKind::InDoubt => {
                 Error::unavailable("no wake-ups from redis now; poll instead").because(error)

@@ -5,6 +5,7 @@ use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisErro
 
 use super::super::fault;
 use super::super::options::RedisOptions;
+use super::connecting::Connecting;
 use super::health::{Health, MarksDead};
 use crate::clock::Clock;
 use crate::model::error::Error;
@@ -33,6 +34,11 @@ impl Target {
 
     pub(in super::super) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// For one connection of one runtime.
+    pub(super) fn connecting(&self) -> Connecting {
+        Connecting::new(self.clock.clone(), self.options.max_ttl)
     }
 
     /// The server; behind sentinels, the master of now.

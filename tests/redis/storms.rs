@@ -1,0 +1,181 @@
+//! What many callers cost a server while something is down: connections, scripts and quarantines stay few.
+//!
+//! These tests count what happens within real seconds, since the servers, the limits on connecting and the polls count by real
+//! clocks.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::claims::{claim_for, grant, is_busy, queued};
+use crate::other_holder::uptime;
+use crate::server::canary::CANARY;
+use crate::server::cluster::RedisCluster;
+use crate::server::{RedisServer, breathe};
+use leasehold::clock::Clock;
+use leasehold::store::{LockMode, RedisOptions, RedisStore};
+use leasehold::{LockManager, Settings};
+
+const WHILE_COUNTED: Duration = Duration::from_secs(3);
+
+/// Callers that ask again and again, each for a lock of its own, until the time is over.
+async fn crowd(locks: &LockManager, names: impl Iterator<Item = String>) {
+    let clock = Clock::system().unwrap();
+    let end = clock.stamp().plus(WHILE_COUNTED);
+    let callers: Vec<_> = names
+        .map(|name| {
+            let (locks, clock) = (locks.clone(), clock.clone());
+            tokio::spawn(async move {
+                while !end.since(&clock.stamp()).is_zero() {
+                    let left = end.since(&clock.stamp());
+                    if let Ok(Some(guard)) = locks.lock(name.as_str()).acquire_within(left).await {
+                        drop(guard.release().await);
+                    }
+                    breathe().await;
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_callers_dial_a_server_that_closes_every_connection_a_few_times() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let dials = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&dials);
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for _closed_at_once in listener.incoming() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let url = format!("redis://127.0.0.1:{port}?restart_quarantine=off");
+    let store = RedisStore::member(RedisOptions::parse(&url).unwrap()).unwrap();
+    let locks = LockManager::new(store).unwrap();
+    crowd(&locks, (0..200).map(|number| format!("k{number}"))).await;
+    let dials = dials.load(Ordering::Relaxed);
+    println!("{dials} connections");
+    assert!((2..=20).contains(&dials), "{dials}");
+}
+
+fn connections(server: &RedisServer) -> u64 {
+    number(server, "stats", "total_connections_received:")
+}
+
+fn number(server: &RedisServer, section: &str, name: &str) -> u64 {
+    let info = server.cli(&["INFO", section]);
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    let digits = line.map(|line| line.split(',').next().unwrap_or_default());
+    digits.map_or(0, |digits| digits.trim().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_dead_node_of_a_cluster_costs_the_others_few_connections() {
+    let mut cluster = RedisCluster::of_masters(3);
+    let names: Vec<_> = (0..3).map(|index| cluster.names_at(index, 34)).collect();
+    let url = cluster.url("prefix=app&restart_quarantine=off");
+    let locks = LockManager::connect(&url).await.unwrap();
+    cluster.nodes[0].kill();
+    let before: Vec<_> = cluster.nodes[1..].iter().map(connections).collect();
+    crowd(&locks, names.into_iter().flatten()).await;
+    for (node, before) in cluster.nodes[1..].iter().zip(before) {
+        // One is that of the question itself.
+        let new = connections(node) - before - 1;
+        println!("{new} connections to a healthy node");
+        assert!(new <= 20, "{new}");
+    }
+}
+
+/// How many scripts fifty fair waiters cost in two seconds.
+async fn scripts_of_waiters(server: &RedisServer, url: &str) -> u64 {
+    let mut settings = Settings::default();
+    settings.wait = Duration::from_secs(2);
+    let locks = LockManager::builder_for_url(url, settings).await.unwrap();
+    let locks = locks.build().unwrap();
+    let held = locks.lock("a").acquire().await.unwrap();
+    let scripts = || number(server, "commandstats", "cmdstat_evalsha:calls=");
+    let before = scripts();
+    let waiters: Vec<_> = (0..50)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.lock("a").fair().acquire().await.is_err() })
+        })
+        .collect();
+    for waiter in waiters {
+        assert!(waiter.await.unwrap(), "it waited in vain");
+    }
+    let scripts = scripts() - before;
+    drop(held.release().await);
+    scripts
+}
+
+#[tokio::test]
+async fn fair_waiters_that_may_not_subscribe_poll_rarely() {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    let rules = ["~app:*", "resetchannels", "+@all"];
+    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], &rules].concat());
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let with_messages = scripts_of_waiters(&server, &url).await;
+    let refused = url.replace("127.0.0.1", &format!("me:{CANARY}@127.0.0.1"));
+    let without = scripts_of_waiters(&server, &refused).await;
+    println!("{without} scripts without messages, {with_messages} with them");
+    assert!(with_messages > 0);
+    assert!(
+        without <= 3 * with_messages,
+        "{without} without messages, {with_messages} with them"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_was_made_to_a_young_server_grows_old_with_it() {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&max_ttl=2s");
+    let store = RedisStore::connect(&url).await.unwrap();
+    while uptime(&server) < 4 {
+        breathe().await;
+    }
+    let _held = grant(&store, &claim_for("a", Duration::from_millis(500))).await;
+}
+
+#[tokio::test]
+async fn a_fair_claim_that_was_busy_before_there_was_a_marker_causes_no_quarantine() {
+    let server = RedisServer::start();
+    while uptime(&server) < 3 {
+        breathe().await;
+    }
+    server.cli(&["SET", "app:a", "a client of another kind"]);
+    let store = RedisStore::connect(&server.url("prefix=app&max_ttl=1s")).await;
+    let store = store.unwrap();
+    let mut ours = queued("a", LockMode::Exclusive);
+    ours.ttl = Duration::from_millis(500);
+    ours.place_ttl = Duration::from_secs(5);
+    assert!(is_busy(&store, &ours).await);
+    assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "0");
+    server.cli(&["DEL", "app:a"]);
+    let _held = grant(&store, &ours).await;
+}
+
+#[tokio::test]
+async fn a_marker_that_a_busy_fair_claim_has_seen_is_missed_when_it_is_gone() {
+    let server = RedisServer::start();
+    while uptime(&server) < 3 {
+        breathe().await;
+    }
+    let url = server.url("prefix=app&max_ttl=1s");
+    let holder = RedisStore::connect(&url).await.unwrap();
+    let _held = grant(&holder, &claim_for("a", Duration::from_millis(500))).await;
+    let store = RedisStore::connect(&url).await.unwrap();
+    let mut ours = queued("a", LockMode::Exclusive);
+    ours.ttl = Duration::from_millis(500);
+    assert!(is_busy(&store, &ours).await);
+    // As a flush that the statistics do not show.
+    server.cli(&["DEL", "app:a", "app:{leasehold}:marker"]);
+    assert!(is_busy(&store, &ours).await);
+    assert_ne!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "0");
+}
