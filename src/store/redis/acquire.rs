@@ -127,7 +127,8 @@ async fn attempt_at(
             let max_ttl = options.max_ttl + terms.extra_quarantine;
             let is_missed = (client.markers).is_missed(slot, session.server(), connection);
             let same_for = route.same_for(&session, &options.names, max_ttl).await;
-            let mut quarantine = Quarantine::of(session.server(), max_ttl, is_missed, same_for);
+            let (server, uptime) = (session.server(), session.uptime(max_ttl));
+            let mut quarantine = Quarantine::of(server, uptime, max_ttl, is_missed, same_for);
             // Its data, marker included, may be those of the server that it replaced.
             quarantine.is_durable &= !may_be_replaced(client, slot);
             Some(quarantine)
@@ -150,7 +151,9 @@ async fn attempt_at(
             continue;
         }
         let answer = reply::acquired(claim, &answer).map_err(Failure::Answered)?;
-        client.markers.note(slot, session.server(), connection);
+        if answer.is_marker_seen {
+            client.markers.note(slot, session.server(), connection);
+        }
         log_quarantine(client, slot, &answer.outcome, connection);
         return Ok(answer);
     }

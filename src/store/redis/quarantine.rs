@@ -14,8 +14,8 @@
 //! | is missing, on an older server | nobody used this prefix yet | none |
 //!
 //! What a client read at its connect may be old by the time of its first attempt. So the script that finds the marker wrong
-//! reads the server's account of flushes and copies again, at the instant of the attempt. If it differs from the one that the
-//! client used, nothing is granted, and the client connects and decides again.
+//! reads the server's account of its run, flushes and copies again, at the instant of the attempt. If it differs from the one
+//! that the client used, nothing is granted, and the client connects and decides again.
 //!
 //! Not noticed:
 //!
@@ -48,7 +48,7 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Decides by what the server reported. `is_missed`: this store saw the marker that is missing now. `same_for`: for how
+    /// Decides by what the server reported. `uptime`: its age now. `is_missed`: this store saw the marker that is missing now. `same_for`: for how
     /// long at least the server has been what it is, as seen by any client.
     ///
     /// A replica that was promoted long ago is trusted with a slot that nobody used yet, but not with a marker of another
@@ -56,14 +56,13 @@ impl Quarantine {
     /// master, whose copy still has the marker of its own run, would know of neither.
     pub(super) fn of(
         server: &Server,
+        uptime: Option<Duration>,
         max_ttl: Duration,
         is_missed: bool,
         same_for: Duration,
     ) -> Self {
         let since_change = max_ttl.saturating_sub(same_for);
-        // The age that it reported is as old as the connection.
-        let since_start =
-            since_change.min(max_ttl.saturating_sub(server.uptime.unwrap_or_default()));
+        let since_start = since_change.min(max_ttl.saturating_sub(uptime.unwrap_or_default()));
         let if_other = if server.was_replica {
             max_ttl
         } else if server.was_flushed {
@@ -102,7 +101,8 @@ mod tests {
     }
 
     fn of(server: &Server, is_missed: bool, same_for: u64) -> Quarantine {
-        Quarantine::of(server, MAX_TTL, is_missed, Duration::from_secs(same_for))
+        let same_for = Duration::from_secs(same_for);
+        Quarantine::of(server, server.uptime, MAX_TTL, is_missed, same_for)
     }
 
     fn seconds(server: &Server, is_missed: bool) -> (u64, u64) {

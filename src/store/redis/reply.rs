@@ -20,6 +20,8 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// The server's time, in microseconds.
     pub(super) micros: u64,
+    /// Whether the script found the server's marker, or wrote it.
+    pub(super) is_marker_seen: bool,
 }
 
 /// The result of an attempt.
@@ -50,7 +52,11 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
     let key = &claim.key;
     let with_time = |outcome, micros: i64| {
         let micros = u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?;
-        Ok(Answer { outcome, micros })
+        Ok(Answer {
+            outcome,
+            micros,
+            is_marker_seen: true,
+        })
     };
     match (word, numbers.as_slice()) {
         ("granted", [token, left, micros]) => {
@@ -63,6 +69,14 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
         ("busy", [left, micros]) => {
             let remaining = millis(*left);
             with_time(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
+        }
+        ("busy", [left, micros, 0]) => {
+            let remaining = millis(*left);
+            let answer = with_time(Outcome::Acquired(Acquired::Busy { remaining }), *micros)?;
+            Ok(Answer {
+                is_marker_seen: false,
+                ..answer
+            })
         }
         ("quarantined", [left, micros]) => with_time(
             Outcome::Quarantined(millis(*left).unwrap_or_default()),

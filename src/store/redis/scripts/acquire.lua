@@ -44,10 +44,12 @@ if run_id then
     is_other = run ~= run_id and run_id ~= '?'
   end
   if is_other or not marker then
-    -- Changes when the data are flushed, or replaced by those of another server; nil where a script may not read it.
+    -- Changes when the server restarts, and when its data are flushed or replaced by those of another server; nil where a
+    -- script may not read it. A proxy may have connected us to another run without closing our connection.
     local function account()
       local stats, copied = redis.pcall('INFO', 'commandstats'), redis.pcall('INFO', 'replication')
-      if type(stats) ~= 'string' or type(copied) ~= 'string' then
+      local server = redis.pcall('INFO', 'server')
+      if type(stats) ~= 'string' or type(copied) ~= 'string' or type(server) ~= 'string' then
         return nil
       end
       local flushes = 0
@@ -56,7 +58,8 @@ if run_id then
           flushes = flushes + calls
         end
       end
-      return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '')
+      return string.format('%.0f:', flushes) .. (string.match(copied, 'master_replid2:(%x+)') or '') .. ':'
+        .. (string.match(server, 'run_id:(%w+)') or '')
     end
     local if_other, if_none, is_durable, judged_by = string.match(ARGV[7], '^(%d+) (%d+) (%d) (.*)$')
     -- The client read this at its connect. Since then the server may have lost its data.

@@ -3,7 +3,7 @@
 --
 -- KEYS: the first four of acquire.lua; then queue, alone, places, readers, grants, entering
 -- ARGV: those of acquire.lua; then mode, the place's ttl (ms; 0: it takes no place)
--- Answers: what acquire.lua returns, except queued, as one text
+-- Answers: what acquire.lua returns, except queued, as one text; busy ttl now 0 without a marker
 local READERS = 'leasehold:readers'
 local place_ttl = tonumber(table.remove(ARGV))
 local mode = table.remove(ARGV)
@@ -73,6 +73,10 @@ if is_held or ahead then
     left = left < 0 and place or math.min(left, place)
   end
   answer = {'busy', left, micros}
+  if ARGV[5] and redis.call('EXISTS', KEYS[3]) == 0 then
+    -- The quarantine was not decided, and the client has not seen a marker.
+    answer[4] = 0
+  end
 else
   if mode == 'read' then
     -- The lock's own key names all readers. A reader's attempt is made on a key that exists only within this script.
