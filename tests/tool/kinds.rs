@@ -254,3 +254,15 @@ fn locks_in_zookeeper_are_fair_counted_without_loss_and_conform() {
     ]);
     assert_eq!(code(&output), 64, "the URL says 4s: {}", told(&output));
 }
+
+/// Real waits: sessions of two seconds run out.
+#[test]
+fn our_own_zookeeper_store_conforms() {
+    let server = Server::start();
+    let url = format!(
+        "zookeeper://{}/conform?session_timeout=2s&tick_time=500ms",
+        server.address()
+    );
+    let output = leasehold(&["conform", "--store", &url]);
+    assert_eq!(code(&output), 0, "{}", told(&output));
+}

@@ -12,7 +12,7 @@ use crate::zookeeper::{
 use futures_util::future::{join_all, select};
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ClockKind};
-use leasehold::store::zookeeper::{Credentials, ZooKeeperStore};
+use leasehold::store::zookeeper::{Credentials, ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Grant, Released, Renewed, Store};
 use zookeeper_client::{Acls, CreateMode, Error as Zk};
 
@@ -115,6 +115,35 @@ async fn wrong_credentials_are_denied_and_nodes_belong_to_their_creator() {
     let same = open(with(Some(("me", CANARY)))).await;
     assert!(is_busy(&same, &claim("k")).await);
     assert!(matches!(mine.release(&grant).await, Released::Released));
+}
+
+/// The hashes are those of `alice` and `bob` with the canary as their password.
+#[tokio::test]
+async fn two_users_share_a_chroot_when_its_acl_names_both_and_are_told_so_when_it_does_not() {
+    let server = Server::shared();
+    let acl = "acl=digest:alice:FqX5U6cFJ3ckKh0LiQHesCHVc54=:cdrwa,digest:bob:skrVsHYMnxZtFBPlvjJ%2BwGgGX84=:cdrwa";
+    let with = |user: &str, chroot: &str, acl: &str| {
+        let url = format!(
+            "zookeeper://{user}:{CANARY}@{}/{chroot}?tick_time=500ms&{acl}",
+            server.address()
+        );
+        let mut parsed = ZooKeeperOptions::parse(&url).unwrap();
+        parsed.driver = options("x:1", "").driver;
+        parsed
+    };
+    let alice = open(with("alice", "shared-by-two", acl)).await;
+    let bob = open(with("bob", "shared-by-two", acl)).await;
+    let held = granted(&alice, &claim("k")).await;
+    let next = claim("k");
+    assert!(is_busy(&bob, &next).await);
+    assert!(matches!(alice.release(&held).await, Released::Released));
+    let _held = wait_for(&bob, &next).await;
+
+    let _alice = open(with("alice", "of-alice", "")).await;
+    let refused = ZooKeeperStore::open(with("bob", "of-alice", ""), Clock::system().unwrap());
+    let error = refused.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("acl="), "{error}");
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@ use leasehold::clock::Clock;
 use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
 use leasehold::connect::UrlStore;
 use leasehold::{Error, LockManager, Settings};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::args::ConformArgs;
@@ -21,7 +20,6 @@ pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Fa
         settings: settings(&url, args.ttl).await?,
         url,
         clock: Clock::system()?,
-        silent: Mutex::default(),
     };
     let report = conformance::run(&harness).await;
     output.answer(people(&report), &scripts(&report));
@@ -50,8 +48,6 @@ struct AtUrl {
     url: String,
     settings: Settings,
     clock: Clock,
-    /// Clients that send nothing any more.
-    silent: Mutex<Vec<UrlStore>>,
 }
 
 impl Harness for AtUrl {
@@ -67,12 +63,6 @@ impl Harness for AtUrl {
 
     fn clock(&self) -> Clock {
         self.clock.clone()
-    }
-
-    /// A client that is dropped may say goodbye, and a store with sessions then frees its locks at once. One that died says
-    /// nothing: it is kept, and asked for nothing any more.
-    async fn crash(&self, client: UrlStore) {
-        self.silent.lock().push(client);
     }
 }
 

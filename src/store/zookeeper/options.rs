@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::acl::{AclEntry, ZooKeeperAcl};
 use crate::model::error::Error;
 use crate::store::url::{HostPort, StoreUrl, shown};
 
@@ -33,8 +34,11 @@ pub struct ZooKeeperOptions {
     /// The servers' `tickTime`, or more. Default 2 s; 10 ms to a minute. A deadline counts from a heartbeat that is at
     /// least a tick older than the newest: with less than the true tick a lease may outlive its lock.
     pub tick_time: Duration,
-    /// Who we are. With credentials every node is made with the access rights creator-all.
+    /// Who we are.
     pub credentials: Option<Credentials>,
+    /// Who may use the nodes that we make. Default none: [`Creator`](ZooKeeperAcl::Creator) with credentials,
+    /// [`Open`](ZooKeeperAcl::Open) without.
+    pub acl: Option<ZooKeeperAcl>,
     /// How a lock is laid out.
     pub mode: ZooKeeperMode,
     /// The client library that talks to the servers.
@@ -132,6 +136,7 @@ impl ZooKeeperOptions {
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
             credentials: None,
+            acl: None,
             mode: ZooKeeperMode::Queue,
             driver: DriverKind::Client,
         }
@@ -190,6 +195,7 @@ impl ZooKeeperOptions {
                     "zookeeper driver is unknown; set it to zookeeper-client or zookeeper-async",
                 ));
             }
+            ("acl", _) => self.acl = Some(ZooKeeperAcl::parse(value)?),
             ("mode", "queue") => self.mode = ZooKeeperMode::Queue,
             ("mode", "simple") => self.mode = ZooKeeperMode::Simple,
             ("mode", _) => {
@@ -199,7 +205,7 @@ impl ZooKeeperOptions {
             }
             _ => {
                 return Err(Error::invalid(format!(
-                    "a ZooKeeper URL has no such option: {}; use session_timeout, tick_time, mode, driver",
+                    "a ZooKeeper URL has no such option: {}; use session_timeout, tick_time, acl, mode, driver",
                     shown(name)
                 )));
             }
@@ -227,12 +233,26 @@ impl ZooKeeperOptions {
         )?;
         within("tick_time", self.tick_time, LEAST_TICK, MOST_TICK)?;
         check_chroot(&self.chroot)?;
+        if self.acl == Some(ZooKeeperAcl::Creator) && self.credentials.is_none() {
+            return Err(Error::invalid(
+                "zookeeper acl=creator needs credentials; write user:password@ before the servers, or acl=open",
+            ));
+        }
         #[cfg(feature = "zookeeper-async")]
         if self.driver == DriverKind::Async {
             let most = self.tick_time * Self::MAX_TICKS;
             within("session_timeout", self.session_timeout, LEAST_TIMEOUT, most)?;
         }
         self.check_ticks(self.session_timeout)
+    }
+
+    /// The access list of the nodes that we make.
+    pub(crate) fn acl_entries(&self) -> Vec<AclEntry> {
+        let default = match self.credentials {
+            Some(_) => ZooKeeperAcl::Creator,
+            None => ZooKeeperAcl::Open,
+        };
+        self.acl.as_ref().unwrap_or(&default).entries()
     }
 
     /// Whether a session time-out has ticks enough: for the one that is asked for, and again for the one that is granted.

@@ -189,7 +189,8 @@ impl Fault {
                 Error::corrupt(format!("somebody else wrote a node while asked to {what}; look at the tree"))
             }
             Self::Denied => Error::denied(format!(
-                "zookeeper refuses to {what}; check the credentials and the access rights of the node"
+                "zookeeper refuses to {what}: the node admits other users than this client; use their credentials, or set the same acl= \
+                 with an entry for each user in the URLs of all clients"
             )),
             Self::Expired => Error::unavailable(format!(
                 "the zookeeper session ended while asked to {what}; nothing of it is held, try again"

@@ -19,8 +19,9 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
-use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZkState, ZooKeeper};
+use zookeeper_async::{Acl, CreateMode, Permission, ZkError, ZkResult, ZkState, ZooKeeper};
 
+use super::super::acl::AclEntry;
 use super::super::options::ZooKeeperOptions;
 use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 use crate::clock::Clock;
@@ -76,22 +77,19 @@ impl ZooKeeperAsyncDriver {
             .build()
             .map_err(|e| Fault::Refused(Box::new(e)))?;
         let (jobs, waiting) = mpsc::unbounded_channel();
-        let mut driver = Self {
+        let driver = Self {
             jobs,
             life: Life(Arc::new(watch::Sender::new(true))),
             clock: clock.clone(),
             timeout: options.session_timeout,
             session: Arc::default(),
-            acls: Acl::open_unsafe().clone(),
+            acls: options.acl_entries().iter().map(acl).collect(),
             runtime: Mutex::new(None),
         };
         let login = options
             .credentials
             .as_ref()
             .map(|login| login.expose().into_bytes());
-        if login.is_some() {
-            driver.acls = Acl::creator_all().clone();
-        }
         let (servers, timeout) = (options.servers.clone(), options.session_timeout);
         let (life, limit) = (driver.life.clone(), driver.limit());
         let (connected, is_connected) = oneshot::channel();
@@ -381,6 +379,20 @@ impl fmt::Debug for ZooKeeperAsyncDriver {
             .field("life", &self.life)
             .finish_non_exhaustive()
     }
+}
+
+fn acl(entry: &AclEntry) -> Acl {
+    let bits = [
+        Permission::READ,
+        Permission::WRITE,
+        Permission::CREATE,
+        Permission::DELETE,
+        Permission::ADMIN,
+    ];
+    let granted = (bits.into_iter().enumerate())
+        .filter(|(bit, _)| entry.permissions & (1 << bit) != 0)
+        .fold(Permission::NONE, |all, (_, one)| all | one);
+    Acl::new(granted, &entry.scheme, &entry.id)
 }
 
 /// What surely changed nothing is said so; whatever else is in doubt.

@@ -9,9 +9,11 @@ use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{
-    Acls, Client, CreateMode, Error as Zk, MultiWriteError, SessionState, StateWatcher,
+    Acl, Acls, AuthId, Client, CreateMode, Error as Zk, MultiWriteError, Permission, SessionState,
+    StateWatcher,
 };
 
+use super::super::acl::AclEntry;
 use super::super::opening::Ending;
 use super::super::options::ZooKeeperOptions;
 use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
@@ -24,7 +26,7 @@ pub(crate) struct ClientDriver {
     states: StateWatcher,
     session: i64,
     timeout: Duration,
-    acls: Acls<'static>,
+    acls: Vec<Acl>,
     runtime: Handle,
 }
 
@@ -32,10 +34,8 @@ impl ClientDriver {
     /// Opens a session. Its connection lives on the runtime of the caller.
     pub(crate) async fn connect(options: &ZooKeeperOptions, ending: Ending) -> Result<Self, Fault> {
         let mut connector = Client::connector().with_session_timeout(options.session_timeout);
-        let mut acls = Acls::anyone_all();
         if let Some(credentials) = &options.credentials {
             connector = connector.with_auth("digest", credentials.expose().as_bytes());
-            acls = Acls::creator_all();
         }
         if ending == Ending::LeftToTimeOut {
             connector = connector.with_detached();
@@ -46,7 +46,7 @@ impl ClientDriver {
             session: client.session_id().0,
             timeout: client.session_timeout(),
             client: RwLock::new(Some(client)),
-            acls,
+            acls: options.acl_entries().iter().map(acl).collect(),
             runtime: Handle::current(),
         })
     }
@@ -109,7 +109,7 @@ impl Driver for ClientDriver {
             Kind::Ephemeral => CreateMode::Ephemeral,
             Kind::Sequential => CreateMode::EphemeralSequential,
         };
-        let options = mode.with_acls(self.acls);
+        let options = mode.with_acls(Acls::new(&self.acls));
         self.ask(move |client| async move {
             let (stat, sequence) = client.create(path, data, &options).await?;
             Ok(Made {
@@ -189,8 +189,8 @@ impl Driver for ClientDriver {
         Box::pin(async move {
             let client = self.client.read().clone();
             let client = client.ok_or(Refused::Whole(Fault::Expired))?;
-            let persistent = CreateMode::Persistent.with_acls(self.acls);
-            let ephemeral = CreateMode::Ephemeral.with_acls(self.acls);
+            let persistent = CreateMode::Persistent.with_acls(Acls::new(&self.acls));
+            let ephemeral = CreateMode::Ephemeral.with_acls(Acls::new(&self.acls));
             let mut multi = client.new_multi_writer();
             for (at, change) in changes.iter().enumerate() {
                 let added = match change {
@@ -228,6 +228,20 @@ impl Driver for ClientDriver {
 }
 
 const ANY_VERSION: i32 = -1;
+
+fn acl(entry: &AclEntry) -> Acl {
+    let bits = [
+        Permission::READ,
+        Permission::WRITE,
+        Permission::CREATE,
+        Permission::DELETE,
+        Permission::ADMIN,
+    ];
+    let granted = (bits.into_iter().enumerate())
+        .filter(|(bit, _)| entry.permissions & (1 << bit) != 0)
+        .fold(Permission::NONE, |all, (_, one)| all | one);
+    Acl::new(granted, AuthId::new(&entry.scheme, &entry.id))
+}
 
 /// What surely changed nothing is said so; whatever else is in doubt. Errors of the connection come as
 /// [`Zk::Custom`] as often as [`Zk::ConnectionLoss`].
