@@ -13,7 +13,7 @@ const TURNS: usize = 25;
 const KAZOO: &str = "kazoo==2.11.0";
 
 /// A Python with kazoo: that of the repository's venv if it has one, else one in a venv that is made here once.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kazoo");
     let own = venv.join("bin/python");

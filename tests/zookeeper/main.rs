@@ -13,6 +13,7 @@ mod fence;
 mod interop;
 mod kinds;
 mod manager;
+mod peers;
 mod proof;
 mod queue;
 mod revoke;

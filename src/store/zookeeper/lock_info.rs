@@ -166,10 +166,9 @@ pub(crate) async fn list(
                 "the tree has more than {MOST_NODES} nodes to look at; list with a longer prefix"
             )));
         }
-        let path = match (chroot, key.as_str()) {
-            ("", "") => "/".to_owned(),
-            (_, "") => chroot.to_owned(),
-            _ => format!("{chroot}/{key}"),
+        let path = match Key::parse(&key) {
+            Ok(key) => names::key_path(chroot, &key)?,
+            Err(_) => root.to_owned(),
         };
         let children = match session.driver.children(&path).await {
             Ok(children) => children,
@@ -180,13 +179,15 @@ pub(crate) async fn list(
             if key.is_empty() {
                 child.to_owned()
             } else {
-                format!("{key}/{child}")
+                format!("{key}/{}", names::nested_segment(child))
             }
         };
         for child in &children {
             let under = join(child);
             // Nodes that are no keys (contenders, those of the system, those of others) have no locks below them.
-            let is_key = Key::parse(&under).is_ok_and(|key| names::key_path(chroot, &key).is_ok());
+            let node = format!("{}/{child}", path.trim_end_matches('/'));
+            let is_key = Key::parse(&under)
+                .is_ok_and(|key| names::key_path(chroot, &key).is_ok_and(|path| path == node));
             if is_key && (under.starts_with(prefix) || prefix.starts_with(&format!("{under}/"))) {
                 open.push(under);
             }

@@ -1,4 +1,4 @@
-//! Names of nodes: where a key lives, what a contender looks like, who is first.
+//! The names of nodes: the path of a key, the names of its contenders, and their order.
 
 use crate::model::error::Error;
 use crate::model::holder::{hex, random_bytes};
@@ -11,24 +11,25 @@ const SESSIONS: &str = "~leasehold";
 pub(crate) const SIMPLE: &str = "~lock";
 /// Under the key's node: the token that its fence was raised to.
 pub(crate) const FENCE: &str = "~fence";
+/// Before a segment of a nested key whose name would sort before the contenders of the key above it. It sorts after all of them.
+const NESTED: char = '~';
 /// How many digits the server adds to the name of a sequential node.
 const DIGITS: usize = 10;
-/// Sequence numbers are signed and 32 bits wide, and go on below zero after the largest. Nobody can tell the order across
-/// that edge, so that near it, on either side, nothing is granted (I9).
-const LAST_SEQUENCE: u64 = 2_000_000_000;
+/// Sequence numbers are signed and 32 bits wide, and after the largest the server continues below zero. The order across that
+/// edge is not known, so nothing is granted near it, on either side (I9). Below this limit every number begins with a zero.
+const LAST_SEQUENCE: u64 = 1_000_000_000;
 /// What the server adds ten digits to: the layouts of Curator's `InterProcessMutex` and `InterProcessReadWriteLock`.
 const EXCLUSIVE: &str = "-lock-";
 const READ: &str = "-__READ__";
 const WRITE: &str = "-__WRIT__";
-/// In the name of a node that keeps everybody out for a while. It ends like that of a contender, so that other clients of the
-/// path wait for it.
+/// In the name of a revocation barrier. The name ends like that of a contender, so other clients of the path wait for it.
 const BARRIER: &str = "-bar";
 
 /// The node of a key.
 ///
 /// # Errors
 ///
-/// `Invalid` where the key would look like something else in this tree.
+/// `Invalid` if the key would look like something else in this tree.
 pub(crate) fn key_path(chroot: &str, key: &Key) -> Result<String, Error> {
     let refuse = |why: &str| {
         Err(Error::invalid(format!(
@@ -47,7 +48,29 @@ pub(crate) fn key_path(chroot: &str, key: &Key) -> Result<String, Error> {
     if chroot.is_empty() && key.as_str().split('/').next() == Some("zookeeper") {
         return refuse("without a chroot, the node /zookeeper is zookeeper's own");
     }
-    Ok(format!("{chroot}/{key}"))
+    let mut path = chroot.to_owned();
+    for (depth, segment) in key.as_str().split('/').enumerate() {
+        path.push('/');
+        if depth > 0 && sorts_before_contenders(segment) {
+            path.push(NESTED);
+        }
+        path.push_str(segment);
+    }
+    Ok(path)
+}
+
+/// The segment of a key whose node, below another key's, has this name.
+pub(crate) fn nested_segment(node: &str) -> &str {
+    match node.strip_prefix(NESTED) {
+        Some(segment) if sorts_before_contenders(segment) => segment,
+        _ => node,
+    }
+}
+
+/// Curator compares its sequence numbers, which begin with a zero, with the whole names of all other children. A child that
+/// sorts before them keeps its locks out for ever.
+fn sorts_before_contenders(segment: &str) -> bool {
+    segment.as_bytes().first().is_some_and(|&byte| byte <= b'0')
 }
 
 /// A session's own node.
@@ -62,7 +85,7 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
         .filter(|parent| !parent.is_empty())
 }
 
-/// A new name by which the nodes of one claim are found again: a random UUID, as Curator's are.
+/// A new name, by which the nodes of one claim are found again: a random UUID, as Curator's are.
 pub(crate) fn new_guid() -> Result<String, Error> {
     let mut bytes = random_bytes()?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -93,8 +116,8 @@ pub(crate) fn own_prefix(guid: &str) -> String {
     format!("_c_{guid}")
 }
 
-/// The name of a bar in the place of a holder: with its very number, so that it is before everybody whom the holder was before,
-/// also for clients that know nothing of bars.
+/// The name of a revocation barrier: with the number of the holder that it replaces. So whoever waited for the holder waits for
+/// the barrier, also a client that does not know barriers.
 pub(crate) fn barrier(guid: &str, holder: &Contender) -> String {
     let suffix = match holder.kind {
         Kind::Read | Kind::Write => WRITE,
@@ -104,7 +127,7 @@ pub(crate) fn barrier(guid: &str, holder: &Contender) -> String {
     format!("{}{BARRIER}{suffix}{sequence:010}", own_prefix(guid))
 }
 
-/// The sequence number of a name that ends in one, whoever made it.
+/// The sequence number of a name that ends in one, whichever client made it.
 fn sequence(name: &str) -> Option<u64> {
     let digits = name
         .len()
@@ -116,12 +139,12 @@ fn sequence(name: &str) -> Option<u64> {
         .then(|| digits.parse().ok())?
 }
 
-/// What a contender's name says that it wants.
+/// What a contender wants, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
-    /// Nothing: it keeps the others out.
+    /// Nothing: it only keeps the others out.
     Barrier,
-    /// To be alone. So does whoever does not say.
+    /// To be alone. So does every name that does not say what it wants.
     Exclusive,
     /// To write, alone.
     Write,
@@ -158,7 +181,7 @@ impl Kind {
     }
 }
 
-/// One that holds the lock or waits for it, or a bar.
+/// A node that holds the lock or waits for it, or a barrier.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Contender {
     /// `None`, which is before every number, for a simple lock.
@@ -171,7 +194,7 @@ pub(crate) struct Contender {
 ///
 /// # Errors
 ///
-/// `Corrupt` where their order cannot be told.
+/// `Corrupt` if their order is not known.
 pub(crate) fn contenders(children: Vec<String>) -> Result<Vec<Contender>, Error> {
     let mut contenders = Vec::with_capacity(children.len());
     for name in children {
@@ -269,7 +292,7 @@ mod tests {
     #[test]
     fn nobody_is_first_near_the_end_of_the_sequence_numbers() {
         for name in [
-            "_c_a-lock-2000000000",
+            "_c_a-lock-1000000000",
             "_c_a-lock--2147483648",
             "a__lock__-2000000001",
         ] {
@@ -288,6 +311,26 @@ mod tests {
             key_path("/x", &Key::parse("a/123456789").unwrap()).unwrap(),
             "/x/a/123456789"
         );
+    }
+
+    #[test]
+    fn a_nested_key_sorts_after_every_contender_of_the_key_above_it() {
+        for (key, path) in [
+            ("a/0", "/x/a/~0"),
+            ("a/007/-b", "/x/a/~007/~-b"),
+            ("a/.b", "/x/a/~.b"),
+            ("0/1", "/x/0/1"),
+            ("accounts/7", "/x/accounts/7"),
+        ] {
+            let key = Key::parse(key).unwrap();
+            assert_eq!(key_path("/x", &key).unwrap(), path);
+            let nodes = path.trim_start_matches("/x/").split('/');
+            let first = nodes.clone().take(1);
+            let segments: Vec<_> = first.chain(nodes.skip(1).map(nested_segment)).collect();
+            assert_eq!(segments.join("/"), key.as_str());
+        }
+        assert_eq!(nested_segment("~lock"), "~lock");
+        assert!("1" > "0999999999" && "~0" > "1999999999");
     }
 
     #[test]
