@@ -227,11 +227,11 @@ impl ZkFence {
     /// The token that a key's fence was raised to, once the ensemble answers.
     async fn seen(&self, key: &Key) -> FencingToken {
         loop {
-            let told = match self.store.fence_path(key) {
+            let node = match self.store.fence_path(key) {
                 Ok(path) => self.store.read_now(&path).await,
                 Err(error) => Err(error),
             };
-            if let Ok(Some(node)) = told
+            if let Ok(Some(node)) = node
                 && let Ok(seen) = parse(key, &node.data)
             {
                 return seen;
@@ -297,7 +297,7 @@ impl ZkFence {
             changes.extend(batch.changes.iter().cloned());
             match self.store.change(&changes).await {
                 Ok(()) => return Ok(Applied::fenced()),
-                // Written by somebody else: looked at again, it tells whether by a newer holder. Nothing was applied.
+                // Another client wrote it. The next round reads whether a newer holder did. Nothing was applied.
                 Err(Refused::At(at, _)) if at < locks.len() => {
                     self.raised.lock().remove(&locks[at].key);
                 }
@@ -339,7 +339,7 @@ impl ZkFence {
         }
     }
 
-    /// Writes the token to the fence's node, unless a larger one stands there. Gives the node's version.
+    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's version.
     async fn raise_node(&self, key: &Key, token: FencingToken) -> Result<i32, Stop> {
         let path = self.store.fence_path(key)?;
         let data = token.number().to_string().into_bytes();

@@ -1,4 +1,4 @@
-//! What a fence in the same ensemble needs of the store: its session, and where a hold's node is.
+//! What a fence in the same ensemble needs from the store: its session, and the path of a hold's node.
 
 use super::drivers::{Change, Fault, Node, Refused};
 use super::queue::claim_state::{ClaimState, NodeState};
@@ -15,7 +15,7 @@ impl ZooKeeperStore {
         &self.client.clock
     }
 
-    /// The node by which a key's fence is known. It stays when the lock is free.
+    /// The node of a key's fence. It stays when the lock is free.
     pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
         Ok(format!(
             "{}/{}",
@@ -40,7 +40,7 @@ impl ZooKeeperStore {
         }
     }
 
-    /// A node as the leader had it when this was asked.
+    /// A node as the leader had it when this was called.
     pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
         let what = "read a fence";
         let session = self.client.session().await?;

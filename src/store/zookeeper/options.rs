@@ -1,4 +1,4 @@
-//! [`ZooKeeperOptions`]: where the ensemble is and how its locks are laid out, from a URL.
+//! [`ZooKeeperOptions`]: where the ensemble is and how its locks look in its tree, from a URL.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::acl::{AclEntry, ZooKeeperAcl};
 use crate::model::error::Error;
 use crate::store::url::{HostPort, StoreUrl, shown};
 
-/// Where a ZooKeeper ensemble is, and how its locks are laid out (feature `zookeeper`).
+/// Where a ZooKeeper ensemble is, and how its locks look in its tree (feature `zookeeper`).
 ///
 /// As a URL: `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`.
 /// User and password are percent-encoded. `Debug` does not show the password.
@@ -51,21 +51,21 @@ pub struct ZooKeeperOptions {
 pub enum DriverKind {
     /// The crate `zookeeper-client`. The default.
     Client,
-    /// The crate `zookeeper-async` (feature of that name), boxed in: one request in flight, and any trouble with the
-    /// connection ends the session and every hold. It is not told what time-out the server granted, so that
-    /// [`session_timeout`](ZooKeeperOptions::session_timeout) has to be one that the servers grant in full: at most
-    /// [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS) ticks unless they are set up otherwise.
+    /// The crate `zookeeper-async` (feature of that name), isolated: one request in flight, and any trouble with the
+    /// connection ends the session and every hold. It does not learn which time-out the server granted, so
+    /// [`session_timeout`](ZooKeeperOptions::session_timeout) must be one that the servers grant in full: at most
+    /// [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS) ticks unless they are configured otherwise.
     #[cfg(feature = "zookeeper-async")]
     Async,
 }
 
-/// How a lock is laid out in the tree. All clients of a key should use the same; those that do not still exclude each
-/// other.
+/// How a lock is laid out in the tree. All of our clients of a key should use the same; those that do not still
+/// exclude each other. Other libraries know only the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ZooKeeperMode {
-    /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too. Takes turns with Apache
-    /// Curator's `InterProcessMutex` and `InterProcessReadWriteLock` and with kazoo's `Lock` on the same path.
+    /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too. Takes turns with
+    /// some locks of Apache Curator and of kazoo on the same path: see [the table](crate::docs::coming_from).
     Queue,
     /// One ephemeral node: one request less where nobody contends, unfair, without readers, and a release wakes every waiter.
     Simple,
@@ -88,7 +88,7 @@ impl Credentials {
         let user = user.into();
         if user.is_empty() || user.contains(':') {
             return Err(Error::invalid(
-                "a zookeeper user may not be empty or have a colon; mend the credentials",
+                "a zookeeper user may not be empty or have a colon; fix the credentials",
             ));
         }
         Ok(Self {
@@ -122,7 +122,7 @@ impl ZooKeeperOptions {
     /// time-out is left after a heartbeat, which is three heartbeats.
     pub const MIN_TICKS: u32 = 4;
 
-    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that is not told what was
+    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that does not learn what was
     /// granted refuses to ask for more.
     #[cfg(feature = "zookeeper-async")]
     pub const MAX_TICKS: u32 = 20;
@@ -262,7 +262,7 @@ impl ZooKeeperOptions {
         }
         Err(Error::invalid(format!(
             "zookeeper session_timeout={session_timeout:?} has fewer than {} ticks of tick_time={:?}; a lease counts from a \
-             heartbeat that is at least a tick old, because a follower tells the leader of a session only every half tick: \
+             heartbeat that is at least a tick old, because a follower reports a session to its leader only every half tick: \
              ask for a longer session (and allow it by the servers' maxSessionTimeout), or set tick_time to the servers' \
              tickTime if that is shorter",
             Self::MIN_TICKS,
@@ -294,13 +294,13 @@ fn check_chroot(chroot: &str) -> Result<(), Error> {
             Ok(())
         } else {
             Err(Error::invalid(
-                "a zookeeper chroot starts with a slash; mend it",
+                "a zookeeper chroot starts with a slash; write /name",
             ))
         };
     };
     // A chroot is written by the operator, but a key's rules are the strictest that suit every tool.
     let key = crate::model::key::Key::parse(path)
-        .map_err(|_| Error::invalid("a zookeeper chroot has the rules of a key; mend it"))?;
+        .map_err(|_| Error::invalid("a zookeeper chroot has the rules of a key; choose another"))?;
     if key.as_str().split('/').next() == Some("zookeeper") {
         return Err(Error::invalid(
             "the chroot /zookeeper is zookeeper's own; choose another",

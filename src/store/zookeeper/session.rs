@@ -17,7 +17,7 @@ use crate::store::GrantProof;
 /// A session is proven this often in its time-out, whether or not anything is held: a deadline counts from a heartbeat
 /// that is at least a tick old, and a first acquire must find one.
 pub(crate) const HEARTBEATS_PER_TIMEOUT: u32 = 6;
-/// How many times a request that a vanished node spoiled is tried again before the answer is that it cannot be told.
+/// How many times a request is repeated that failed for a missing node.
 const TRIES: usize = 3;
 
 /// A session that was opened and has its own node, which heartbeats write.
@@ -38,7 +38,7 @@ struct Ring {
 
 impl Session {
     /// Makes a driver's new session ready: checks what was negotiated and makes its own node. `asked_at` was read before
-    /// the session was asked for.
+    /// the session was requested.
     pub(crate) async fn open(
         driver: Box<dyn Driver>,
         options: &ZooKeeperOptions,
@@ -65,7 +65,7 @@ impl Session {
         })
     }
 
-    /// Waits until the server that we talk to has seen all that the leader had.
+    /// Waits until our server has seen everything that the leader had.
     pub(crate) async fn sync(&self, path: &str) -> Result<(), Fault> {
         match self.driver.sync(&self.own, path).await {
             Err(Fault::NoNode) => Ok(()),
@@ -151,7 +151,7 @@ async fn make_own(driver: &dyn Driver, own: &str) -> Result<i64, Error> {
             Err(Fault::NoNode) => {
                 make_parents(driver, names::parent(own).unwrap_or_default()).await?
             }
-            // Ours, from an earlier try: nobody else knows its name.
+            // It is ours, from an earlier try: no other client knows its name.
             Err(Fault::Exists) => {
                 let node = driver.read(own).await.map_err(|f| f.into_error(what))?;
                 return Ok(node.owner);

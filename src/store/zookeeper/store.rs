@@ -26,11 +26,12 @@ use crate::store::{
 
 /// Locks in Apache ZooKeeper, over one session (feature `zookeeper`).
 ///
-/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped.
+/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped. A hold that was not
+/// released keeps the others out for its session's time-out, also after that.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperStore {
     pub(super) client: Arc<ZooKeeperClient>,
-    /// By the time-out that the first session was granted: what a store claims does not change.
+    /// From the time-out of the first session: a store's capability does not change.
     heartbeat: Duration,
     thread: Arc<Mutex<Option<SessionThread>>>,
 }
@@ -45,7 +46,7 @@ impl ZooKeeperStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped call ends the session that it began.
+    /// Cancel safe: a dropped call closes the session that it opened.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::open(ZooKeeperOptions::parse(url)?, Clock::system()?).await
     }
@@ -75,7 +76,7 @@ impl ZooKeeperStore {
                 SessionState::Opening(None) => {}
                 SessionState::Closed => return Err(closed()),
             }
-            // The sender lives in `shared`, so that this ends only with a change.
+            // The sender is in `client`, so this completes only with a change.
             let _ = state.changed().await;
         };
         Ok(Self {
@@ -134,7 +135,7 @@ impl Store for ZooKeeperStore {
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let gone = || grants.iter().map(|_| Renewed::Gone).collect();
         let state = self.client.state.borrow().clone();
-        // No session, no holds: whatever was granted was granted by one that is over.
+        // Without a session there are no holds: every grant ended with the session that gave it.
         let SessionState::Open(session) = state else {
             return gone();
         };

@@ -1,4 +1,4 @@
-//! [`Driver`]: the verbs that the store needs of a ZooKeeper client, and the few ways in which they fail.
+//! [`Driver`]: the requests that the store needs from a ZooKeeper client, and how they fail.
 //!
 //! One driver is one session. It ends with its session and is replaced by a new one; nothing is carried over.
 
@@ -14,10 +14,10 @@ use crate::model::error::{BoxError, Error};
 /// Requests take effect in the order in which they are first polled. A request whose future is dropped may still take
 /// effect, in that same order.
 pub(crate) trait Driver: Debug + Send + Sync + 'static {
-    /// The session's id, which owns every ephemeral node that it makes; `None` where only such a node can tell.
+    /// The session's id, which owns every ephemeral node that it makes; `None` until such a node has shown it.
     fn session(&self) -> Option<i64>;
 
-    /// The time-out that the server granted, or was said to grant where the driver is not told.
+    /// The time-out that the server granted, or is assumed to grant where the driver cannot know it.
     fn timeout(&self) -> Duration;
 
     /// Completes once requests can leave; `Expired` if they never can again.
@@ -44,25 +44,25 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     /// The names of a node's children.
     fn children<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>>;
 
-    /// A node's data and what the server says of it.
+    /// A node's data and the server's record of it.
     fn read<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Node, Fault>>;
 
     /// Writes a node's data.
     fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// Completes once a watch stands on a node that exists; what it gives completes when the node may have changed.
+    /// Sets a watch on a node that exists. The future that it returns completes when the node may have changed.
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>>;
 
-    /// Waits until the server that we talk to has seen all that the leader had. `own` is a node that may be written.
+    /// Waits until our server has seen everything that the leader had. `own` is a node that may be written.
     fn sync<'a>(&'a self, own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// One write through the quorum that also proves that nodes exist, at it or after it: all of it, or nothing.
+    /// One write through the quorum, which also proves that nodes exist at that moment or later: all of it, or nothing.
     fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>>;
 
     /// Makes changes in one write through the quorum: all of them, or none.
     fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>>;
 
-    /// Ends the session; its ephemeral nodes go with it. Completes when the server has been told, or cannot be.
+    /// Closes the session; the server deletes its ephemeral nodes. Completes when the server knows it, or cannot be reached.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -98,12 +98,12 @@ pub(crate) struct Node {
 /// One part of a write.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The node is there, in this version if one is given.
+    /// The node exists, in this version if one is given.
     Check {
         path: String,
         version: Option<i32>,
     },
-    /// Makes a node that stays.
+    /// Makes a persistent node.
     Create {
         path: String,
         data: Vec<u8>,
@@ -140,9 +140,9 @@ impl Debug for Change {
 /// Why a write was refused.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It never left. Nothing changed.
+    /// It was not sent. Nothing changed.
     NotSent(Error),
-    /// By the change at this place. Nothing changed.
+    /// By the change with this index. Nothing changed.
     At(usize, Fault),
     /// As a whole.
     Whole(Fault),
@@ -151,9 +151,9 @@ pub(crate) enum Refused {
 /// Why a heartbeat proved nothing.
 #[derive(Debug)]
 pub(crate) enum Missing {
-    /// The session's own node is not there.
+    /// The session's own node is missing.
     Own,
-    /// One of the held nodes is not there; others may be missing too.
+    /// One of the held nodes is missing; others may be missing too.
     Held,
     /// Another fault.
     Fault(Fault),
@@ -181,19 +181,19 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The fault as callers of the store see it. `what` says what was asked for.
+    /// The fault as callers of the store see it. `what` says what was requested.
     pub(crate) fn into_error(self, what: &str) -> Error {
         match self {
-            Self::NoNode => Error::unavailable(format!("a node vanished while asked to {what}; try again")),
+            Self::NoNode => Error::unavailable(format!("a node vanished during a request to {what}; try again")),
             Self::Exists | Self::BadVersion => {
-                Error::corrupt(format!("somebody else wrote a node while asked to {what}; look at the tree"))
+                Error::corrupt(format!("another client wrote a node during a request to {what}; look at the tree"))
             }
             Self::Denied => Error::denied(format!(
                 "zookeeper refuses to {what}: the node admits other users than this client; use their credentials, or set the same acl= \
                  with an entry for each user in the URLs of all clients"
             )),
             Self::Expired => Error::unavailable(format!(
-                "the zookeeper session ended while asked to {what}; nothing of it is held, try again"
+                "the zookeeper session ended during a request to {what}; none of its holds is left, try again"
             )),
             Self::Unimplemented => Error::unsupported(format!(
                 "this zookeeper cannot {what}; version 3.5.3 or later is needed"
@@ -202,7 +202,7 @@ impl Fault {
                 Error::unavailable(format!("zookeeper refused to {what}; nothing changed")).because(source)
             }
             Self::InDoubt(source) => Error::in_doubt(format!(
-                "the connection to zookeeper broke while asked to {what}; look again before repeating it"
+                "the connection to zookeeper broke during a request to {what}; read the state before you repeat it"
             ))
             .because(source),
         }

@@ -1,14 +1,13 @@
-//! The second driver, over the crate `zookeeper-async`, boxed in.
+//! The second driver, over the crate `zookeeper-async`, isolated on a runtime of its own.
 //!
-//! That client hides what a lock has to know (that its session ended and another began), answers by order in place of by
-//! number, and does not end when it is dropped. So it lives in a box: a runtime of its own, which is ended whatever its tasks
-//! do; one request in flight, each with a time limit; the session told by the owner of our own node, compared at every
-//! heartbeat; and at the first sign of trouble (a state other than connected, a lost connection, a late answer) the session is
-//! over and the box is thrown away.
+//! That client hides what a lock must know (that its session ended and another began), matches answers by their order instead
+//! of by number, and does not end when it is dropped. Therefore it runs on a runtime of its own, which is ended whatever its
+//! tasks do; one request is in flight, with a time limit; the owner of our own node names the session and is compared at every
+//! heartbeat. At the first sign of trouble (a state other than connected, a lost connection, a late answer) the session is over
+//! and the runtime is ended.
 //!
-//! It has no `multi`, no `sync` and no container nodes: a heartbeat writes the session's own node and then looks at each held
-//! one; a write stands in for `sync`; nodes of old keys stay. It is not told the negotiated time-out: the operator's word
-//! for it is believed.
+//! It has no `multi`, no `sync` and no container nodes: a heartbeat writes the session's own node and then reads each held one;
+//! a write replaces `sync`; nodes of old keys stay. It does not learn the negotiated time-out and uses the configured one.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +26,7 @@ use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 use crate::clock::Clock;
 use crate::model::error::Error;
 
-/// The pause between two tries to connect: without one the client spins.
+/// The pause between two tries to connect: without it the client uses a whole CPU.
 const RETRY: Duration = Duration::from_millis(100);
 /// How long the server is given to end the session in order.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -36,7 +35,7 @@ const ANSWERS_PER_TIMEOUT: u32 = 3;
 
 type Job = Box<dyn FnOnce(Arc<ZooKeeper>) -> BoxFuture<'static, ()> + Send>;
 
-/// One session of `zookeeper-async`, in its box.
+/// One session of `zookeeper-async`, on its own runtime.
 pub(crate) struct ZooKeeperAsyncDriver {
     jobs: mpsc::UnboundedSender<Job>,
     life: Life,
@@ -47,7 +46,7 @@ pub(crate) struct ZooKeeperAsyncDriver {
     runtime: Mutex<Option<Runtime>>,
 }
 
-/// Whether the session may be counted on: once it may not, it never may again.
+/// Whether the session is usable. Once it is not, it never is again.
 #[derive(Clone, Debug)]
 struct Life(Arc<watch::Sender<bool>>);
 
@@ -62,13 +61,13 @@ impl Life {
 
     async fn over(&self) {
         let mut alive = self.0.subscribe();
-        // The sender lives in `self`, so that this ends only when it was told.
+        // The sender is in `self`, so this completes only at the end.
         let _ = alive.wait_for(|is_alive| !is_alive).await;
     }
 }
 
 impl ZooKeeperAsyncDriver {
-    /// Opens a session in a new box.
+    /// Opens a session on a new runtime.
     pub(crate) async fn connect(options: &ZooKeeperOptions, clock: &Clock) -> Result<Self, Fault> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -105,7 +104,7 @@ impl ZooKeeperAsyncDriver {
                 }
             }
         });
-        // From here on dropping the driver ends the box.
+        // From here on dropping the driver ends the runtime.
         *driver.runtime.lock() = Some(runtime);
         is_connected.await.unwrap_or(Err(Fault::Expired))?;
         Ok(driver)
@@ -115,7 +114,7 @@ impl ZooKeeperAsyncDriver {
         self.timeout / ANSWERS_PER_TIMEOUT
     }
 
-    /// Puts a request into the line when first polled.
+    /// Queues a request when first polled.
     fn ask<'a, T, A>(&'a self, ask: A) -> BoxFuture<'a, Result<T, Fault>>
     where
         A: FnOnce(Arc<ZooKeeper>) -> BoxFuture<'static, ZkResult<T>> + Send + 'static,
@@ -139,7 +138,7 @@ impl ZooKeeperAsyncDriver {
             self.jobs.send(job).map_err(|_| Fault::Expired)?;
             match answered.await {
                 Ok(result) => result.map_err(fault),
-                // Not answered, or not sent: the box knows no more.
+                // Not answered, or not sent: it is not known which.
                 Err(_) => Err(Fault::InDoubt("the session is over".into())),
             }
         })
@@ -156,7 +155,7 @@ async fn connect(
     if let Some(login) = login {
         client.add_auth("digest", login).await?;
     }
-    // The first answer: now the session stands, and any change of state is its end.
+    // The first answer: the session is open, and any change of state is its end.
     client.exists("/", false).await?;
     client.add_listener(move |state| {
         if state != ZkState::Connected {
@@ -230,7 +229,7 @@ impl Driver for ZooKeeperAsyncDriver {
                 Box::pin(async move { client.create2(&asked, data, acls, mode).await })
             });
             let (made, stat) = create.await?;
-            // The first node that ends with the session tells its id; any later one has to agree.
+            // The owner of the first ephemeral node is the session's id; every later one must have the same.
             if kind != Kind::Container
                 && *self.session.get_or_init(|| stat.ephemeral_owner) != stat.ephemeral_owner
             {
@@ -291,7 +290,7 @@ impl Driver for ZooKeeperAsyncDriver {
             let watching = self.ask(move |client| {
                 Box::pin(async move {
                     let changed = move |_| {
-                        // Whoever waited may have gone. A panic here would kill the client.
+                        // The waiting caller may be gone. A panic here would kill the client.
                         let _ = changed.send(());
                     };
                     client.get_data_w(&path, changed).await
@@ -311,7 +310,7 @@ impl Driver for ZooKeeperAsyncDriver {
         })
     }
 
-    /// The held nodes are looked at behind the write, on the same session: what is there after it was there at it.
+    /// The held nodes are read after the write, on the same session: a node that exists then existed during the write.
     fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>> {
         let (own, held) = (own.to_owned(), held.to_vec());
         Box::pin(async move {
@@ -333,7 +332,7 @@ impl Driver for ZooKeeperAsyncDriver {
                 }
                 Ok((_, true)) => Ok(()),
                 Ok((_, false)) => Err(Missing::Held),
-                // Our own node went: with its session, for all that this client tells.
+                // Our own node is gone, and this client cannot say whether its session is too.
                 Err(Fault::NoNode) => {
                     self.life.end();
                     Err(Missing::Fault(Fault::Expired))
@@ -353,7 +352,7 @@ impl Driver for ZooKeeperAsyncDriver {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Its `close` waits for ever for a dead server, and says goodbye before it waits.
+            // Its `close` sends the request and then waits for ever for a dead server.
             let goodbye = self.ask(|client| Box::pin(async move { client.close().await }));
             let _ = self.clock.timeout(CLOSING, goodbye).await;
             self.life.end();
@@ -395,7 +394,7 @@ fn acl(entry: &AclEntry) -> Acl {
     Acl::new(granted, &entry.scheme, &entry.id)
 }
 
-/// What surely changed nothing is said so; whatever else is in doubt.
+/// Only errors that certainly changed nothing are reported so; every other error is in doubt.
 fn fault(error: ZkError) -> Fault {
     match error {
         ZkError::NoNode => Fault::NoNode,
@@ -408,12 +407,12 @@ fn fault(error: ZkError) -> Fault {
         | ZkError::NoChildrenForEphemerals
         | ZkError::SessionMoved
         | ZkError::NotReadOnly => Fault::Refused(Box::new(error)),
-        // An unknown code of the server comes as this one too.
+        // An unknown code of the server is reported as this one too.
         other => Fault::InDoubt(Box::new(other)),
     }
 }
 
-/// Errors after which this client is not to be believed.
+/// Errors after which this client is not used any more.
 fn is_trouble(error: ZkError) -> bool {
     matches!(
         error,

@@ -21,7 +21,7 @@ use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
 /// One session of `zookeeper-client`.
 #[derive(Debug)]
 pub(crate) struct ClientDriver {
-    /// `None` once it was closed. The session ends when the last clone is dropped, so that none is kept elsewhere.
+    /// `None` once it was closed. The session ends when the last clone is dropped, so no clone is kept elsewhere.
     client: RwLock<Option<Client>>,
     states: StateWatcher,
     session: i64,
@@ -31,7 +31,7 @@ pub(crate) struct ClientDriver {
 }
 
 impl ClientDriver {
-    /// Opens a session. Its connection lives on the runtime of the caller.
+    /// Opens a session. Its connection runs on the runtime of the caller.
     pub(crate) async fn connect(options: &ZooKeeperOptions, ending: Ending) -> Result<Self, Fault> {
         let mut connector = Client::connector().with_session_timeout(options.session_timeout);
         if let Some(credentials) = &options.credentials {
@@ -243,7 +243,7 @@ fn acl(entry: &AclEntry) -> Acl {
     Acl::new(granted, AuthId::new(&entry.scheme, &entry.id))
 }
 
-/// What surely changed nothing is said so; whatever else is in doubt. Errors of the connection come as
+/// Only errors that certainly changed nothing are reported so; every other error is in doubt. Errors of the connection are
 /// [`Zk::Custom`] as often as [`Zk::ConnectionLoss`].
 fn fault(error: Zk) -> Fault {
     match error {

@@ -1,6 +1,6 @@
-//! What a contender's node says: a label for people, and below it what the other clients of ours have to know.
+//! [`NodeData`]: the data of a contender's node: a label for people, and what our other clients must know.
 //!
-//! A first line, and then words, one a line. Other libraries write there what they like.
+//! The first line is the label; each further line is one word. Other libraries write other data.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::model::holder::Label;
 
 const TTL: &str = "ttl_millis=";
 const READS: &str = "reads";
-/// A time that somebody wrote is believed up to this. No client of ours asks for a session of more than ten minutes.
+/// The largest time that is read from a node. None of our clients asks for a session of more than ten minutes.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The data of a contender's node.
@@ -16,9 +16,9 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(crate) struct NodeData {
     /// The first line.
     pub(crate) head: String,
-    /// The longest that a lease of the node's session runs; of a bar, how long it keeps the others out.
+    /// The longest that a lease of the node's session runs; of a barrier, how long it keeps the others out.
     pub(crate) ttl: Option<Duration>,
-    /// It was made by a writer, and reads now.
+    /// It was made by a writer that has become a reader.
     pub(crate) reads: bool,
 }
 
@@ -49,12 +49,12 @@ impl NodeData {
             }
             data.reads |= line == READS;
         }
-        // Who reads now has said for how long, too: another client's word may be the same by chance.
+        // Our clients always write the time too; another client's data may contain the same word by chance.
         data.reads &= data.ttl.is_some();
         data
     }
 
-    /// The holder's name for people. Another client's node may carry anything, or nothing.
+    /// The holder's label. Another client's node may contain anything, or nothing.
     pub(crate) fn label(&self, is_simple: bool) -> Option<Label> {
         let text = if is_simple {
             self.head.split_once(' ')?.1

@@ -1,25 +1,25 @@
-//! Who is before whom: pure, over the names of the contenders, first come first.
+//! Which contender waits for which: pure functions of the contenders' names, in their order.
 //!
-//! A reader waits for the nearest writer before it, and so is let in beside other readers. Whoever wants to be alone waits for
-//! the one just before it, whatever that one wants. A bar is waited for by all. So one end wakes one writer, or the readers that
-//! enter together.
+//! A reader waits for the nearest writer before it, so readers enter together. A contender that wants to be alone waits for the
+//! one directly before it, whatever that one wants. Everybody waits for a barrier. So one end wakes one writer, or the readers
+//! that enter together.
 
 use super::names::{Contender, Kind, SIMPLE};
 
-/// Where a node stands among the contenders.
+/// The position of a node among the contenders.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Position<'a> {
-    /// It is not there.
+    /// There is no such node.
     Missing,
     /// Nobody keeps it out.
     First,
-    /// Only this one keeps it out, a writer who holds. It may have become a reader: its data tells.
+    /// Only this writer keeps it out, which holds. It may have become a reader: its data say so.
     BehindHolder(&'a Contender),
-    /// This one is to be waited for.
+    /// It waits for this one.
     Behind(&'a Contender),
 }
 
-/// Where the node of this name stands. `was_granted`: it held the lock when it was last looked at.
+/// The position of the node with this name. `was_granted`: it held the lock when the queue was last read.
 pub(crate) fn position<'a>(
     contenders: &'a [Contender],
     name: &str,
@@ -46,14 +46,14 @@ pub(crate) fn position<'a>(
     }
 }
 
-/// The bars that are before everybody.
+/// The barriers at the front.
 pub(crate) fn barriers(contenders: &[Contender]) -> &[Contender] {
     let barriers = contenders.iter().take_while(|c| c.kind == Kind::Barrier);
     &contenders[..barriers.count()]
 }
 
-/// Who holds the lock, or will as soon as it looks. Nobody does behind a bar. `first_reads`: the first one is a writer that
-/// has become a reader.
+/// The contenders that hold the lock, or will hold it when they read the queue. Behind a barrier none does. `first_reads`: the
+/// first one is a writer that has become a reader.
 pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contender] {
     match contenders.first() {
         None => &[],
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_passes_a_simple_lock_that_is_tried_and_no_bar() {
+    fn a_holder_passes_a_simple_lock_that_is_tried_and_no_barrier() {
         let all = line(&[SIMPLE, LOCK]);
         assert_eq!(position(&all, LOCK, true), Position::First);
         assert_eq!(position(&all, LOCK, false), Position::Behind(&all[0]));
@@ -137,7 +137,7 @@ mod tests {
 
     /// Every line of up to four, of every kind, with and without a first writer that reads.
     #[test]
-    fn who_stands_first_is_who_holds_and_readers_alone_do_it_together() {
+    fn the_first_position_is_the_holder_and_only_readers_share_it() {
         const STEMS: [&str; 4] = ["-lock-", "-__WRIT__", "-__READ__", "-bar-__WRIT__"];
         for length in 0..=4_u32 {
             for number in 0..4_usize.pow(length) {
