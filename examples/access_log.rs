@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         is_busy = busy.is_none(),
         "the second manager tried to acquire"
     );
-    let _ = guard.release().await;
+    guard.release().await?;
     let _ = theirs.lock("orders/7").guarded(|_| Ok(())).await?;
     // A mistake of an operator: the store loses its locks.
     let guard = ours.lock("orders/8").acquire().await?;

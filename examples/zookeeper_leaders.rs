@@ -88,7 +88,7 @@ async fn contend(
         guard.token()
     );
     clock.sleep(span).await;
-    let _ = guard.release().await;
+    guard.release().await?;
     Ok(clock.stamp().since(&asked_at))
 }
 

@@ -22,7 +22,7 @@
 //!     Ok(())
 //! })?;
 //! println!("token {}, {:?} left", done.token, done.slack);
-//! let _ = guard.release().await;
+//! guard.release().await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -20,7 +20,7 @@ fn threads_without_a_runtime_take_turns() {
                     let seen = counter.load(std::sync::atomic::Ordering::Relaxed);
                     std::thread::yield_now();
                     counter.store(seen + 1, std::sync::atomic::Ordering::Relaxed);
-                    assert!(matches!(guard.release(), Released::Released));
+                    assert!(matches!(guard.release(), Ok(Released::Released)));
                 }
             });
         }
@@ -44,9 +44,36 @@ async fn a_blocking_call_inside_a_runtime_is_refused_and_loses_nothing() {
     assert_eq!(lock.acquire().unwrap_err().kind(), ErrorKind::Invalid);
     let guard = std::thread::scope(|threads| threads.spawn(|| lock.acquire()).join().unwrap());
     let released = guard.unwrap().release();
-    assert!(matches!(released, Released::Unknown(error) if error.kind() == ErrorKind::Invalid));
+    assert_eq!(released.unwrap_err().kind(), ErrorKind::Invalid);
+    let refused = locks.block_on(locks.semaphore("a", 1).acquire());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
     assert!(
         locks.lock("a").acquire().await.is_ok(),
         "it was released in the background"
     );
+}
+
+#[test]
+fn every_kind_of_lock_is_held_without_a_runtime() {
+    let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
+    let reader = locks.block_on(locks.read_write("a").read()).unwrap();
+    let reader = reader.unwrap();
+    assert!(locks.lock("a").blocking().try_acquire().unwrap().is_none());
+    locks.block_on(reader.release()).unwrap().unwrap();
+
+    let both = locks.block_on(locks.lock_all(["a", "b"]).acquire());
+    locks
+        .block_on(both.unwrap().unwrap().release())
+        .unwrap()
+        .unwrap();
+    let slot = locks.block_on(locks.semaphore("c", 1).acquire());
+    locks
+        .block_on(slot.unwrap().unwrap().release())
+        .unwrap()
+        .unwrap();
+    let term = locks.block_on(locks.election("d").campaign("host-a"));
+    locks
+        .block_on(term.unwrap().unwrap().resign())
+        .unwrap()
+        .unwrap();
 }

@@ -30,7 +30,7 @@ impl LockManager {
     ///
     /// let locks = LockManager::connect("memory:").await?;
     /// let guard = locks.lock("accounts/7").acquire().await?;
-    /// let _ = guard.release().await;
+    /// guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -17,7 +17,7 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 /// | `event` | fields |
 /// |---|---|
 /// | `acquire` | `key`, `holder` (the label), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
-/// | `release` | `key`, `holder`, `token`, `road` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us` |
+/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us` |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
 /// Times are in microseconds. Locks are used often: send the log to a file of its own, as `examples/access_log.rs` does.
@@ -50,7 +50,8 @@ impl Observer for AccessLog {
             } => {
                 let wait_us = micros(wait);
                 match outcome {
-                    AcquireOutcome::Held { token } => {
+                    AcquireOutcome::Held { lease } => {
+                        let token = lease.token();
                         line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "held", wait_us, %token);
                     }
                     AcquireOutcome::Busy => {
@@ -68,11 +69,11 @@ impl Observer for AccessLog {
                 key,
                 label,
                 token,
-                road,
+                reason,
                 released,
                 held_for,
             } => {
-                line!(Level::INFO, event = "release", %key, holder = %label, %token, %road, outcome = word(released), hold_us = micros(held_for));
+                line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome = word(released), hold_us = micros(held_for));
             }
             Event::Lost {
                 key,

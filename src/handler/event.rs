@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::lease::Lease;
 use crate::model::error::{Error, LostReason};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
-use crate::model::run_sink::Debt;
+use crate::model::run_sink::{Debt, Intent};
 use crate::model::token::FencingToken;
 use crate::store::Released;
 
@@ -20,6 +21,7 @@ use super::request::EndReason;
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A caller began to wait, or ceased to: in the local queue, or for a lock that the store says is busy.
+    #[non_exhaustive]
     Wait {
         /// The key of the lock.
         key: &'a Key,
@@ -27,6 +29,7 @@ pub enum Event<'a> {
         callers: usize,
     },
     /// A call for a lock is over.
+    #[non_exhaustive]
     Acquire {
         /// The key of the lock.
         key: &'a Key,
@@ -38,6 +41,7 @@ pub enum Event<'a> {
         wait: Duration,
     },
     /// One call of the store to renew many holds is over. Nothing that is held costs an event of its own.
+    #[non_exhaustive]
     Renew {
         /// How many holds it was for.
         holds: usize,
@@ -53,6 +57,7 @@ pub enum Event<'a> {
         timer_lag: Duration,
     },
     /// A guarded run went one step further.
+    #[non_exhaustive]
     Run {
         /// The key of the lock.
         key: &'a Key,
@@ -61,12 +66,20 @@ pub enum Event<'a> {
         /// Which step.
         event: RunEvent,
     },
+    /// A run is about to send an effect outside of the process: [`tx.step`](crate::Tx::step) was called.
+    #[non_exhaustive]
+    Intent {
+        /// The effect, and the run that sends it.
+        intent: &'a Intent,
+    },
     /// A run left an effect behind that could not soundly be taken back.
+    #[non_exhaustive]
     Debt {
         /// What, and how it stands.
         debt: &'a Debt,
     },
     /// A lease is lost, by any reason but its own release.
+    #[non_exhaustive]
     Lost {
         /// The key of the lock.
         key: &'a Key,
@@ -78,6 +91,7 @@ pub enum Event<'a> {
         reason: LostReason,
     },
     /// A hold has ended.
+    #[non_exhaustive]
     Release {
         /// The key of the lock.
         key: &'a Key,
@@ -85,8 +99,8 @@ pub enum Event<'a> {
         label: &'a Label,
         /// The fencing token of the hold.
         token: FencingToken,
-        /// By which road it ended.
-        road: EndReason,
+        /// Why it ended.
+        reason: EndReason,
         /// How the release went; a hold that was handed off in this process counts as released.
         released: &'a Released,
         /// How long it was held, until its runs in progress had ended.
@@ -99,9 +113,10 @@ pub enum Event<'a> {
 #[non_exhaustive]
 pub enum AcquireOutcome<'a> {
     /// The lock is held.
+    #[non_exhaustive]
     Held {
-        /// The fencing token of the grant.
-        token: FencingToken,
+        /// The lease, with the fencing token of the grant.
+        lease: &'a Lease,
     },
     /// It was not free within the wait.
     Busy,

@@ -48,7 +48,7 @@ impl Granted {
         self.lease.token()
     }
 
-    /// Keeps `permit` until the hold ends, by whatever road: release, drop, loss, panic, shutdown, handoff. It is dropped on any
+    /// Keeps `permit` until the hold ends, for whatever reason: release, drop, loss, panic, shutdown, handoff. It is dropped on any
     /// thread, after the lock has been released, newest first; at once if the hold has ended already.
     pub fn attach(&self, permit: impl Any + Send) {
         let mut attached = Attached::default();

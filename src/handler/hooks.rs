@@ -84,10 +84,10 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// # Contract
     ///
-    /// *When*: once for each hold that was granted, by whatever road it ends ([`ReleaseRequest::road`]), after its runs in
+    /// *When*: once for each hold that was granted, for whatever reason it ends ([`ReleaseRequest::reason`]), after its runs in
     /// progress have ended and before the lock is released or handed off. On the caller's task for an explicit release, and
     /// then it is dropped with the caller's future; else on a thread of the manager's blocking pool.
-    /// *Sees*: key, label, token, road, time held; behind [`NextRelease::run`] how the release went.
+    /// *Sees*: key, label, token, reason, time held; behind [`NextRelease::run`] how the release went.
     /// *May*: do something before and after. It cannot keep or change the release: dropping `next` leaves out the
     /// handlers behind it, and the lock is released all the same. It cannot release twice, since `next` is consumed:
     ///

@@ -14,7 +14,7 @@
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
 //! - No handler can make a grant: [`AcquireResponse::Granted`] comes from the store alone, through [`Next`].
 //! - What a handler takes for the time of the hold it ties to the request or the grant ([`AcquireRequest::attach`],
-//!   [`Granted::attach`]): it is dropped when the hold ends, by whatever road, or when the call ends without one.
+//!   [`Granted::attach`]): it is dropped when the hold ends, for whatever reason, or when the call ends without one.
 //! - A handler that panics or does not answer fails its call and nothing else: what the store granted is released, the
 //!   manager lives on, no renewal waits.
 //!

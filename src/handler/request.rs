@@ -85,7 +85,7 @@ impl AcquireRequest {
             .map(|wait| wait.min(spent.saturating_add(remaining)));
     }
 
-    /// Keeps `permit` until the hold that comes of this call ends, by whatever road; until the call ends, if no hold comes of
+    /// Keeps `permit` until the hold that comes of this call ends, for whatever reason; until the call ends, if no hold comes of
     /// it. It may be dropped on any thread, after the lock has been released, newest first.
     pub fn attach(&self, permit: impl Any + Send) {
         self.attached.lock().add(permit);
@@ -128,13 +128,13 @@ pub struct ReleaseRequest {
     pub label: Label,
     /// The fencing token of the hold.
     pub token: FencingToken,
-    /// By which road the hold ends.
-    pub road: EndReason,
+    /// Why the hold ends.
+    pub reason: EndReason,
     /// How long it was held, until its runs in progress had ended.
     pub held_for: Duration,
 }
 
-/// The road by which a hold ends.
+/// Why a hold ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EndReason {

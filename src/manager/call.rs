@@ -140,7 +140,7 @@ impl<'a> ObservedCall<'a> {
         self.is_over = true;
         self.report(match answer {
             Ok(Some(guard)) => AcquireOutcome::Held {
-                token: guard.token(),
+                lease: guard.lease(),
             },
             Ok(None) => AcquireOutcome::Busy,
             Err(error) => AcquireOutcome::Failed(error),

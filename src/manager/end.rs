@@ -132,7 +132,7 @@ impl Ending<'_> {
             return self.finish(is_at_rest).await;
         }
         let request = self.release_request();
-        if let EndReason::Lost(reason) = request.road {
+        if let EndReason::Lost(reason) = request.reason {
             report_lost(self.context, self.hold, reason);
         }
         let released = if hooks.chain.is_empty() || !self.hold.progress.begin_handlers() {
@@ -150,7 +150,7 @@ impl Ending<'_> {
             key: &request.key,
             label: &request.label,
             token: request.token,
-            road: request.road,
+            reason: request.reason,
             released: &released,
             held_for: request.held_for,
         });
@@ -164,7 +164,7 @@ impl Ending<'_> {
             key: claim.key.clone(),
             label: claim.label.clone(),
             token: self.hold.lease.token(),
-            road: match (lost, self.cause) {
+            reason: match (lost, self.cause) {
                 (Some(LostReason::Released) | None, EndCause::Clean) => EndReason::Released,
                 (Some(LostReason::Released) | None, EndCause::Dropped) => EndReason::Dropped,
                 (Some(LostReason::Closed), _) | (_, EndCause::Closed) => EndReason::Closed,

@@ -14,7 +14,7 @@ use super::sink::HoldSink;
 use crate::executor::Executor;
 use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::LostReason;
+use crate::model::error::{Error, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::Released;
@@ -118,10 +118,16 @@ impl LockGuard {
     /// Ends the hold and reports the result: no run begins or commits any more; runs in progress end, and the lease is
     /// renewed until they have; then the lock is released, or handed off to the next caller in this process.
     ///
-    /// An unanswered release is repeated in the background until it is confirmed or the TTL is over.
+    /// The answer is [`Released::Released`], [`Released::AlreadyGone`] or [`Released::Withheld`]: none of them needs an
+    /// action of the caller. It never replaces the outcome of a run.
     ///
     /// Handlers wrap the release, on this task; they may take one `request_timeout` before it and one after it, and
     /// cannot prevent it.
+    ///
+    /// # Errors
+    ///
+    /// `InDoubt` if the store did not confirm the release. Nothing is left to do for the caller: the manager repeats the
+    /// release in the background until it is confirmed or the TTL is over.
     ///
     /// # Cancel safety
     ///
@@ -132,7 +138,7 @@ impl LockGuard {
     ///
     /// It waits for runs in progress, without a limit, and the lock is renewed all the while. Do not await it from inside one of
     /// them, nor while a run under it is not polled: use [`release_within`](Self::release_within) there.
-    pub async fn release(self) -> Released {
+    pub async fn release(self) -> Result<Released, Error> {
         self.release_within(Duration::MAX).await
     }
 
@@ -140,16 +146,31 @@ impl LockGuard {
     /// lease ends, renewals stop, and the answer is [`Released::Withheld`]: the lock is free when its TTL is over. The run
     /// does not commit any more.
     ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: when this future is dropped, the end continues in the background, without the limit.
-    pub async fn release_within(mut self, limit: Duration) -> Released {
+    pub async fn release_within(mut self, limit: Duration) -> Result<Released, Error> {
         let context = self.context();
         let ending = end_hold_within(context, &self.hold, EndCause::Clean, limit);
         let released = in_runtime(&context.runtime, ending).await;
         self.set_ended();
-        released
+        match released {
+            Released::Unknown(error) => Err(unconfirmed(self.key(), error)),
+            answer => Ok(answer),
+        }
     }
+}
+
+fn unconfirmed(key: &Key, why: Error) -> Error {
+    Error::in_doubt(format!(
+        "the store did not confirm a release: key={key}; it is repeated in the background until it is confirmed or the ttl is over"
+    ))
+    .because(why)
+    .of_key(key)
 }
 
 impl Drop for LockGuard {

@@ -24,7 +24,7 @@ use crate::store::{Capability, Store};
 /// let locks = LockManager::new(MemoryStore::new()?)?;
 /// let guard = locks.lock("accounts/7").acquire().await?;
 /// assert!(guard.lease().is_live());
-/// let _ = guard.release().await;
+/// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```

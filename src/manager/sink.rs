@@ -29,13 +29,8 @@ impl HoldSink {
 
 impl RunSink for HoldSink {
     fn intent(&self, intent: &Intent) {
-        let Intent {
-            key,
-            token,
-            txn_id,
-            intent,
-        } = intent;
-        tracing::trace!(%key, %token, %txn_id, %intent, "an effect is about to be sent");
+        let observers = &self.context.hooks.observers;
+        observers.tell(&Event::Intent { intent });
     }
 
     fn debt(&self, debt: Debt) {

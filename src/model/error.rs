@@ -4,12 +4,14 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::key::Key;
+
 /// A boxed error of any kind, as the work, a store or a resource gave it.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// What happened, told by what the caller can do about it.
+/// What changed, and what the caller can do about it.
 ///
-/// A kind exists only where the caller would do something else than for every other kind.
+/// Two errors have different kinds only if a caller would act differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -18,18 +20,18 @@ pub enum ErrorKind {
     Contended,
     /// The lease is gone. Stop, and ask for the lock again.
     Lost(LostReason),
-    /// Asked, and no answer came: it may or may not have happened. It is being taken back in the background
-    /// where that can be done soundly; look before you repeat it.
+    /// A request was sent and no answer came: it may or may not have happened. The manager withdraws it in the background
+    /// where that is sound. Check the state before you repeat the request.
     InDoubt,
     /// The store cannot be reached or cannot decide now. Nothing is held. Try later.
     Unavailable,
-    /// The store refuses this caller (credentials, access rights). Nothing changed. Mend the set-up.
+    /// The store refuses this caller (credentials, access rights). Nothing changed. Fix the configuration.
     Denied,
     /// The store cannot do this at all. Nothing changed. Choose another store or another kind of lock.
     Unsupported,
-    /// What the store keeps is not what we wrote. It was left untouched. Look at it before you go on.
+    /// What the store keeps is not what leasehold wrote. It was left untouched. Inspect it before you continue.
     Corrupt,
-    /// The call or the settings break a rule that the message names. Nothing changed. Mend the call.
+    /// The call or the settings break a rule that the message names. Nothing changed. Fix the call.
     Invalid,
     /// The manager was shut down. Nothing changed.
     Closed,
@@ -91,6 +93,7 @@ impl fmt::Display for LostReason {
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
+    key: Option<Key>,
     detail: Arc<Detail>,
 }
 
@@ -116,6 +119,7 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
+            key: None,
             detail: Arc::new(Detail {
                 message: message.into(),
                 source: None,
@@ -129,6 +133,7 @@ impl Error {
         let message = self.detail.message.clone();
         Self {
             kind: self.kind,
+            key: self.key,
             detail: Arc::new(Detail {
                 message,
                 source: Some(source.into()),
@@ -159,6 +164,30 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The key of the lock that the call was for, if it was for one.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// Whether asking for the lock again may succeed, with nothing fixed in between: `Contended`, `Unavailable`, `Lost`, and
+    /// `InDoubt`, since the manager withdraws an acquire that was not answered.
+    ///
+    /// It is no advice to repeat the *work*: for a run, see [`RunError::was_applied`](crate::RunError::was_applied).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Lost(_)
+        )
+    }
+
+    /// The same error, about this key, unless it names one already.
+    pub(crate) fn of_key(mut self, key: &Key) -> Self {
+        self.key.get_or_insert_with(|| key.clone());
+        self
     }
 }
 

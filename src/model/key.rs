@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use crate::model::error::Error;
 
+#[cfg(feature = "serde")]
+crate::model::serde::by_conversion!(Key, String, |key: Key| key.as_str().to_owned());
+
 /// The identity of a lock in a store.
 ///
 /// A key is 1 to 200 bytes of ASCII letters, digits and `. _ - : /`, in segments that `/` parts. No
@@ -65,6 +68,36 @@ impl Key {
             }
         }
         Ok(Self(Arc::from(text)))
+    }
+
+    /// The key of any text, as one segment: for names that come from users.
+    ///
+    /// Letters, digits and `. - :` stay. Every other byte of the text, `_` and `/` included, is written as `_` and two
+    /// hexadecimal digits. Two texts are the same key if and only if they are the same, byte for byte.
+    ///
+    /// ```
+    /// use leasehold::Key;
+    ///
+    /// let key = Key::escaped("user:müller")?;
+    /// assert_eq!(key.as_str(), "user:m_C3_BCller");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the text is empty, or longer than a key when it is escaped.
+    pub fn escaped(text: &str) -> Result<Self, Error> {
+        let is_dots = matches!(text, "." | "..");
+        let mut escaped = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            let stays = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b':' | b'.');
+            if stays && !is_dots {
+                escaped.push(char::from(byte));
+            } else {
+                escaped.push_str(&format!("_{byte:02X}"));
+            }
+        }
+        Self::parse(&escaped)
     }
 
     /// The key's text.
@@ -169,6 +202,21 @@ mod tests {
             let error = Key::parse(text).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_escaped_text_is_a_key_of_its_own() {
+        let texts = [
+            "a", "a/b", "a_b", "a_2Fb", "..", ".", "_2E_2E", "...", "{a}", "ä", "a\n", "Ä", "/",
+        ];
+        let keys: std::collections::HashSet<Key> = texts
+            .iter()
+            .map(|text| Key::escaped(text).unwrap())
+            .collect();
+        assert_eq!(keys.len(), texts.len());
+        assert!(keys.iter().all(|key| !key.as_str().contains('/')));
+        assert!(Key::escaped("").is_err());
+        assert!(Key::escaped(&"ä".repeat(40)).is_err());
     }
 
     #[test]

@@ -7,5 +7,7 @@ pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;
+#[cfg(feature = "serde")]
+mod serde;
 pub(crate) mod token;
 pub(crate) mod txn;

@@ -4,9 +4,12 @@ use std::fmt;
 
 use crate::model::error::Error;
 
+#[cfg(feature = "serde")]
+crate::model::serde::by_conversion!(FencingToken, u64, u64::from);
+
 /// A number that grows with each grant of a key, over restarts of clients and stores (I8).
 ///
-/// A resource that remembers the largest token it has seen and refuses smaller ones shuts out every
+/// A resource that remembers the largest token it has seen, and refuses smaller ones, refuses every
 /// holder whose lease has ended, however late its writes arrive. That check at the resource is a
 /// *fence*; the token alone protects nothing. (M. Kleppmann, "How to do distributed locking", 2016;
 /// "sequencer" in M. Burrows, "The Chubby lock service", 2006.)
@@ -45,6 +48,27 @@ impl FencingToken {
     }
 }
 
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+/// For a signed column in a database. Tokens are below 2^53, so none changes.
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.0.cast_signed()
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(number: u64) -> Result<Self, Error> {
+        Self::new(number)
+    }
+}
+
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -54,6 +78,14 @@ impl fmt::Display for FencingToken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_the_same_number_in_a_signed_column() {
+        let token = FencingToken::MAX;
+        assert_eq!(u64::from(token), token.number());
+        assert_eq!(i64::from(token), (1 << 53) - 1);
+        assert_eq!(FencingToken::try_from(u64::from(token)).unwrap(), token);
+    }
 
     #[test]
     fn tokens_stay_below_two_to_the_53() {

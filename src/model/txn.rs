@@ -6,9 +6,12 @@ use std::str::FromStr;
 use crate::model::error::Error;
 use crate::model::holder::{hex, random_bytes};
 
-/// The name of one guarded run: 128 random bits, made when first asked for.
+#[cfg(feature = "serde")]
+crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
+
+/// The name of one guarded run: 128 random bits, made when it is first used.
 ///
-/// Write it beside what a commit changes, and a commit in doubt can be looked up later. It is no secret.
+/// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId([u8; 16]);
 
@@ -40,6 +43,14 @@ impl FromStr for TxnId {
             Error::invalid("a txn_id is 32 hexadecimal digits; copy it from the outcome or the log")
         })?;
         Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl TryFrom<String> for TxnId {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
     }
 }
 

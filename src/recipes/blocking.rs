@@ -8,7 +8,7 @@
 //! let guard = locks.lock("nightly").blocking().acquire()?;
 //! let done = guard.executor().guarded(|_tx| Ok(42))?;
 //! assert_eq!(done.value, 42);
-//! let _ = guard.release();
+//! guard.release()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -24,7 +24,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Exclusive locks alone have this face. The futures of every other kind need no runtime either: any executor drives them.
+//! Every other kind of lock uses [`LockManager::block_on`]:
+//!
+//! ```
+//! # use leasehold::{LockManager, store::MemoryStore};
+//! # let locks = LockManager::new(MemoryStore::new()?)?;
+//! let reader = locks.block_on(locks.read_write("prices").read())??;
+//! locks.block_on(reader.release())??;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::ops::Deref;
 use std::task::{Context, Poll, Waker};
@@ -33,8 +41,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
+use crate::manager::LockManager;
 use crate::model::error::Error;
 use crate::store::Released;
+
+impl LockManager {
+    /// Runs a future to its end on this thread, which needs no runtime: for every call of this crate that is async.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) on a thread that drives a tokio runtime: it would stop that runtime's other
+    /// tasks.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        wait_for(self.handle.context().runtime(), future)
+    }
+}
 
 /// A [`Lock`](crate::Lock) whose calls block.
 ///
@@ -106,11 +127,14 @@ impl LockGuard {
         Self { inner }
     }
 
-    /// As [`LockGuard::release`](crate::LockGuard::release). Inside a runtime the guard is dropped, which releases it in the
-    /// background, and the answer is `Unknown`.
-    pub fn release(self) -> Released {
+    /// As [`LockGuard::release`](crate::LockGuard::release).
+    ///
+    /// # Errors
+    ///
+    /// As there. Inside a runtime it is `Invalid`, and the manager releases the lock in the background.
+    pub fn release(self) -> Result<Released, Error> {
         let runtime = self.inner.runtime().clone();
-        wait_for(&runtime, self.inner.release()).unwrap_or_else(Released::Unknown)
+        wait_for(&runtime, self.inner.release())?
     }
 }
 

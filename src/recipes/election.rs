@@ -20,7 +20,7 @@
 //! })?;
 //! let leader = election.leader().await?.ok_or("nobody leads")?;
 //! assert_eq!(leader.name.unwrap().as_str(), "host-a");
-//! let _ = leadership.resign().await;
+//! leadership.resign().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -28,6 +28,7 @@
 //! Each term has a token of its own, larger than that of the term before. Where the store keeps a queue, candidates are
 //! elected in the order of their campaigns.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -37,9 +38,8 @@ use futures_util::stream::unfold;
 
 use crate::executor::{Abort, Committed, Executor, RunError, Tx};
 use crate::fence::Fence;
-use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -241,7 +241,7 @@ impl Election {
                         return Ok(value);
                     }
                 }
-                Err(error) if is_retryable(error.kind()) => {}
+                Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error),
             }
             context.pause(context.retry_pause()).await;
@@ -278,14 +278,6 @@ impl Observing {
             return Some((leader, self));
         }
     }
-}
-
-/// Whether another campaign may succeed. The term may be lost before it began: a newer leader has raised the fence.
-fn is_retryable(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Lost(_)
-    )
 }
 
 /// An office that was won. Renewed until it is resigned, dropped or lost.
@@ -326,35 +318,26 @@ impl Leadership {
         self.guard.token()
     }
 
-    /// What is left of the lease; zero if it is not live.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// The lease: deadline, remaining time, signals.
-    #[must_use]
-    pub fn lease(&self) -> &Lease {
-        self.guard.lease()
-    }
-
-    /// Completes when the leadership has ended. A convenience, never the proof: see [`Lease::lost`].
+    /// Ends the leadership and reports the result, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only watches.
-    pub async fn lost(&self) -> LostReason {
-        self.guard.lost().await
-    }
-
-    /// Ends the leadership and tells how it went, as [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: when this future is dropped, the end goes on in the background.
-    pub async fn resign(self) -> Released {
+    /// Cancel safe: when this future is dropped, the end continues in the background.
+    pub async fn resign(self) -> Result<Released, Error> {
         let Self { executor, guard } = self;
         drop(executor);
         guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use crate::fence::{AnyFence, Fence, erase};
 use crate::manager::{
     Handle, HoldTimes, LockGuard, LockManager, LockRequest, Patience, acquire, in_runtime,
@@ -200,16 +202,24 @@ impl Lock {
         if context.has_former_runs(key) {
             return Error::contended(format!(
                 "a former holder in this process still has a run in progress: key={key}; let that run end, and do not ask for the lock inside of it"
-            ));
+            ))
+            .of_key(key);
         }
         let holder = in_runtime(self.runtime(), context.holder(key)).await;
         let holder = holder.map_or_else(|| format!("somebody else holds it, {OR_NOT_YET}"), holds);
         Error::contended(format!(
             "the lock was not free within the wait: key={key}; {holder}"
         ))
+        .of_key(key)
     }
 
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
+        let key = self.key()?;
+        let asked = self.ask_store(patience).await;
+        asked.map_err(|error| error.of_key(key))
+    }
+
+    async fn ask_store(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let request = self.request()?;
         let fenced = async {
             let guard = acquire(&self.handle, request, patience).await?;
@@ -311,4 +321,14 @@ fn holds(info: LockInfo) -> String {
         text += &format!(", {waiting} in the store's queue");
     }
     text + "; try later, or wait longer"
+}
+
+/// `locks.lock("nightly").await?` is [`acquire`](Lock::acquire).
+impl IntoFuture for Lock {
+    type Output = Result<LockGuard, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.acquire().await })
+    }
 }

@@ -12,7 +12,7 @@
 //!     *tx.write(&seven) -= 10;
 //!     Ok(())
 //! })?;
-//! let _ = guard.release().await;
+//! guard.release().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -183,10 +183,10 @@ impl MultiLock {
     }
 }
 
-async fn release_all(guards: Vec<LockGuard>) -> Vec<(Key, Released)> {
+async fn release_all(guards: Vec<LockGuard>) -> Vec<Result<(Key, Released), Error>> {
     join_all(guards.into_iter().map(|guard| async {
         let key = guard.key().clone();
-        (key, guard.release().await)
+        Ok((key, guard.release().await?))
     }))
     .await
 }
@@ -259,12 +259,16 @@ impl MultiGuard {
         select_all(each).await.0
     }
 
-    /// Ends every hold and tells how each went, in the order of their keys, as [`LockGuard::release`].
+    /// Ends every hold and reports each result, in the order of the keys, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`], for the first key whose release was not confirmed. Every hold has ended all the same.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the ends go on in the background.
-    pub async fn release(self) -> Vec<(Key, Released)> {
-        release_all(self.guards).await
+    /// Cancel safe: when this future is dropped, the ends continue in the background.
+    pub async fn release(self) -> Result<Vec<(Key, Released)>, Error> {
+        release_all(self.guards).await.into_iter().collect()
     }
 }

@@ -24,11 +24,11 @@
 //! # No upgrade
 //!
 //! A reader cannot become a writer: two readers that both want to would wait for each other for ever. Release the read hold,
-//! acquire a write hold, and look again at what was read. [`ReadGuard::upgrade`] says so.
+//! acquire a write hold, and look again at what was read.
 //!
 //! # What a read hold may do
 //!
-//! A [`ReadGuard`] has no [`Executor`], so that no run under it can write a [`GuardedCell`](crate::GuardedCell) cell:
+//! A [`ReadGuard`] has no [`Executor`](crate::Executor) and is no [`LockGuard`], so that no run under it can write a [`GuardedCell`](crate::GuardedCell) cell:
 //!
 //! ```compile_fail,E0599
 //! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
@@ -39,10 +39,10 @@
 //! Its token grows like every other. It may raise a fence, so that a writer of before is shut out while it reads; it must
 //! never admit a write, because another reader has another token at the same time.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::executor::Executor;
 use crate::fence::{Fence, erase};
 use crate::lease::{Lease, LeaseError};
 use crate::manager::{LockGuard, LockManager};
@@ -179,52 +179,6 @@ impl ReadWriteLock {
     }
 }
 
-macro_rules! as_every_guard {
-    () => {
-        /// The lease: deadline, remaining time, token, signals.
-        #[must_use]
-        pub fn lease(&self) -> &Lease {
-            self.inner.lease()
-        }
-
-        /// The key of the lock.
-        #[must_use]
-        pub fn key(&self) -> &Key {
-            self.inner.key()
-        }
-
-        /// The fencing token of the grant.
-        #[must_use]
-        pub fn token(&self) -> FencingToken {
-            self.inner.token()
-        }
-
-        /// What is left of the lease; zero if it is not live.
-        #[must_use]
-        pub fn remaining(&self) -> Duration {
-            self.inner.remaining()
-        }
-
-        /// Completes when the lease has ended. A convenience, never the proof: see [`Lease::lost`].
-        ///
-        /// # Cancel safety
-        ///
-        /// Cancel safe: it only watches.
-        pub async fn lost(&self) -> LostReason {
-            self.inner.lost().await
-        }
-
-        /// Ends the hold and tells how it went, as [`LockGuard::release`].
-        ///
-        /// # Cancel safety
-        ///
-        /// Cancel safe: when this future is dropped, the end goes on in the background.
-        pub async fn release(self) -> Released {
-            self.inner.release().await
-        }
-    };
-}
-
 /// A key held for reading, with other readers. Renewed until it is released, dropped or lost.
 ///
 /// It has no executor: see the [module](self).
@@ -263,7 +217,51 @@ impl ReadGuard {
         Self { inner }
     }
 
-    as_every_guard!();
+    /// The lease: deadline, remaining time, token, signals.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        self.inner.lease()
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.inner.key()
+    }
+
+    /// The fencing token of the grant.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.inner.token()
+    }
+
+    /// The time that is left of the lease; zero if it is not live.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Completes when the lease has ended. A convenience, never the proof: see [`Lease::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> LostReason {
+        self.inner.lost().await
+    }
+
+    /// Ends the hold and reports the result, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<Released, Error> {
+        self.inner.release().await
+    }
 
     /// Reads under the hold: what `read` gives is given only if the lease was live before it and still is after it, so that
     /// no writer came in between.
@@ -281,18 +279,6 @@ impl ReadGuard {
         check.check()?;
         Ok(value)
     }
-
-    /// Refused, always: two readers that both wanted to become the writer would wait for each other for ever.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported`. The read hold stays as it is.
-    pub fn upgrade(&self) -> Result<WriteGuard, Error> {
-        Err(Error::unsupported(format!(
-            "a read hold cannot become a write hold, since two readers would wait for each other: key={}; release it, acquire a write hold, and look again at what was read",
-            self.key()
-        )))
-    }
 }
 
 impl WriteGuard {
@@ -300,12 +286,17 @@ impl WriteGuard {
         Self { inner }
     }
 
-    as_every_guard!();
-
-    /// What runs mutations under this lock. Hand clones of it to every worker.
-    #[must_use]
-    pub fn executor(&self) -> Executor {
-        self.inner.executor()
+    /// Ends the hold and reports the result, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<Released, Error> {
+        self.inner.release().await
     }
 
     /// Becomes a reader without a gap: no other writer comes in between, the token stays. Runs in progress end first; the
@@ -325,5 +316,13 @@ impl WriteGuard {
     /// It waits for runs in progress: do not await it from inside one of them.
     pub async fn downgrade(self) -> Result<ReadGuard, Error> {
         self.inner.downgrade().await.map(ReadGuard::new)
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.inner
     }
 }

@@ -15,8 +15,8 @@
 //! let outer = ledger.acquire(&scope).await?;
 //! let inner = ledger.acquire(&scope).await?; // the same hold; the store is not asked
 //! assert_eq!(inner.token(), outer.token());
-//! assert!(inner.release().await.is_none()); // still held
-//! assert!(outer.release().await.is_some());
+//! assert!(inner.release().await?.is_none()); // still held
+//! assert!(outer.release().await?.is_some());
 //! # Ok(())
 //! # }
 //! ```
@@ -122,6 +122,27 @@ impl LockManager {
 }
 
 impl ReentrantLock {
+    /// Asks for this TTL instead of the manager's, as [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self {
+            lock: self.lock.ttl(ttl),
+        }
+    }
+
+    /// First come, first served among scopes and processes, as [`Lock::fair`]. Re-entry does not queue.
+    pub fn fair(self) -> Self {
+        Self {
+            lock: self.lock.fair(),
+        }
+    }
+
+    /// Renews a hold for at most this long, as [`Lock::max_hold`]. Re-entry does not prolong it.
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self {
+            lock: self.lock.max_hold(max_hold),
+        }
+    }
+
     /// Ties a fence to the lock, as [`Lock::fence`]: it is raised with the outermost guard.
     pub fn fence(self, fence: impl Fence) -> Self {
         Self {
@@ -225,13 +246,20 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// Leaves. The last to leave ends the hold and is told how it went, as [`LockGuard::release`]; the others get `None`.
+    /// Leaves the hold. The last guard to leave ends it and gets the result, as [`LockGuard::release`]; the others get `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the end goes on in the background.
-    pub async fn release(self) -> Option<Released> {
-        Some(Arc::into_inner(self.guard)?.release().await)
+    /// Cancel safe: when this future is dropped, the end continues in the background.
+    pub async fn release(self) -> Result<Option<Released>, Error> {
+        match Arc::into_inner(self.guard) {
+            Some(last) => last.release().await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 

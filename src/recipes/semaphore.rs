@@ -177,12 +177,16 @@ impl SemaphorePermit {
         self.slot
     }
 
+    /// Releases the slot, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
     /// As [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
     /// As [`LockGuard::release`].
-    pub async fn release(self) -> Released {
+    pub async fn release(self) -> Result<Released, Error> {
         self.inner.release().await
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Settings;
 use crate::model::error::Error;
 
-/// Below this a heartbeat cannot be told from the scheduler's noise.
+/// Below this the delays of the scheduler are as long as the pauses between heartbeats.
 const MIN_TTL: Duration = Duration::from_millis(100);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -42,12 +42,12 @@ impl Settings {
 
     fn check(&self) -> Result<(), Fault> {
         within("max_ttl", self.max_ttl, MIN_TTL, DAY)?;
-        within("ttl", self.ttl, MIN_TTL, self.max_ttl)?;
-        within(
+        up_to("ttl", self.ttl, MIN_TTL, ("max_ttl", self.max_ttl))?;
+        up_to(
             "lock_delay",
             self.lock_delay,
             Duration::ZERO,
-            self.max_ttl.saturating_sub(self.ttl),
+            ("max_ttl - ttl", self.max_ttl.saturating_sub(self.ttl)),
         )?;
         within("server_drift_ppm", self.server_drift_ppm, 0, 500_000)?;
         within("renewals_per_ttl", self.renewals_per_ttl, 2, 20)?;
@@ -70,23 +70,23 @@ impl Settings {
             MILLISECOND,
             MINUTE,
         )?;
-        within(
+        up_to(
             "retry_delay",
             self.retry_delay,
             MILLISECOND,
-            self.max_poll_interval,
+            ("max_poll_interval", self.max_poll_interval),
         )?;
-        within(
+        up_to(
             "retry_jitter",
             self.retry_jitter,
             Duration::ZERO,
-            self.max_poll_interval,
+            ("max_poll_interval", self.max_poll_interval),
         )?;
-        within(
+        up_to(
             "request_timeout",
             self.request_timeout,
             MILLISECOND,
-            self.max_ttl,
+            ("max_ttl", self.max_ttl),
         )?;
         if let Some(max_hold) = self.max_hold {
             at_least("max_hold", max_hold, "ttl", self.ttl)?;
@@ -109,6 +109,24 @@ fn within<T: PartialOrd + fmt::Debug>(
         field,
         message: format!(
             "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
+        ),
+    })
+}
+
+/// As `within`, where the upper end is another setting.
+fn up_to(
+    field: &'static str,
+    value: Duration,
+    least: Duration,
+    (other, most): (&'static str, Duration),
+) -> Result<(), Fault> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    Err(Fault {
+        field,
+        message: format!(
+            "setting {field}={value:?} is out of range; set it from {least:?} to {other}={most:?}"
         ),
     })
 }
@@ -161,15 +179,17 @@ mod tests {
     fn a_refusal_names_field_value_and_range() {
         assert_eq!(
             refusal(|s| s.ttl = Duration::ZERO),
-            "invalid: setting ttl=0ns is out of range; set it from 100ms to 30s"
+            "invalid: setting ttl=0ns is out of range; set it from 100ms to max_ttl=30s"
         );
         assert!(refusal(|s| s.ttl = Duration::from_millis(99)).contains("ttl=99ms"));
-        assert!(refusal(|s| s.ttl = Duration::from_secs(31)).contains("to 30s"));
+        assert!(refusal(|s| s.ttl = Duration::from_secs(31)).contains("to max_ttl=30s"));
         assert_eq!(
             refusal(|s| s.max_hold = Some(Duration::from_secs(1))),
             "invalid: setting max_hold=1s is out of range; set it to ttl=10s or more"
         );
-        assert!(refusal(|s| s.lock_delay = Duration::from_secs(21)).contains("to 20s"));
+        assert!(
+            refusal(|s| s.lock_delay = Duration::from_secs(21)).contains("to max_ttl - ttl=20s")
+        );
         assert!(refusal(|s| s.max_waiters = 0).contains("max_waiters=0"));
         assert!(refusal(|s| s.renewals_per_ttl = 1).contains("renewals_per_ttl=1"));
     }

@@ -44,7 +44,6 @@ pub enum Renewed {
 /// The answer to a release.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[must_use = "a release that is not confirmed may leave the lock until its ttl ends"]
 pub enum Released {
     /// The lock was ours, and is free now.
     Released,

@@ -34,7 +34,7 @@ async fn an_acquire_and_its_release_are_logged_with_their_times() {
                 r#"event="acquire" key=release holder=host-a outcome="held" wait_us=0 token={token}"#
             ),
             format!(
-                r#"event="release" key=release holder=host-a token={token} road=released outcome="released" hold_us=3000000"#
+                r#"event="release" key=release holder=host-a token={token} reason=released outcome="released" hold_us=3000000"#
             ),
         ]
     );

@@ -1,4 +1,4 @@
-//! What a handler ties to a hold ends with it, by whatever road.
+//! What a handler ties to a hold ends with it, for whatever reason.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,11 +25,11 @@ impl Drop for CommitPermit {
     }
 }
 
-/// Ties one permit to the request and one to the grant, and notes the roads by which holds end.
+/// Ties one permit to the request and one to the grant, and notes why holds end.
 struct Attaching {
     freed: mpsc::UnboundedSender<&'static str>,
     out: Arc<AtomicUsize>,
-    roads: Arc<Mutex<Vec<EndReason>>>,
+    reasons: Arc<Mutex<Vec<EndReason>>>,
     refuses: bool,
 }
 
@@ -62,7 +62,7 @@ impl Handler for Attaching {
     }
 
     async fn release(&self, request: &ReleaseRequest, next: NextRelease<'_>) {
-        self.roads.lock().push(request.road);
+        self.reasons.lock().push(request.reason);
         let _ = next.run().await;
     }
 }
@@ -72,7 +72,7 @@ struct Scene {
     freed: mpsc::UnboundedReceiver<&'static str>,
     /// How many permits are out.
     out: Arc<AtomicUsize>,
-    roads: Arc<Mutex<Vec<EndReason>>>,
+    reasons: Arc<Mutex<Vec<EndReason>>>,
 }
 
 impl Scene {
@@ -82,18 +82,18 @@ impl Scene {
 
     fn with(refuses: bool, settings: leasehold::Settings) -> Self {
         let (freed, is_freed) = mpsc::unbounded_channel();
-        let (out, roads) = (Arc::default(), Arc::default());
+        let (out, reasons) = (Arc::default(), Arc::default());
         let handler = Attaching {
             freed,
             out: Arc::clone(&out),
-            roads: Arc::clone(&roads),
+            reasons: Arc::clone(&reasons),
             refuses,
         };
         Self {
             world: World::built(settings, |b| b.handler(handler)),
             freed: is_freed,
             out,
-            roads,
+            reasons,
         }
     }
 
@@ -107,8 +107,8 @@ impl Scene {
         assert_eq!(self.freed.recv().await, Some("request"));
     }
 
-    fn roads(&self) -> Vec<EndReason> {
-        self.roads.lock().clone()
+    fn reasons(&self) -> Vec<EndReason> {
+        self.reasons.lock().clone()
     }
 }
 
@@ -118,10 +118,10 @@ async fn a_release_frees_what_is_attached_before_it_answers() {
     let guard = scene.world.ours.lock("a").acquire().await.unwrap();
     scene.world.pass(secs(60)).await;
     assert_eq!(scene.out(), 2);
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert_eq!(scene.out(), 0);
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Released]);
+    assert_eq!(scene.reasons(), [EndReason::Released]);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_dropped_guard_frees_what_is_attached() {
     let mut scene = Scene::new();
     drop(scene.world.ours.lock("a").acquire().await.unwrap());
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [EndReason::Dropped]);
     assert!(scene.world.is_free("a").await);
 }
 
@@ -153,7 +153,7 @@ async fn a_lost_lease_frees_what_is_attached_while_its_guard_lives() {
     scene.world.store.forget();
     scene.world.pass(secs(4)).await;
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Lost(LostReason::Gone)]);
+    assert_eq!(scene.reasons(), [EndReason::Lost(LostReason::Gone)]);
     drop(guard);
 }
 
@@ -167,7 +167,7 @@ async fn a_panic_under_the_guard_frees_what_is_attached() {
     });
     assert!(work.await.unwrap_err().is_panic());
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [EndReason::Dropped]);
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_shutdown_frees_what_is_attached_while_its_guard_lives() {
     let guard = scene.world.ours.lock("a").acquire().await.unwrap();
     scene.world.ours.shutdown().await;
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Closed]);
+    assert_eq!(scene.reasons(), [EndReason::Closed]);
     drop(guard);
 }
 
@@ -195,7 +195,7 @@ async fn a_hold_that_is_handed_off_frees_its_own_and_not_the_next_ones() {
     assert_eq!(scene.out(), 2);
     let _ = second.release().await;
     assert_eq!(scene.out(), 0);
-    assert_eq!(scene.roads(), [EndReason::Released, EndReason::Released]);
+    assert_eq!(scene.reasons(), [EndReason::Released, EndReason::Released]);
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_call_without_a_hold_frees_what_was_attached_as_it_ends() {
     for _ in 0..3 {
         assert_eq!(scene.freed.recv().await, Some("request"));
     }
-    assert_eq!(scene.roads(), [], "there was no hold to end");
+    assert_eq!(scene.reasons(), [], "there was no hold to end");
     drop(theirs);
 }
 
@@ -227,7 +227,7 @@ async fn a_grant_that_is_refused_frees_what_was_attached_to_it() {
     let refused = scene.world.ours.lock("a").acquire().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
     scene.both_freed().await;
-    assert_eq!(scene.roads(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [EndReason::Dropped]);
 }
 
 /// Panics as it is dropped.
@@ -256,7 +256,7 @@ impl Handler for Bombing {
 async fn an_attachment_that_panics_as_it_is_dropped_harms_nobody() {
     let world = World::built(no_handoff(), |b| b.handler(Bombing));
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     drop(world.ours.lock("a").acquire().await.unwrap());
     crate::support::until_ended(&world, "a").await;
     let held = world.ours.lock("a").acquire().await.unwrap();

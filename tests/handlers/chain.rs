@@ -46,7 +46,7 @@ impl Handler for Noting {
     }
 
     async fn release(&self, request: &ReleaseRequest, next: NextRelease<'_>) {
-        self.note(&format!("releases {}", request.road));
+        self.note(&format!("releases {}", request.reason));
         let released = next.run().await;
         self.note(&format!("{released:?}"));
     }
@@ -154,7 +154,7 @@ fn most(wait: Duration) -> Duration {
 async fn the_handler_that_was_added_first_stands_outermost() {
     let (world, calls) = around(Passing);
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert_eq!(
         *calls.lock(),
         [
@@ -465,7 +465,7 @@ async fn no_handler_can_keep_a_lock_from_being_released() {
             let guard = world.ours.lock("a").acquire().await.unwrap();
             let begin = world.now();
             let released = while_time_passes(&world, secs(60), Box::pin(guard.release())).await;
-            assert!(matches!(released, Released::Released), "{deed:?}");
+            assert!(matches!(released, Ok(Released::Released)), "{deed:?}");
             assert!(world.is_free("a").await);
             let limit = Settings::default().request_timeout * 2;
             assert!(world.now().since(&begin) <= limit + ms(200));

@@ -51,7 +51,7 @@ async fn waits_holds_and_renewals_are_measured() {
         10.0
     );
     assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_sum{road="released"}"#),
+        seen.value(r#"leasehold_hold_seconds_sum{reason="released"}"#),
         10.0
     );
     let renewals = seen.value(r#"leasehold_renewals_total{answer="extended"}"#);
@@ -69,7 +69,7 @@ async fn waits_holds_and_renewals_are_measured() {
     world.settled().await;
     assert_eq!(seen.value("leasehold_held"), 0.0);
     assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_count{road="dropped"}"#),
+        seen.value(r#"leasehold_hold_seconds_count{reason="dropped"}"#),
         1.0
     );
 }
@@ -160,7 +160,7 @@ async fn what_went_wrong_is_counted_by_its_name() {
         1.0
     );
     assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_count{road="lost"}"#),
+        seen.value(r#"leasehold_hold_seconds_count{reason="lost"}"#),
         1.0
     );
     assert_eq!(seen.value("leasehold_held"), 0.0);

@@ -15,11 +15,13 @@ type Told = Arc<Mutex<Vec<String>>>;
 
 fn word(event: &Event<'_>) -> String {
     match event {
-        Event::Wait { key, callers } => format!("wait {key} {callers}"),
+        Event::Wait { key, callers, .. } => format!("wait {key} {callers}"),
         Event::Acquire {
             key, outcome, wait, ..
         } => match outcome {
-            AcquireOutcome::Held { token } => format!("acquire {key} held {token} {wait:?}"),
+            AcquireOutcome::Held { lease, .. } => {
+                format!("acquire {key} held {} {wait:?}", lease.token())
+            }
             AcquireOutcome::Busy => format!("acquire {key} busy {wait:?}"),
             AcquireOutcome::Failed(error) => format!("acquire {key} {:?}", error.kind()),
             AcquireOutcome::Abandoned => format!("acquire {key} abandoned"),
@@ -33,15 +35,16 @@ fn word(event: &Event<'_>) -> String {
             ..
         } => format!("renew {holds}: {extended} {gone} {unknown}"),
         Event::Run { event, .. } => format!("{event:?}"),
-        Event::Debt { debt } => format!("debt {}", debt.intent),
+        Event::Intent { intent, .. } => format!("intent {}", intent.intent),
+        Event::Debt { debt, .. } => format!("debt {}", debt.intent),
         Event::Lost { key, reason, .. } => format!("lost {key} {reason:?}"),
         Event::Release {
             key,
-            road,
+            reason,
             released,
             held_for,
             ..
-        } => format!("release {key} {road} {released:?} {held_for:?}"),
+        } => format!("release {key} {reason} {released:?} {held_for:?}"),
         other => format!("{other:?}"),
     }
 }
@@ -243,6 +246,8 @@ async fn a_debt_and_a_loss_are_told_once() {
     let seen = taken(&told);
     let debts: Vec<_> = seen.iter().filter(|e| e.starts_with("debt")).collect();
     assert_eq!(debts, ["debt debit 7"]);
+    let intents: Vec<_> = seen.iter().filter(|e| e.starts_with("intent")).collect();
+    assert_eq!(intents, ["intent debit 7"]);
     assert!(seen.contains(&"Incomplete { debts: 1 }".to_owned()));
 
     world.store.forget();
@@ -311,7 +316,7 @@ async fn a_panicking_observer_harms_nobody_and_keeps_nobody_from_seeing() {
     assert!(panicked.is_err(), "and not an abort by a second panic");
     world.pass(secs(60)).await;
     assert!(guard.lease().is_live());
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert!(seen.load(Ordering::SeqCst) > 10);
 }
 

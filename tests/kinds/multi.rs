@@ -44,7 +44,7 @@ async fn all_keys_are_held_once_each_in_their_order_with_their_own_tokens() {
                 .is_none()
         );
     }
-    assert_eq!(guard.release().await.len(), 3);
+    assert_eq!(guard.release().await.unwrap().len(), 3);
     assert!(free(&world, &["a", "b", "c"]).await);
 }
 

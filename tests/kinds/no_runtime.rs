@@ -28,7 +28,7 @@ fn reentrant_locks_and_elections_need_no_runtime_of_their_own() {
                 .unwrap()
                 .is_none()
         );
-        assert!(outer.release().await.is_some());
+        assert!(outer.release().await.unwrap().is_some());
 
         let election = locks.election("e");
         let mut seen = Box::pin(election.observe());

@@ -35,7 +35,7 @@ async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbea
     assert!(matches!(revoked, Ok(Revoked::Revoked { .. })));
     world.pass(secs(4)).await;
     assert_eq!(guard.lost().await, LostReason::Gone);
-    assert!(matches!(guard.release().await, Released::AlreadyGone));
+    assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn after_an_end_that_was_no_release_the_next_holder_waits_for_the_lock_del
     // The machine slept: no heartbeat in between. The manager finds the lease lapsed, and does not release the lock.
     world.clock.advance(secs(10));
     assert!(!guard.lease().is_live());
-    assert!(matches!(guard.release().await, Released::Withheld));
+    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
     world.settled().await;
     let lock = world.theirs.lock("a");
     let mut waited = secs(0);

@@ -184,21 +184,6 @@ async fn a_downgrade_that_is_dropped_at_any_await_leaks_nothing() {
 }
 
 #[tokio::test]
-async fn an_upgrade_is_refused_and_the_read_hold_stays() {
-    let world = World::new();
-    let reader = world.ours.read_write("a").read().await.unwrap();
-    let error = reader.upgrade().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(
-        error
-            .to_string()
-            .contains("release it, acquire a write hold"),
-        "{error}"
-    );
-    assert!(reader.lease().is_live());
-}
-
-#[tokio::test]
 async fn a_read_is_given_only_if_no_writer_came_in_between() {
     let world = World::new();
     let reader = world.ours.read_write("a").read().await.unwrap();

@@ -1,8 +1,8 @@
 //! Reentrant locks: the owner is a scope.
 
-use leasehold::ErrorKind;
 use leasehold::reentrant::{Scope, scope};
 use leasehold::store::Released;
+use leasehold::{ErrorKind, LostReason};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -29,12 +29,33 @@ async fn the_hold_ends_with_the_outermost_guard() {
     let inner = lock.acquire(&scope).await.unwrap();
     let innermost = lock.acquire(&scope).await.unwrap();
     drop(innermost);
-    assert!(inner.release().await.is_none());
+    assert!(inner.release().await.unwrap().is_none());
     assert!(outer.lease().is_live());
-    assert!(matches!(outer.release().await, Some(Released::Released)));
+    assert!(matches!(
+        outer.release().await,
+        Ok(Some(Released::Released))
+    ));
     assert!(world.is_free("a").await);
     let again = lock.acquire(&scope).await.unwrap();
     assert!(again.lease().is_live());
+}
+
+#[tokio::test]
+async fn a_reentrant_hold_has_the_ttl_and_the_longest_time_of_its_lock() {
+    let world = World::new();
+    let lock = world
+        .ours
+        .reentrant("a")
+        .fair()
+        .ttl(secs(2))
+        .max_hold(secs(3));
+    let scope = Scope::new();
+    let outer = lock.acquire(&scope).await.unwrap();
+    assert!(outer.remaining() < secs(2));
+    world.pass(secs(2)).await;
+    let inner = lock.acquire(&scope).await.unwrap();
+    world.pass(secs(2)).await;
+    assert_eq!(inner.lease().lost_reason(), Some(LostReason::MaxHold));
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn an_acquired_lock_is_held_until_it_is_released() {
             .unwrap()
             .is_none()
     );
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
     assert!(next.lease().is_live());
 }
@@ -63,7 +63,7 @@ async fn a_release_wakes_who_waits_in_another_process_without_a_poll() {
         tokio::task::yield_now().await;
         guard.release().await
     });
-    assert!(matches!(released, Released::Released));
+    assert!(matches!(released, Ok(Released::Released)));
     assert!(next.unwrap().lease().is_live());
 }
 
@@ -223,6 +223,16 @@ async fn acquire_without_a_time_waits_for_as_long_as_the_settings_say() {
     let expected = "the lock was not free within the wait: key=a; held by ";
     assert!(text.contains(expected), "{text}");
     assert!(text.contains(" s left unless it is renewed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_awaited_is_acquired() {
+    let world = World::new();
+    let guard = world.ours.lock("a").await.unwrap();
+    assert!(guard.lease().is_live());
+    let error = world.ours.lock("a//b").await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Invalid, None));
+    assert!(!error.is_retryable());
 }
 
 #[tokio::test]
@@ -410,7 +420,7 @@ async fn a_waiting_acquire_that_is_dropped_at_any_await_leaks_nothing() {
     for times in 0..5 {
         assert!(!poll_and_drop(times, locks.lock("a").acquire()));
     }
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
 }
 
@@ -450,7 +460,7 @@ fn a_caller_without_a_runtime_is_served() {
             .is_none()
     );
     assert!(block_on(ours.inspect("a")).unwrap().is_some());
-    assert!(matches!(block_on(guard.release()), Released::Released));
+    assert!(matches!(block_on(guard.release()), Ok(Released::Released)));
 }
 
 #[test]

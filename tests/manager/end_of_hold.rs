@@ -8,7 +8,7 @@ use crate::support::{ms, poll_once, secs};
 use leasehold::clock::ManualClock;
 use leasehold::executor::EffectError;
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released};
-use leasehold::{Cause, GuardedCell, LeaseError, LockManager, LostReason, RunError};
+use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError};
 
 struct Scene {
     clock: ManualClock,
@@ -78,7 +78,7 @@ async fn nothing_commits_after_the_release_was_sent() {
     ));
 
     go_on.send(()).unwrap();
-    assert!(matches!(release.await, Released::Released));
+    assert!(matches!(release.await, Ok(Released::Released)));
     let outcome = run.join().unwrap();
     assert!(
         matches!(
@@ -124,7 +124,10 @@ async fn a_run_that_never_ends_keeps_its_lock_from_being_released_and_shutdown_f
         }
     }
     shutdown.await;
-    assert!(matches!(released, Some(Released::Withheld)), "{released:?}");
+    assert!(
+        matches!(released, Some(Ok(Released::Withheld))),
+        "{released:?}"
+    );
     assert_eq!(scene.network.counts(Operation::Release).asked, 0);
     assert!(!lease.is_live());
 }
@@ -153,7 +156,7 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    assert!(matches!(guard.release().await, Released::Withheld));
+    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
     assert_eq!(lease.lost_reason(), Some(LostReason::Released));
     scene.pass(9).await;
     assert!(!scene.is_free("a").await);
@@ -185,7 +188,7 @@ async fn a_hold_in_doubt_is_not_handed_off_either() {
         matches!(outcome, Err(RunError::Incomplete { .. })),
         "{outcome:?}"
     );
-    assert!(matches!(guard.release().await, Released::Withheld));
+    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
     assert!(poll_once(&mut waiting).await.is_pending());
     for _ in 0..110 {
         scene.clock.advance(ms(100));
@@ -217,7 +220,7 @@ async fn what_a_dropped_run_must_take_back_outside_is_taken_back_before_the_rele
     }));
     assert!(poll_once(&mut run).await.is_pending());
     drop(run);
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert!(undone.load(Ordering::SeqCst));
 }
 
@@ -292,7 +295,7 @@ async fn an_unanswered_release_is_repeated_until_it_is_confirmed() {
     let scene = Scene::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     scene.network.block(Operation::Release);
-    assert!(matches!(guard.release().await, Released::Unknown(_)));
+    assert!(matches!(guard.release().await, Err(error) if error.kind() == ErrorKind::InDoubt));
     scene.pass(1).await;
     assert!(!scene.is_free("a").await);
     scene.network.unblock(Operation::Release);

@@ -36,7 +36,7 @@ async fn a_hold_is_released_when_its_runs_have_ended_and_not_before() {
         poll_once(run.as_mut()).await,
         Poll::Ready(Err(RunError::RolledBack { .. }))
     ));
-    assert!(matches!(release.await, Released::Released));
+    assert!(matches!(release.await, Ok(Released::Released)));
     assert!(world.is_free("a").await);
 }
 
@@ -69,7 +69,7 @@ async fn no_run_begins_on_any_clone_once_the_end_has_begun() {
     assert!(!began.load(Ordering::SeqCst));
     assert!(clone.lease().is_live(), "closed is not lost");
     drop(run);
-    assert!(matches!(release.await, Released::Released));
+    assert!(matches!(release.await, Ok(Released::Released)));
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    assert!(matches!(guard.release().await, Released::Withheld));
+    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
     assert!(!lease.is_live(), "nothing more is done under it here");
     assert!(!world.is_free("a").await, "released in doubt");
     world.pass(secs(9)).await;
@@ -109,7 +109,7 @@ async fn a_run_that_outlives_its_lease_keeps_the_lock_from_a_release() {
     assert!(poll_once(release.as_mut()).await.is_pending());
     // The manager's thread slept past the deadline: the lease is over, the run is not.
     world.clock.advance(secs(10));
-    assert!(matches!(release.await, Released::Withheld));
+    assert!(matches!(release.await, Ok(Released::Withheld)));
     hangs.notify_one();
     assert!(matches!(
         poll_once(run.as_mut()).await,
@@ -147,7 +147,7 @@ async fn a_release_with_a_limit_leaves_the_lock_of_a_hanging_run_to_its_ttl() {
     assert!(executor.lease().is_live(), "renewed until the limit");
     world.pass(secs(1)).await;
     let released = poll_once(release.as_mut()).await;
-    assert!(matches!(released, Poll::Ready(Released::Withheld)));
+    assert!(matches!(released, Poll::Ready(Ok(Released::Withheld))));
     assert!(!executor.lease().is_live());
     world.pass(secs(10)).await;
     assert!(world.is_free("a").await, "renewed after the limit");

@@ -101,7 +101,7 @@ async fn a_lock_that_the_store_lost_is_lost_at_the_next_heartbeat() {
     world.store.forget();
     world.pass(secs(4)).await;
     assert_eq!(guard.lease().lost_reason(), Some(LostReason::Gone));
-    assert!(matches!(guard.release().await, Released::AlreadyGone));
+    assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
 #[tokio::test]
@@ -359,7 +359,7 @@ async fn shutdown_releases_everything_and_ends_every_lease() {
         let error = guard.lease().ensure(ms(1)).unwrap_err();
         assert!(error.to_string().contains("shut down"), "{error}");
         assert!(
-            matches!(guard.release().await, Released::Released),
+            matches!(guard.release().await, Ok(Released::Released)),
             "the one end's one answer"
         );
     }

@@ -35,7 +35,7 @@ async fn a_hold_outlives_many_session_time_outs() {
         // What is proven by a real server takes real time.
         rest(SHORT / 10).await;
     }
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert_eq!(children(&server, "/manager-long/k").await, [""; 0]);
 }
 
@@ -183,7 +183,7 @@ async fn cancelled_and_timed_out_acquires_of_a_manager_leave_no_node() {
         children(&server, "/manager-cancel/k").await.len() == 1
     })
     .await;
-    assert!(matches!(guard.release().await, Released::Released));
+    assert!(matches!(guard.release().await, Ok(Released::Released)));
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn a_lease_is_over_before_another_manager_holds_and_the_manager_goes_on() 
         (lock.acquire().await.unwrap(), ours)
     });
     rest(SHORT / 2).await;
-    assert!(matches!(taken.release().await, Released::Released));
+    assert!(matches!(taken.release().await, Ok(Released::Released)));
     let (again, _ours) = again.await.unwrap();
     assert!(again.lease().is_live());
     assert!(!guard.lease().is_live());

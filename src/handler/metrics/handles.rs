@@ -24,7 +24,7 @@ macro_rules! by_label {
 }
 
 by_label!(Acquire: Histogram, histogram, "outcome", held, busy, failed, abandoned);
-by_label!(Hold: Histogram, histogram, "road", released, dropped, lost, closed);
+by_label!(Hold: Histogram, histogram, "reason", released, dropped, lost, closed);
 by_label!(Renewals: Counter, counter, "answer", extended, gone, unknown);
 by_label!(
     Runs: Counter,

@@ -3,7 +3,7 @@
 //! | name | kind | unit | labels | what |
 //! |---|---|---|---|---|
 //! | `leasehold_acquire_seconds` | histogram | seconds | `outcome`: `held`, `busy`, `failed`, `abandoned` | how long a call for a lock took, handlers and local queue included |
-//! | `leasehold_hold_seconds` | histogram | seconds | `road`: `released`, `dropped`, `lost`, `closed` | how long a lock was held |
+//! | `leasehold_hold_seconds` | histogram | seconds | `reason`: `released`, `dropped`, `lost`, `closed` | how long a lock was held |
 //! | `leasehold_held` | gauge | locks | | how many locks are held now |
 //! | `leasehold_waiting` | gauge | callers | | how many callers wait now, in the local queue or for the store |
 //! | `leasehold_renewal_round_trip_seconds` | histogram | seconds | | one call of the store to renew what is due |
@@ -130,6 +130,7 @@ impl Observer for Metrics {
                 to.renewals.unknown.increment(unknown as u64);
             }
             Event::Run { event, .. } => self.ran(event),
+            Event::Intent { .. } => {}
             Event::Debt { debt } => match debt.state {
                 DebtState::InDoubt => to.debts.in_doubt.increment(1),
                 DebtState::Owed => to.debts.owed.increment(1),
@@ -144,9 +145,11 @@ impl Observer for Metrics {
                 LostReason::Closed => to.lost.closed.increment(1),
                 LostReason::Released | LostReason::Forked => to.lost.other.increment(1),
             },
-            Event::Release { road, held_for, .. } => {
+            Event::Release {
+                reason, held_for, ..
+            } => {
                 to.held.decrement(1.0);
-                match road {
+                match reason {
                     EndReason::Released => to.hold.released.record(held_for),
                     EndReason::Dropped => to.hold.dropped.record(held_for),
                     EndReason::Lost(_) => to.hold.lost.record(held_for),

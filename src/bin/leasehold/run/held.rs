@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::store::Released;
 use leasehold::{
     Error, Key, Leadership, Lease, LockGuard, LostReason, MultiGuard, ReadGuard, SemaphorePermit,
     WriteGuard,
@@ -93,23 +92,17 @@ impl Held {
         }
     }
 
-    /// Releases what is held. Returns the error of a release that had no answer.
+    /// Releases what is held. Returns the error of a release that was not confirmed.
     pub(super) async fn release(self) -> Option<Error> {
         let released = match self {
-            Self::Alone(guard) => vec![guard.release().await],
-            Self::Shared(guard) => vec![guard.release().await],
-            Self::Written(guard) => vec![guard.release().await],
-            Self::Slot(permit) => vec![permit.release().await],
-            Self::Term(leadership) => vec![leadership.resign().await],
-            Self::All(guard) => {
-                let released = guard.release().await;
-                released.into_iter().map(|(_, released)| released).collect()
-            }
+            Self::Alone(guard) => guard.release().await.map(drop),
+            Self::Shared(guard) => guard.release().await.map(drop),
+            Self::Written(guard) => guard.release().await.map(drop),
+            Self::Slot(permit) => permit.release().await.map(drop),
+            Self::Term(leadership) => leadership.resign().await.map(drop),
+            Self::All(guard) => guard.release().await.map(drop),
         };
-        released.into_iter().find_map(|released| match released {
-            Released::Unknown(error) => Some(error),
-            _ => None,
-        })
+        released.err()
     }
 }
 
