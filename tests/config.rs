@@ -162,11 +162,11 @@ fn a_table_that_is_not_known_is_told_with_those_that_are() {
     for (table, told) in [
         (
             "handler",
-            "config:2:2: handler: no such table; use [handlers] or [managers.NAME]",
+            "config:2:2: handler: unknown table; use [handlers] or [managers.NAME]",
         ),
         (
             "managers.a.handler",
-            "config:2:13: managers.a.handler: no such table; use [managers.a.handlers]",
+            "config:2:13: managers.a.handler: unknown table; use [managers.a.handlers]",
         ),
     ] {
         let message = refused(&format!(
@@ -204,10 +204,10 @@ fn an_impossible_pair_is_told_at_the_field_at_fault() {
 fn one_field_under_two_names_is_an_error_that_names_both() {
     let message = refused("store = 'memory:'\nttl = '10s'\nown_second = 10\n");
     assert!(
-        message.contains("config:3:1: own_second: it is said twice: other=ttl at config:2:1"),
+        message.contains("config:3:1: own_second: it is set twice: other=ttl at config:2:1"),
         "{message}"
     );
-    assert!(refused("store = 'memory:'\naddress = 'memory:'\n").contains("said twice"));
+    assert!(refused("store = 'memory:'\naddress = 'memory:'\n").contains("set twice"));
 }
 
 #[test]
@@ -328,8 +328,8 @@ fn a_handler_that_cannot_be_is_told_with_its_line() {
         ("rate_in_total = '0/s'", "a rate such as"),
         ("at_once = 0", "a whole number above zero"),
         ("access_log = 'yes'", "true or false"),
-        ("waits = true", "there is no limit to wait for"),
-        ("accesslog = true", "this name is not known"),
+        ("waits = true", "no limit is set"),
+        ("accesslog = true", "unknown name"),
     ] {
         let field = line.split(' ').next().unwrap();
         let message = refused(&format!("store = 'memory:'\n[handlers]\n{line}\n"));

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{ClockKind, Reading, Stamp};
 
-/// A clock that moves only when it is told to (feature `test-util`). Cloning is cheap; all clones are the same clock.
+/// A clock that moves only when a test advances it (feature `test-util`). Cloning is cheap; all clones are the same clock.
 ///
 /// Sleeps on it complete as soon as the boot lane has been moved far enough.
 #[derive(Clone)]

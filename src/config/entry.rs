@@ -1,4 +1,4 @@
-//! [`Entry`]: one value, and where it stands. [`Section`]: what is said of one manager.
+//! [`Entry`]: one value and its position. [`Section`]: the values of one manager.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use super::field;
 use super::located;
 use crate::model::error::{Error, ErrorKind};
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// In a file, at a line and a column that are counted from 1.
+    /// In a file, at a line and a column, counted from 1.
     File(Arc<str>, usize, usize),
-    /// In a variable of the environment.
+    /// In an environment variable.
     Variable(String),
 }
 
@@ -31,13 +31,13 @@ impl fmt::Display for Origin {
 /// One value.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// The name that it was given under, with its table: `managers.orders.own_second`.
+    /// The name as written, with its table: `managers.orders.own_second`.
     pub(super) written: String,
     pub(super) value: Value,
     pub(super) origin: Origin,
 }
 
-/// What is said of one manager, by the names of the fields.
+/// The values of one manager, by field.
 #[derive(Clone, Default)]
 pub(super) struct Section(BTreeMap<&'static str, Entry>);
 
@@ -54,26 +54,26 @@ impl Section {
         self.0.iter().map(|(field, entry)| (*field, entry))
     }
 
-    /// Adds a value under the name that people gave it.
+    /// Adds a value under its written name.
     pub(super) fn add(&mut self, name: &str, entry: Entry) -> Result<(), Error> {
         let (field, entry) = field::read(name, entry)?;
         if let Some(other) = self.0.get(field) {
-            let told = format!(
-                "it is said twice: other={} at {}; leave one of the two out",
+            let message = format!(
+                "it is set twice: other={} at {}; remove one of the two",
                 other.written, other.origin
             );
             return Err(located(
                 &entry.origin,
                 &entry.written,
                 ErrorKind::Invalid,
-                told,
+                message,
             ));
         }
         self.0.insert(field, entry);
         Ok(())
     }
 
-    /// This section, and from `beneath` what it does not say itself.
+    /// This section, with the values of `beneath` for what it does not set itself.
     pub(super) fn over(&self, beneath: &Self) -> Self {
         let mut all = beneath.0.clone();
         all.extend(self.0.iter().map(|(field, entry)| (*field, entry.clone())));

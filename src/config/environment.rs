@@ -1,4 +1,4 @@
-//! The variables of the environment.
+//! The environment variables.
 
 use toml::Value;
 
@@ -7,11 +7,11 @@ use crate::model::error::Error;
 
 const PREFIX: &str = "LEASEHOLD_";
 
-/// Variables of ours that say nothing of a manager: what the tool tells the command that it runs.
+/// Variables that do not configure a manager: the tool sets them for the command that it runs.
 const NOT_OURS: [&str; 2] = ["KEY", "TOKEN"];
 
 pub(super) struct Environment {
-    /// The file over which the variables win.
+    /// The file whose values the variables override.
     pub(super) file: Option<String>,
     pub(super) section: Section,
 }
@@ -30,7 +30,7 @@ pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<E
             name if NOT_OURS.contains(&name) => {}
             name => {
                 let name = name.to_ascii_lowercase();
-                // A table of the file is a word of the variable.
+                // A table of the file is a part of the variable's name.
                 let name = match name.strip_prefix("handlers_") {
                     Some(field) => format!("handlers.{field}"),
                     None => name,

@@ -1,4 +1,4 @@
-//! The fields of a section: their names, their other names, and how their values are read.
+//! The fields of a section: their names, their aliases, and how to read their values.
 
 use toml::{Table, Value};
 
@@ -8,7 +8,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::settings::Settings;
 
-/// Names that other frameworks use, what each stands for, and the unit in which they count.
+/// Aliases that other frameworks use, the field of each, and its unit.
 const OTHER_NAMES: &[(&str, &str, Option<&str>)] = &[
     ("address", "store", None),
     ("timeout_millis", "request_timeout", Some("ms")),
@@ -41,9 +41,9 @@ const SETTINGS: &[&str] = &[
     "lock_delay",
 ];
 
-/// The field that a name stands for, and the entry with its value in the field's own form.
+/// The field of a name, and the entry with its value in the field's own form.
 pub(super) fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
-    // The properties of Spring are written with a dash.
+    // Spring writes its properties with dashes.
     let plain = name.replace('-', "_");
     for (other, field, unit) in OTHER_NAMES {
         if *other == plain {
@@ -57,13 +57,13 @@ pub(super) fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Er
     match known(&BESIDE).or_else(|| known(handlers::FIELDS)) {
         Some(field) => Ok((field, entry)),
         None => {
-            let told = format!(
-                "this name is not known; use {}, {}, {}",
+            let message = format!(
+                "unknown name; use {}, {}, {}",
                 BESIDE.join(", "),
                 SETTINGS.join(", "),
                 handlers::FIELDS.join(", ")
             );
-            Err(refused(&entry, told))
+            Err(refused(&entry, message))
         }
     }
 }
@@ -85,7 +85,7 @@ fn in_unit(mut entry: Entry, unit: Option<&str>) -> Result<Entry, Error> {
     Ok(entry)
 }
 
-/// The entry, if the settings can read its value. In the environment every value is a text, so that a number may be one.
+/// The entry, if the settings can read its value. In the environment every value is text, which may be a number.
 fn checked(field: &str, mut entry: Entry) -> Result<Entry, Error> {
     let Err(why) = alone(field, &entry.value) else {
         return Ok(entry);
@@ -98,16 +98,16 @@ fn checked(field: &str, mut entry: Entry) -> Result<Entry, Error> {
         }
     }
     let mut why = why.message().replace('\n', " ");
-    // Whoever puts a URL in the wrong place must not find its password in a log.
+    // The value may be a URL in the wrong place; its password must not appear in a log.
     if let Some(text) = entry.value.as_str().filter(|text| !text.is_empty()) {
         why = why.replace(text, "...");
     }
-    let told = format!(
+    let message = format!(
         "it cannot be read: {}; {}",
         why.trim(),
         needed(field, &entry)
     );
-    Err(refused(&entry, told))
+    Err(refused(&entry, message))
 }
 
 fn needed(field: &str, entry: &Entry) -> &'static str {
@@ -125,7 +125,7 @@ fn alone(field: &str, value: &Value) -> Result<Settings, toml::de::Error> {
     table.try_into()
 }
 
-/// The settings of a section, judged as a whole.
+/// The settings of a section, validated as a whole.
 pub(super) fn settings(section: &Section) -> Result<Settings, Error> {
     let mut table = Table::new();
     for (field, entry) in section.entries() {
@@ -139,7 +139,7 @@ pub(super) fn settings(section: &Section) -> Result<Settings, Error> {
     let Some(fault) = settings.fault() else {
         return Ok(settings);
     };
-    // A field that nobody set is at fault when another leaves it no room.
+    // A field that nobody set is out of range if another field leaves it no room.
     let entry = section.get(fault.field).or_else(|| section.get("ttl"));
     Err(match entry {
         Some(entry) => located(
@@ -156,7 +156,7 @@ pub(super) fn store(section: &Section) -> Result<String, Error> {
     match section.get("store") {
         Some(entry) => text(entry).map(str::to_owned),
         None => Err(Error::invalid(
-            "store: no store is named; say store = \"redis://host:6379\", here or at the top",
+            "store: no store is set; set store = \"redis://host:6379\", here or at the top",
         )),
     }
 }
@@ -177,8 +177,8 @@ fn text(entry: &Entry) -> Result<&str, Error> {
         .ok_or_else(|| refused(entry, "a text in quotes is needed here"))
 }
 
-fn refused(entry: &Entry, told: impl std::fmt::Display) -> Error {
-    located(&entry.origin, &entry.written, ErrorKind::Invalid, told)
+fn refused(entry: &Entry, message: impl std::fmt::Display) -> Error {
+    located(&entry.origin, &entry.written, ErrorKind::Invalid, message)
 }
 
 #[cfg(test)]

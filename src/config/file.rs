@@ -1,4 +1,4 @@
-//! A TOML file, with the place of every value.
+//! A TOML file, with the position of every value.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::entry::{Entry, Origin, Section};
 use super::located;
 use crate::model::error::{Error, ErrorKind};
 
-/// What a file says, by manager.
+/// The values of a file, by manager.
 #[derive(Default)]
 pub(super) struct Sections {
     pub(super) top: Section,
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<(String, String), Error> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|why| {
         Error::unavailable(format!(
-            "a configuration file could not be read: file={name}: {why}; look whether it is there, and readable"
+            "the configuration file cannot be read: file={name}: {why}; check that it exists and is readable"
         ))
     })?;
     Ok((name, text))
@@ -67,9 +67,9 @@ impl File<'_> {
             let origin = self.origin(name.span());
             let name = name.into_inner().into_owned();
             let DeValue::Table(table) = table.into_inner() else {
-                let told = format!("a table is needed here; write [managers.{name}]");
+                let message = format!("a table is needed here; write [managers.{name}]");
                 let field = format!("managers.{name}");
-                return Err(located(&origin, &field, ErrorKind::Invalid, told));
+                return Err(located(&origin, &field, ErrorKind::Invalid, message));
             };
             let mut section = Section::default();
             for (key, value) in in_order(table) {
@@ -102,9 +102,9 @@ impl File<'_> {
                 Ok(())
             }
             DeValue::Table(_) => {
-                let told = format!("no such table; use {}", tables(table));
+                let message = format!("unknown table; use {}", tables(table));
                 let origin = self.origin(key.span());
-                Err(located(&origin, &written, ErrorKind::Invalid, told))
+                Err(located(&origin, &written, ErrorKind::Invalid, message))
             }
             value => section.add(name, entry(written, value, self.origin(key.span()))?),
         }
@@ -118,7 +118,7 @@ impl File<'_> {
     }
 }
 
-/// What may stand beneath this table.
+/// The tables that this table may contain.
 fn tables(table: &str) -> String {
     match table {
         "" => "[handlers] or [managers.NAME]".to_owned(),
@@ -126,7 +126,7 @@ fn tables(table: &str) -> String {
     }
 }
 
-/// As the file has them, so that the first fault of a file is the one that is told.
+/// In the order of the file, so that the first fault of a file is reported.
 fn in_order(table: DeTable<'_>) -> Vec<(Name<'_>, Spanned<DeValue<'_>>)> {
     let mut pairs: Vec<_> = table.into_iter().collect();
     pairs.sort_by_key(|(name, _)| name.span().start);
@@ -152,10 +152,10 @@ fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, E
             origin,
         }),
         None => {
-            let told = format!(
+            let message = format!(
                 "a text, a whole number, true or false is needed here; it is of type={kind}"
             );
-            Err(located(&origin, &written, ErrorKind::Invalid, told))
+            Err(located(&origin, &written, ErrorKind::Invalid, message))
         }
     }
 }

@@ -1,13 +1,17 @@
-//! The table `[handlers]`: what stands around the locks of a manager, and what watches them.
+//! The table `[handlers]`: the handlers and observers of a manager.
 //!
 //! ```toml
 //! [handlers]
-//! access_log = true          # one line for each acquire, release and loss
-//! metrics = true             # feature `metrics`
-//! rate_per_key = "10/s"      # the other four: feature `flow-control`
+//! # One line for each acquire, release and loss.
+//! access_log = true
+//! # Feature `metrics`.
+//! metrics = true
+//! # These four: feature `flow-control`. `waits` delays a call that is over
+//! # a limit; otherwise the call is refused.
+//! rate_per_key = "10/s"
 //! rate_in_total = "1000/1m"
 //! at_once = 200
-//! waits = true               # delay what is over a limit, in place of refusing it
+//! waits = true
 //! ```
 
 use std::time::Duration;
@@ -29,7 +33,7 @@ pub(super) const FIELDS: &[&str] = &[
     "handlers.waits",
 ];
 
-/// What is switched on.
+/// The handlers that are switched on.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Handlers {
     access_log: bool,
@@ -37,7 +41,7 @@ pub(super) struct Handlers {
     flow: Flow,
 }
 
-/// So many calls in so much time.
+/// A number of calls for each span of time.
 type Rate = (u32, Duration);
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -68,23 +72,24 @@ impl Handlers {
             waits,
         } = handlers.flow;
         if waits && per_key.is_none() && in_total.is_none() && at_once.is_none() {
-            let told = "there is no limit to wait for; set rate_per_key, rate_in_total or at_once";
-            return Err(read.refusal("handlers.waits", ErrorKind::Invalid, told));
+            let message = "no limit is set; set rate_per_key, rate_in_total or at_once";
+            return Err(read.refusal("handlers.waits", ErrorKind::Invalid, message));
         }
         if handlers.metrics && cfg!(not(feature = "metrics")) {
-            let told = "this build of leasehold has none; switch on its feature \"metrics\"";
-            return Err(read.refusal("handlers.metrics", ErrorKind::Unsupported, told));
+            let message =
+                "this build of leasehold does not include it; switch on its feature \"metrics\"";
+            return Err(read.refusal("handlers.metrics", ErrorKind::Unsupported, message));
         }
         if handlers.flow != Flow::default() && cfg!(not(feature = "flow-control")) {
-            let told = "this build of leasehold has none; switch on its feature \"flow-control\"";
+            let message = "this build of leasehold does not include it; switch on its feature \"flow-control\"";
             let field = FIELDS[2..].iter().find(|field| section.has(field));
             let field = field.copied().unwrap_or("handlers.waits");
-            return Err(read.refusal(field, ErrorKind::Unsupported, told));
+            return Err(read.refusal(field, ErrorKind::Unsupported, message));
         }
         Ok(handlers)
     }
 
-    /// Flow control stands outermost: what it refuses reaches nothing else.
+    /// Flow control is outermost: a call that it refuses reaches no other handler.
     pub(super) fn add(
         &self,
         name: Option<&str>,
@@ -110,7 +115,10 @@ impl Handlers {
     }
 
     #[cfg(not(feature = "metrics"))]
-    #[allow(clippy::unused_self, reason = "the other form of it reads the switch")]
+    #[allow(
+        clippy::unused_self,
+        reason = "with the other features it reads the switch"
+    )]
     fn add_metrics(&self, _name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
         builder
     }
@@ -140,14 +148,14 @@ impl Flow {
     #[allow(
         clippy::unused_self,
         clippy::unnecessary_wraps,
-        reason = "as the other form of it"
+        reason = "as with the other features"
     )]
     fn add(self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
         Ok(builder)
     }
 }
 
-/// Reads the values of a section; in the environment every value is a text.
+/// Reads the values of a section. In the environment every value is text.
 struct Read<'a>(&'a Section);
 
 impl Read<'_> {
@@ -183,7 +191,7 @@ impl Read<'_> {
                 span.to_owned()
             };
             let span = humantime::parse_duration(&span).ok()?;
-            // Calls must come at least a nanosecond apart.
+            // The interval between calls must be at least a nanosecond.
             let is_rate = count > 0 && span.as_nanos() >= u128::from(count);
             is_rate.then_some((count, span))
         })
@@ -201,16 +209,16 @@ impl Read<'_> {
         match read(value) {
             Some(read) => Ok(Some(read)),
             None => {
-                let told = format!("{needed} is needed here");
-                Err(self.refusal(field, ErrorKind::Invalid, &told))
+                let message = format!("{needed} is needed here");
+                Err(self.refusal(field, ErrorKind::Invalid, &message))
             }
         }
     }
 
-    fn refusal(&self, field: &str, kind: ErrorKind, told: &str) -> Error {
+    fn refusal(&self, field: &str, kind: ErrorKind, message: &str) -> Error {
         match self.0.get(field) {
-            Some(entry) => located(&entry.origin, &entry.written, kind, told),
-            None => Error::new(kind, format!("{field}: {told}")),
+            Some(entry) => located(&entry.origin, &entry.written, kind, message),
+            None => Error::new(kind, format!("{field}: {message}")),
         }
     }
 }

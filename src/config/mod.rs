@@ -1,22 +1,26 @@
 //! Managers from a file and from the environment (feature `config`).
 //!
 //! ```toml
-//! # leasehold.toml
-//! store = "redis://127.0.0.1:6379/0?prefix=shop"   # any URL that `LockManager::connect` takes
-//! ttl = "10s"                                      # any field of `Settings`
-//! label = "host-a"                                 # who we are, for people
+//! # Any URL that `LockManager::connect` takes.
+//! store = "redis://127.0.0.1:6379/0?prefix=shop"
+//! # Any field of `Settings`.
+//! ttl = "10s"
+//! # The holder's name, for people.
+//! label = "host-a"
 //!
-//! [handlers]                                       # see `handlers.rs`
+//! # See `handlers.rs`.
+//! [handlers]
 //! access_log = true
 //!
-//! [managers.orders]                                # takes from the top what it does not say itself
+//! # Inherits the values above.
+//! [managers.orders]
 //! wait = "2s"
 //! ```
 //!
-//! In the environment the same names are upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They win over
-//! the top of the file. The names of other lock frameworks' Redis starters are understood as well:
+//! In the environment the names are in upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They override the
+//! top of the file. The names that the Redis starters of other lock frameworks use are aliases:
 //!
-//! | name | stands for |
+//! | alias | field |
 //! |---|---|
 //! | `address` | `store` |
 //! | `timeout_millis = 200` | `request_timeout = "200ms"` |
@@ -24,9 +28,9 @@
 //! | `min_spin_millis = 10` | `retry_delay = "10ms"` |
 //! | `random_millis = 10` | `retry_jitter = "10ms"` |
 //!
-//! Everything is judged before anything is connected: a name that is not known, a value that cannot be read, a pair of
-//! values that cannot be is an error that names the file, the line and the field. The file is read with spans (`toml`),
-//! because layers that merge first (the crate `config`) have forgotten by then where a value came from.
+//! Everything is validated before the first connection. An unknown name, an invalid value or an impossible combination is an
+//! error that names the file, the line and the field. The file is read with spans (`toml`), because libraries that merge
+//! first (the crate `config`) lose the position of a value.
 
 mod entry;
 mod environment;
@@ -47,9 +51,9 @@ use entry::{Origin, Section};
 use handlers::Handlers;
 
 impl LockManager {
-    /// The manager at the top of a TOML file: its store, its settings, its label (feature `config`).
+    /// Builds the manager at the top of a TOML file: its store, its settings, its label (feature `config`).
     ///
-    /// The environment has no part in it. For the file, and for several managers in one, see [`Config`].
+    /// Ignores the environment. [`Config`] describes the file, which may configure several managers.
     ///
     /// # Errors
     ///
@@ -57,13 +61,13 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: on Redis a dropped call leaves only an attempt to connect, which ends by itself.
     pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
         Config::read(path)?.top()?.connect().await
     }
 
-    /// The manager that the environment describes: `LEASEHOLD_STORE`, `LEASEHOLD_TTL` and so on, over the top of the file
-    /// that `LEASEHOLD_CONFIG` names, if it names one (feature `config`).
+    /// Builds the manager that the environment describes (feature `config`): `LEASEHOLD_STORE`, `LEASEHOLD_TTL` and so on. They
+    /// override the top of the file that `LEASEHOLD_CONFIG` names, if it is set.
     ///
     /// # Errors
     ///
@@ -71,35 +75,43 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: on Redis a dropped call leaves only an attempt to connect, which ends by itself.
     pub async fn from_env() -> Result<Self, Error> {
         Config::from_env()?.top()?.connect().await
     }
 }
 
-/// What a file, the environment or both say of one manager or several (feature `config`). All of it has been judged.
+/// The validated configuration of one or several managers, from a file, the environment or both (feature `config`).
 ///
 /// ```toml
-/// store = "redis://127.0.0.1:6379/0?prefix=shop"   # any URL that `LockManager::connect` takes
-/// ttl = "10s"                                      # any field of `Settings`
-/// label = "host-a"                                 # who we are, for people
+/// # Any URL that `LockManager::connect` takes.
+/// store = "redis://127.0.0.1:6379/0?prefix=shop"
+/// # Any field of `Settings`.
+/// ttl = "10s"
+/// # The holder's name, for people.
+/// label = "host-a"
 ///
 /// [handlers]
-/// access_log = true                                # one line for each acquire, release and loss, through `tracing`
-/// metrics = true                                   # feature `metrics`; install the recorder before `connect`
-/// rate_per_key = "10/s"                            # this and the next: with the feature `flow-control`
+/// # One `tracing` line for each acquire, release and loss.
+/// access_log = true
+/// # Feature `metrics`. Install the recorder before `connect`.
+/// metrics = true
+/// # These four: feature `flow-control`. `waits` delays a call that is over
+/// # a limit; otherwise the call is refused.
+/// rate_per_key = "10/s"
 /// rate_in_total = "1000/s"
 /// at_once = 200
-/// waits = true                                     # delay what is over a limit, in place of refusing it
+/// waits = true
 ///
-/// [managers.orders]                                # takes from the top what it does not say itself
+/// # Inherits the values above.
+/// [managers.orders]
 /// wait = "2s"
 /// ```
 ///
 /// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
 ///
 /// `address`, `timeout_millis`, `own_second`, `min_spin_millis` and `random_millis`, which the Redis starters of other lock
-/// frameworks use, stand for `store`, `request_timeout`, `ttl`, `retry_delay` and `retry_jitter`.
+/// frameworks use, are aliases of `store`, `request_timeout`, `ttl`, `retry_delay` and `retry_jitter`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -129,14 +141,14 @@ pub struct Config {
     managers: BTreeMap<String, ManagerConfig>,
 }
 
-/// What is said of one manager (feature `config`). `Debug` does not show the store's URL.
+/// The configuration of one manager (feature `config`). `Debug` does not show the store's URL.
 #[derive(Clone)]
 pub struct ManagerConfig {
     store: String,
     settings: Settings,
     label: Option<Label>,
     handlers: Handlers,
-    /// Its own, or none at the top.
+    /// Its name; none for the manager at the top.
     name: Option<String>,
 }
 
@@ -145,14 +157,14 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the file cannot be read; `Invalid`, with file, line and field, for what it may not say;
-    /// `Unsupported` for a store whose feature is switched off.
+    /// `Unavailable` if the file cannot be read; `Invalid`, with file, line and field, for invalid content; `Unsupported` for a
+    /// store whose feature is switched off.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (name, text) = file::read(path.as_ref())?;
         Self::of(name.clone(), file::sections(&name, &text)?)
     }
 
-    /// Reads a text as a file is read; messages call it `config`.
+    /// Reads a text in the format of a file. Messages call it `config`.
     ///
     /// # Errors
     ///
@@ -161,11 +173,11 @@ impl Config {
         Self::of("config".to_owned(), file::sections("config", text)?)
     }
 
-    /// Reads the environment, over the file that `LEASEHOLD_CONFIG` names, if it names one.
+    /// Reads the environment and the file that `LEASEHOLD_CONFIG` names, if it is set. The environment overrides the file.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `Invalid` also for a variable that begins with `LEASEHOLD_` and is not known.
+    /// As [`read`](Self::read); `Invalid` also for an unknown variable that begins with `LEASEHOLD_`.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_vars(std::env::vars_os().filter_map(|(name, value)| {
             Some((
@@ -175,7 +187,7 @@ impl Config {
         }))
     }
 
-    /// As [`from_env`](Self::from_env), from these variables. Those that do not begin with `LEASEHOLD_` are passed over.
+    /// As [`from_env`](Self::from_env), from the given variables. Those that do not begin with `LEASEHOLD_` are ignored.
     ///
     /// # Errors
     ///
@@ -214,26 +226,26 @@ impl Config {
         })
     }
 
-    /// The manager at the top of the file.
+    /// Returns the manager at the top of the file.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the top names no store.
+    /// `Invalid` if the top sets no store.
     pub fn top(&self) -> Result<&ManagerConfig, Error> {
         self.top.as_ref().ok_or_else(|| {
             Error::invalid(format!(
-                "{}: store: no store is named; say store = \"redis://host:6379\" at the top, or set LEASEHOLD_STORE{}",
+                "{}: store: no store is set; set store = \"redis://host:6379\" at the top, or set LEASEHOLD_STORE{}",
                 self.name,
-                self.known(", or take a manager by name: ")
+                self.known(", or use a manager by name: ")
             ))
         })
     }
 
-    /// The manager of `[managers.NAME]`.
+    /// Returns the manager of `[managers.NAME]`.
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is none.
+    /// `Invalid` if it does not exist.
     pub fn manager(&self, name: &str) -> Result<&ManagerConfig, Error> {
         self.managers.get(name).ok_or_else(|| {
             Error::invalid(format!(
@@ -244,7 +256,7 @@ impl Config {
         })
     }
 
-    /// The names of the managers beneath the top, in order.
+    /// The names of the managers below the top, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.managers.keys().map(String::as_str)
     }
@@ -279,7 +291,7 @@ impl ManagerConfig {
         &self.settings
     }
 
-    /// The holder's name for people, if it is given.
+    /// The holder's name, if it is set.
     #[must_use]
     pub fn label(&self) -> Option<&Label> {
         self.label.as_ref()
@@ -293,12 +305,12 @@ impl ManagerConfig {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves nothing but, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: on Redis a dropped call leaves only an attempt to connect, which ends by itself.
     pub async fn connect(&self) -> Result<LockManager, Error> {
         self.builder().await?.build()
     }
 
-    /// Connects to its store and gives the manager to be set up further.
+    /// Connects to its store and returns a builder, for further configuration.
     ///
     /// # Errors
     ///
@@ -327,7 +339,7 @@ impl fmt::Debug for ManagerConfig {
     }
 }
 
-/// The error of a whole section, told at its store.
+/// The error of a whole section, reported at the position of its store.
 fn at_fault(section: &Section, why: &Error) -> Error {
     match section.get("store") {
         Some(entry) if matches!(why.kind(), ErrorKind::Invalid | ErrorKind::Unsupported) => {

@@ -60,17 +60,17 @@ impl Chain {
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
         if let Err(error) = &answered {
-            self.tell_each(|handler| handler.acquire_failed(request, error));
+            self.notify_each(|handler| handler.acquire_failed(request, error));
         }
         answered
     }
 
-    pub(super) fn tell_each(&self, tell: impl Fn(&dyn Erased)) {
+    pub(super) fn notify_each(&self, notify: impl Fn(&dyn Erased)) {
         for handler in &*self.handlers {
-            if catch_unwind(AssertUnwindSafe(|| tell(&**handler))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| notify(&**handler))).is_err() {
                 tracing::error!(
                     handler = handler.name(),
-                    "a handler panicked as it was told of a failure"
+                    "a handler panicked when it was notified of a failure"
                 );
             }
         }
@@ -80,7 +80,7 @@ impl Chain {
 /// Without the panic's own text: it may hold what must not stand in a log.
 pub(super) fn panicked(name: &str) -> Error {
     Error::unavailable(format!(
-        "a handler panicked: handler={name}; the call was ended without it; mend the handler"
+        "a handler panicked: handler={name}; the call was ended without it; fix the handler"
     ))
 }
 

@@ -40,7 +40,7 @@ impl Rate {
         })
     }
 
-    /// Lets `count` calls come together after a pause, in place of as many as come in one span.
+    /// Sets how many calls may come together after a pause. Default: the calls of one span.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl FlowControl {
         self
     }
 
-    /// Delays a call that is over a limit, within its wait budget, in place of refusing it.
+    /// Delays a call that is over a limit, within its wait budget. Without this it is refused.
     #[must_use]
     pub fn waits(mut self) -> Self {
         self.waits = true;

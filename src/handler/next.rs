@@ -94,7 +94,7 @@ pub struct NextRelease<'a> {
 }
 
 impl NextRelease<'_> {
-    /// Goes on with the release, and tells how it went.
+    /// Continues with the release and returns its result.
     ///
     /// # Cancel safety
     ///

@@ -65,13 +65,13 @@ impl Observers {
         self.0.is_empty()
     }
 
-    /// Tells all of them. One that panics keeps nobody from anything.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    /// Calls every observer. A panic of one does not affect the others.
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         for watching in &*self.0 {
-            let told = catch_unwind(AssertUnwindSafe(|| watching.observer.event(event)));
-            if told.is_err() && !watching.has_panicked.swap(true, Ordering::Relaxed) {
+            let called = catch_unwind(AssertUnwindSafe(|| watching.observer.event(event)));
+            if called.is_err() && !watching.has_panicked.swap(true, Ordering::Relaxed) {
                 tracing::error!(
-                    "an observer panicked; it is told of later events all the same, and this is said once"
+                    "an observer panicked; it still receives later events, and this message is logged once"
                 );
             }
         }

@@ -126,7 +126,7 @@ impl Chain {
         };
         if let Some(error) = failure {
             tracing::debug!(key = %request.key, token = %request.token, %error, "a release did not go well");
-            self.tell_each(|handler| handler.release_failed(&request, &error));
+            self.notify_each(|handler| handler.release_failed(&request, &error));
         }
     }
 }

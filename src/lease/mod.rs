@@ -263,7 +263,7 @@ impl Lease {
     }
 
     /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. It is at
-    /// risk as this one was: whoever tells of renewals tells news only. `None` if it had ended before.
+    /// risk as this one was: a renewal is reported only if it changed something. `None` if it had ended before.
     pub(crate) fn handoff(&self) -> Option<Self> {
         let hot = &self.cell.hot;
         let is_at_risk = self.is_at_risk();

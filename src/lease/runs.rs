@@ -63,7 +63,7 @@ impl Slot {
         gate.is_closed()
     }
 
-    /// Whether no run is in progress. After [`Gate::close`] a slot that was once at rest stays so, but for runs that
+    /// Whether no run is in progress. After [`Gate::close`] a slot that was once at rest stays so, except for runs that
     /// are refused.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.running.load(Ordering::SeqCst) == 0

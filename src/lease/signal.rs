@@ -1,4 +1,4 @@
-//! The cold side of a lease: what is told about it, and who runs under it.
+//! The cold side of a lease: its listeners, and the runs under it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -25,7 +25,7 @@ pub(super) struct Signals {
     in_doubt: AtomicBool,
     /// Of every executor; made with the first.
     slots: Mutex<Option<Box<Slots>>>,
-    /// Told when the state moves, and when the last run under a closed gate has ended.
+    /// Notified when the state changes, and when the last run under a closed gate has ended.
     moved: Notify,
     /// Made when somebody asks for one.
     tokens: Mutex<Option<Box<Tokens>>>,

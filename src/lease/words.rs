@@ -7,7 +7,7 @@
 //! 2. A renewal compares and exchanges from a live word, never from 0, and never moves a deadline back. If it finds one
 //!    word lost after it moved another, rule 1 takes the moved one back.
 //! 3. Revocation is a swap. What the swap on the first word returns names the one caller that ended the lease, so
-//!    that its end is told once.
+//!    that its end is reported once.
 //! 4. Renewals may be seen on one clock before another: the word not yet moved is the earlier one, which is the
 //!    safe side.
 //!
@@ -28,7 +28,7 @@ pub(crate) struct Words([AtomicU64; 3]);
 
 impl Words {
     pub(crate) fn new(deadlines: [u64; 3]) -> Self {
-        // A deadline of 0 is the past as well, but its end must be told like any other.
+        // A deadline of 0 is the past as well, but its end must be reported like any other.
         Self(deadlines.map(|deadline| AtomicU64::new(deadline.max(1))))
     }
 

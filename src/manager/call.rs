@@ -148,7 +148,7 @@ impl<'a> ObservedCall<'a> {
     }
 
     fn report(&self, outcome: AcquireOutcome<'_>) {
-        self.context.hooks.observers.tell(&Event::Acquire {
+        self.context.hooks.observers.notify(&Event::Acquire {
             key: &self.key,
             label: &self.label,
             outcome,

@@ -106,7 +106,7 @@ pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: LostRea
     if observers.is_empty() || !hold.progress.begin_loss_report() {
         return;
     }
-    observers.tell(&Event::Lost {
+    observers.notify(&Event::Lost {
         key: &hold.origin.grant.claim.key,
         label: &hold.origin.grant.claim.label,
         token: hold.lease.token(),
@@ -146,7 +146,7 @@ impl Ending<'_> {
             let step = self.finish(is_at_rest);
             hooks.chain.release(request.clone(), around, step).await
         };
-        hooks.observers.tell(&Event::Release {
+        hooks.observers.notify(&Event::Release {
             key: &request.key,
             label: &request.label,
             token: request.token,

@@ -33,7 +33,7 @@ impl Hooks {
         }
         let callers = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
         let key = key.clone();
-        self.observers.tell(&Event::Wait { key: &key, callers });
+        self.observers.notify(&Event::Wait { key: &key, callers });
         Some(ObservedWait { hooks: self, key })
     }
 }
@@ -48,7 +48,7 @@ pub(super) struct ObservedWait<'a> {
 impl Drop for ObservedWait<'_> {
     fn drop(&mut self) {
         let callers = self.hooks.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
-        self.hooks.observers.tell(&Event::Wait {
+        self.hooks.observers.notify(&Event::Wait {
             key: &self.key,
             callers,
         });

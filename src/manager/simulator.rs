@@ -155,7 +155,7 @@ impl World {
             assert!(hold.lost.is_none(), "a hold is lost twice");
             if reason == LostReason::Lapsed {
                 assert!(self.now >= hold.deadline, "lost before its deadline");
-                assert!(self.now <= hold.deadline + 2_000_000, "told late");
+                assert!(self.now <= hold.deadline + 2_000_000, "reported late");
             }
             hold.lost = Some((self.now, reason));
         }
@@ -187,8 +187,8 @@ proptest! {
         world.run_until(START + nanos(TTL) * 10);
         for (_, hold) in world.holds.values() {
             let is_told = hold.lost.is_some();
-            prop_assert!(is_told || world.now < hold.deadline + 2_000_000, "a lapse is told");
-            prop_assert!(!is_told || world.now >= hold.deadline, "nothing else is told");
+            prop_assert!(is_told || world.now < hold.deadline + 2_000_000, "a lapse is reported");
+            prop_assert!(!is_told || world.now >= hold.deadline, "nothing else is reported");
         }
     }
 

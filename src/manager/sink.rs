@@ -36,14 +36,14 @@ impl RunSink for HoldSink {
     fn debt(&self, debt: Debt) {
         self.hold.detached.debt(&debt);
         let observers = &self.context.hooks.observers;
-        observers.tell(&Event::Debt { debt: &debt });
+        observers.notify(&Event::Debt { debt: &debt });
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
         let observers = self.context.hooks.observers.clone();
         let work = work.inspect(move |debts| {
             for debt in debts {
-                observers.tell(&Event::Debt { debt });
+                observers.notify(&Event::Debt { debt });
             }
         });
         (self.hold.detached).run(&self.context.runtime, Box::pin(work));
@@ -54,7 +54,7 @@ impl RunSink for HoldSink {
     }
 
     fn ran(&self, event: RunEvent) {
-        self.context.hooks.observers.tell(&Event::Run {
+        self.context.hooks.observers.notify(&Event::Run {
             key: &self.hold.origin.grant.claim.key,
             token: self.hold.origin.grant.token,
             event,

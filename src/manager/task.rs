@@ -207,7 +207,7 @@ impl Task {
     fn apply(&mut self, batch: RenewalBatch) {
         let observers = &self.context.hooks.observers;
         if !observers.is_empty() {
-            observers.tell(&batch.event());
+            observers.notify(&batch.event());
         }
         let now = self.context.clock.stamp();
         let Judged {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::error::Error;
 
-/// The secret by which a store tells one attempt to hold from every other: 128 random bits.
+/// The secret by which a store distinguishes each attempt to hold: 128 random bits.
 ///
 /// Each attempt has a token of its own, so that an attempt whose fate is unknown can be withdrawn
 /// without harm to a later one. Who knows the token can release the lock: `Debug` and `Display` do not

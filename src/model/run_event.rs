@@ -1,4 +1,4 @@
-//! [`RunEvent`]: what an observer is told of a guarded run.
+//! [`RunEvent`]: what an observer receives about a guarded run.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub enum RunEvent {
         /// Whether the run could go on.
         is_live: bool,
     },
-    /// What the run did was taken back, as far as it could be. Told before the end of the run, and only if there was
+    /// What the run did was taken back, as far as it could be. Reported before the end of the run, and only if there was
     /// something to take back; where the future of the run was dropped, what must be awaited follows later, by itself.
     Undone {
         /// How many hooks and compensations are done.

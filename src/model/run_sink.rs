@@ -16,7 +16,7 @@ use crate::model::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be taken back.
 ///
-/// It is never dropped silently: the manager of the hold is told of it, and it stands in the outcome of its run, or in the log where no
+/// It is never dropped silently: it goes to the manager of the hold, and is in the outcome of its run, or in the log where no
 /// outcome can be returned.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -69,7 +69,7 @@ impl fmt::Display for Debt {
     }
 }
 
-/// An effect that is about to be sent: told before it leaves, so that a journal can know of it whatever happens next.
+/// An effect that is about to be sent: reported before it leaves, so that a journal can know of it whatever happens next.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Intent {

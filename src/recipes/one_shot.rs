@@ -37,7 +37,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Cancel safe: dropped before the work begins, nothing has happened; dropped after it, its outcome stands and is not
-    /// told. The lock is released in the background.
+    /// reported. The lock is released in the background.
     pub async fn guarded<T>(
         &self,
         work: impl FnOnce(&Tx<'_>) -> Result<T, Abort>,

@@ -110,7 +110,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for slots that are busy.
+    /// As [`acquire`](Self::acquire), except for slots that are busy.
     ///
     /// # Cancel safety
     ///
@@ -143,7 +143,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for slots that are busy.
+    /// As [`acquire`](Self::acquire), except for slots that are busy.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! [`Settings`]: how long, how often, how many.
+//! [`Settings`]: durations, counts and limits.
 
 #[cfg(feature = "serde")]
 mod serde;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::lease::Terms;
 
-/// How long leases last, how often they are renewed, how long callers wait. Plain data.
+/// How long leases last, how often they are renewed and how long callers wait. Plain data.
 ///
 /// Settings are validated as a whole when a manager is built, with a message that names the field, its value and what is
 /// allowed.
@@ -26,65 +26,66 @@ use crate::lease::Terms;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// With the feature `serde` it reads and writes any format; durations are texts such as `10s` or `200ms`, missing fields
-/// take their default, and unknown fields are errors.
+/// With the feature `serde` they can be read and written in any format. Durations are texts such as `10s` or `200ms`, missing
+/// fields have their default, and unknown fields are errors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(::serde::Serialize, ::serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct Settings {
-    /// What the store is asked to keep a lock for without a renewal. Default 10 s; 100 ms to [`max_ttl`](Self::max_ttl).
+    /// How long the store keeps a lock without a renewal. Default 10 s; 100 ms to [`max_ttl`](Self::max_ttl).
     ///
-    /// Shorter: a dead holder is noticed sooner, and a slow network loses more leases. About 0.92 of it is usable (I1).
+    /// With a shorter TTL a dead holder is noticed sooner, and a slow network loses more leases. About 0.92 of it is usable (I1).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub ttl: Duration,
-    /// The longest TTL that any client of the store may ask for. Default 30 s; up to a day. All clients of a store must
-    /// agree on it: a store that forgot its locks is not trusted for this long.
+    /// The longest TTL of any client of the store. Default 30 s; up to a day. All clients of a store must use the same value: a
+    /// store that forgot its locks grants nothing for this long.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_ttl: Duration,
     /// How much earlier a lease ends for us than for the store. Default 10 ms; less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub margin: Duration,
-    /// How much fast the store's clock may run, in parts per million. Default 83,334 (1/12: chrony's default maximum
-    /// slew); up to 500,000. Set less only if the store's clock is known to be slewed less.
+    /// How much faster than real time the store's clock may run, in parts per million. Default 83,334 (1/12: chrony's default
+    /// maximum slew); up to 500,000. Use less only if the store's clock is known to be slewed less.
     pub server_drift_ppm: u32,
-    /// How many times in a TTL a lease is renewed; more often where [`margin`](Self::margin) and drift leave less of it. Default
-    /// 3; 2 to 20.
+    /// How many times in a TTL a lease is renewed; more often if [`margin`](Self::margin) and drift leave less of it. Default 3; 2
+    /// to 20.
     pub renewals_per_ttl: u32,
     /// How long `acquire` waits for a busy lock. Default 45 s, so that it outlasts the 30 s in which a Redis server grants nothing after
     /// a restart; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
-    /// The least pause between two looks at a busy lock. Default 10 ms; 1 ms to [`max_poll_interval`](Self::max_poll_interval). At a store that
-    /// fails the pause grows to eight times that, with its random part, and at most to `max_poll_interval`.
+    /// The shortest pause between two attempts at a busy lock. Default 10 ms; 1 ms to
+    /// [`max_poll_interval`](Self::max_poll_interval). When the store fails, the pause grows up to eight times that, with its
+    /// random part, but not above `max_poll_interval`.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_delay: Duration,
     /// The random part that is added to each pause. Default 10 ms; up to [`max_poll_interval`](Self::max_poll_interval).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
-    /// The longest pause between two looks at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
+    /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
-    /// How long one request to the store may take; a renewal at most half of what its lease has left. Default 500 ms; 1 ms to
+    /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to
     /// [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub request_timeout: Duration,
     /// The longest time that a holder keeps a lock, from its grant or its handoff; then the lease is lost. Default none; at least [`ttl`](Self::ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
     pub max_hold: Option<Duration>,
-    /// How much longer the store keeps a lock than its lease lasts, so that the next holder waits for this long after an end
-    /// that was no release. For resources without a fence: what a dead holder has sent has this long to land. Default 0;
+    /// How much longer the store keeps a lock than its lease lasts. The next holder waits this long after a hold that was not
+    /// released. Use it for resources without a fence, so that late writes of a dead holder arrive first. Default 0;
     /// `ttl` and `lock_delay` together are at most [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub lock_delay: Duration,
     /// What must be left of a lease when a commit begins, and when a run begins. Default 10 ms; less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub commit_budget: Duration,
-    /// What must be left of a lease when a guard is handed out; a grant with less is given back and asked for again.
+    /// What must be left of a lease when `acquire` returns; a grant with less is released and requested again.
     /// Default 50 ms; [`commit_budget`](Self::commit_budget) to less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub min_usable: Duration,
-    /// How many callers may wait for locks in this manager at once, over all keys. Default 10,000; 1 to 10,000,000.
+    /// How many callers may wait for locks in this manager at the same time, over all keys. Default 10,000; 1 to 10,000,000.
     pub max_waiters: usize,
     /// How many times in a row a hold may be handed off to the next caller in this process before it is released to the
     /// others. Default 64; 0 switches handoff off.
@@ -127,8 +128,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The part of a granted TTL during which a lease is live (I1): what is left after drift and [`margin`](Self::margin),
-    /// rounded down. About 0.92 of the TTL with the defaults; zero if nothing is left.
+    /// The part of a granted TTL during which a lease is live (I1): the TTL without drift and [`margin`](Self::margin), rounded
+    /// down. About 0.92 of the TTL with the defaults; zero if nothing is left.
     #[must_use]
     pub fn usable_ttl(&self, ttl: Duration) -> Duration {
         self.terms().usable(ttl)

@@ -25,26 +25,26 @@ pub(super) fn into_error(what: &str, error: PgError) -> Error {
         .because(error);
     };
     let code = answer.code().code();
-    let told = format!("call={what} sqlstate={code} reason={}", answer.message());
+    let details = format!("call={what} sqlstate={code} reason={}", answer.message());
     let error_of = match (code, code.get(..2).unwrap_or_default()) {
         ("3F000" | "42883" | "42P01", _) => {
             return Error::invalid(format!(
-                "the schema of the fence is missing: {told}; run PgFence::create_schema or the text fence::sql::postgres::SCHEMA as the owner of the data"
+                "the schema of the fence is missing: {details}; run PgFence::create_schema or the text fence::sql::postgres::SCHEMA as the owner of the data"
             ));
         }
         ("42501", _) | (_, "28") => Error::denied(format!(
-            "postgresql refuses this role: {told}; fix its password, or grant it USAGE on the schema leasehold and EXECUTE on its functions"
+            "postgresql refuses this role: {details}; fix its password, or grant it USAGE on the schema leasehold and EXECUTE on its functions"
         )),
         ("LH004", _) => Error::invalid(format!(
-            "what became of the commit can never be known: {told}; look at the data, and resolve earlier next time or raise leasehold.fence_meta.names_kept"
+            "what became of the commit can never be known: {details}; look at the data, and resolve earlier next time or raise leasehold.fence_meta.names_kept"
         )),
         ("55P03", _) => Error::unavailable(format!(
-            "a transaction under another token was not over within the wait: {told}; try again"
+            "a transaction under another token was not over within the wait: {details}; try again"
         )),
         ("25006", _) => Error::unavailable(format!(
-            "the server is read-only: {told}; name the primary, or add target_session_attrs=read-write to the URL"
+            "the server is read-only: {details}; name the primary, or add target_session_attrs=read-write to the URL"
         )),
-        _ => Error::unavailable(format!("postgresql refused: {told}; try again")),
+        _ => Error::unavailable(format!("postgresql refused: {details}; try again")),
     };
     error_of.because(error)
 }

@@ -1,4 +1,4 @@
-//! One end, and what is told of it.
+//! A hold ends once, and its end is reported.
 
 use super::*;
 

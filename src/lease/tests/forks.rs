@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 
-/// What a child finds; told by its exit code, since the harness that would print a panic is not in it.
+/// What a child finds; reported by its exit code, since the harness that would print a panic is not in it.
 const AS_PROMISED: i32 = 0;
 const STILL_LIVE: i32 = 1;
 const WRONG_REASON: i32 = 2;
@@ -37,7 +37,7 @@ fn system_lease() -> Lease {
         token: FencingToken::new(7).unwrap(),
         is_fencing: true,
         sent_at: &clock.stamp(),
-        // Long enough that no child is ever so late that it finds a lapse in place of a fork.
+        // Long enough that no child is ever so late that it finds a lapse instead of a fork.
         ttl: Duration::from_secs(24 * 60 * 60),
     };
     Lease::new(clock, terms(), &granted)
