@@ -66,7 +66,7 @@ pub trait Handler: Send + Sync + 'static {
         next.run(request)
     }
 
-    /// An acquire has failed, at whatever place: told to every handler of the chain, also to one that the call never
+    /// Notifies of an acquire that failed at any point. Every handler of the chain is called, also one that the call never
     /// reached.
     ///
     /// # Contract
@@ -74,8 +74,8 @@ pub trait Handler: Send + Sync + 'static {
     /// *When*: once, after the call has come back with an error, panicked or run out of its time, before the caller gets
     /// the error. Not for a lock that was busy, and not if the caller went away.
     /// *Sees*: the request, and the error that the caller gets.
-    /// *May*: count, note, let go. It changes nothing.
-    /// *On error*: a panic is logged; the others are told all the same.
+    /// *May*: count, log, free its own resources. It changes nothing.
+    /// *On error*: a panic is logged; the other handlers are still called.
     fn acquire_failed(&self, request: &AcquireRequest, error: &Error) {
         let _ = (request, error);
     }
@@ -112,15 +112,15 @@ pub trait Handler: Send + Sync + 'static {
         }
     }
 
-    /// A handler has failed around the end of a hold: told to every handler of the chain, also to one that was never
+    /// Notifies of a handler that failed at the end of a hold. Every handler of the chain is called, also one that was never
     /// reached.
     ///
     /// # Contract
     ///
     /// *When*: once, after a handler panicked or was cut off, or after the release was not answered by the store.
     /// *Sees*: the request, and what happened.
-    /// *May*: count, note, let go. It changes nothing.
-    /// *On error*: a panic is logged; the others are told all the same.
+    /// *May*: count, log, free its own resources. It changes nothing.
+    /// *On error*: a panic is logged; the other handlers are still called.
     fn release_failed(&self, request: &ReleaseRequest, error: &Error) {
         let _ = (request, error);
     }

@@ -30,7 +30,7 @@ impl HoldSink {
 impl RunSink for HoldSink {
     fn intent(&self, intent: &Intent) {
         let observers = &self.context.hooks.observers;
-        observers.tell(&Event::Intent { intent });
+        observers.notify(&Event::Intent { intent });
     }
 
     fn debt(&self, debt: Debt) {

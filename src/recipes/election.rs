@@ -55,7 +55,7 @@ pub struct Election {
     lock: Lock,
 }
 
-/// Who leads, as the store tells it.
+/// Who leads, as the store reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LeaderInfo {
@@ -86,7 +86,7 @@ impl LockManager {
 }
 
 impl Election {
-    /// Asks for this TTL in place of the manager's: how long a leader that died keeps the office.
+    /// Uses this TTL instead of the manager's: how long a leader that died keeps the office.
     pub fn ttl(self, ttl: Duration) -> Self {
         let lock = self.lock.ttl(ttl);
         Self { lock, ..self }
@@ -120,7 +120,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but for an office that is taken.
+    /// As [`campaign`](Self::campaign), except for an office that is taken.
     ///
     /// # Cancel safety
     ///
@@ -154,14 +154,14 @@ impl Election {
 
     /// Who leads: first as it is, then each change that is seen. It looks once in a
     /// [`max_poll_interval`](crate::Settings::max_poll_interval), so that a term which is shorter may be missed, and news are late by that much:
-    /// for people and for finding the leader, never to act upon. A look that fails is told as an error, and the stream goes
+    /// for people and for finding the leader, never to act upon. A look that fails is returned as an error, and the stream goes
     /// on; it ends with the manager.
     pub fn observe(
         &self,
     ) -> impl Stream<Item = Result<Option<LeaderInfo>, Error>> + Send + 'static {
         let begin = Observing {
             election: self.clone(),
-            told: None,
+            reported: None,
             has_looked: false,
         };
         unfold(begin, Observing::next)
@@ -249,11 +249,11 @@ impl Election {
     }
 }
 
-/// What an observer was told.
+/// What an observer has received.
 struct Observing {
     election: Election,
     /// `None`: nothing yet.
-    told: Option<Option<LeaderInfo>>,
+    reported: Option<Option<LeaderInfo>>,
     has_looked: bool,
 }
 
@@ -271,8 +271,8 @@ impl Observing {
             self.has_looked = true;
             let leader = self.election.leader().await;
             match &leader {
-                Ok(leader) if self.told.as_ref() == Some(leader) => continue,
-                Ok(leader) => self.told = Some(leader.clone()),
+                Ok(leader) if self.reported.as_ref() == Some(leader) => continue,
+                Ok(leader) => self.reported = Some(leader.clone()),
                 Err(_) => {}
             }
             return Some((leader, self));

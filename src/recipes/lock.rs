@@ -56,7 +56,7 @@ impl LockManager {
 }
 
 impl Lock {
-    /// Asks for this TTL in place of the manager's.
+    /// Uses this TTL instead of the manager's.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -76,14 +76,14 @@ impl Lock {
         self
     }
 
-    /// Lets the next holder wait for this long after an end that was no release, in place of the manager's
+    /// Lets the next holder wait for this long after an end that was not a release, instead of the manager's
     /// [`lock_delay`](crate::Settings::lock_delay).
     pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = Some(lock_delay);
         self
     }
 
-    /// Renews a hold for this long at most, in place of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
+    /// Renews a hold for this long at most, instead of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -93,7 +93,7 @@ impl Lock {
     ///
     /// In a handoff, the next caller in this process gets the grant of the one before, without a request to the store: a new
     /// lease, and **the same fencing token**. The two do not overlap, because runs end before the handoff. But a resource that
-    /// compares tokens cannot tell the two holders apart: a write that the first one sent outside of a run, with
+    /// compares tokens cannot distinguish the two holders: a write that the first one sent outside of a run, with
     /// [`token`](LockGuard::token), and that arrives late, passes. Switch handoffs off for such writes, or tie the resource to the
     /// lock with [`fence`](Self::fence).
     pub fn handoff(mut self, allows_handoff: bool) -> Self {
@@ -160,7 +160,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for a lock that is busy.
+    /// As [`acquire`](Self::acquire), except for a lock that is busy.
     ///
     /// # Cancel safety
     ///

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Keys are asked for in their order, so that two callers never wait for each other. What was acquired before a failure is
-//! released before the failure is told; what was acquired before a cancellation is released in the background.
+//! released before the failure is returned; what was acquired before a cancellation is released in the background.
 //!
 //! Each key has its own fencing token. An [executor](MultiGuard::executor) is one key's, with that key's token, and writes
 //! cells that are bound to that key; its runs need *all* leases live, so that they end with the earliest.
@@ -75,7 +75,7 @@ impl LockManager {
 }
 
 impl MultiLock {
-    /// Asks for this TTL in place of the manager's.
+    /// Uses this TTL instead of the manager's.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.each(|lock| lock.ttl(ttl))
     }
@@ -121,7 +121,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for keys that are busy.
+    /// As [`acquire`](Self::acquire), except for keys that are busy.
     ///
     /// # Cancel safety
     ///
@@ -134,7 +134,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for keys that are busy.
+    /// As [`acquire`](Self::acquire), except for keys that are busy.
     ///
     /// # Cancel safety
     ///

@@ -79,7 +79,7 @@ impl LockManager {
 }
 
 impl ReadWriteLock {
-    /// Asks for this TTL in place of the manager's.
+    /// Uses this TTL instead of the manager's.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self {
             reader: self.reader.ttl(ttl),
@@ -115,7 +115,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), but for a key that is busy.
+    /// As [`read`](Self::read), except for a key that is busy.
     ///
     /// # Cancel safety
     ///
@@ -129,7 +129,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), but for a key that is busy.
+    /// As [`read`](Self::read), except for a key that is busy.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +155,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), but for a key that is busy.
+    /// As [`read`](Self::read), except for a key that is busy.
     ///
     /// # Cancel safety
     ///
@@ -169,7 +169,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), but for a key that is busy.
+    /// As [`read`](Self::read), except for a key that is busy.
     ///
     /// # Cancel safety
     ///

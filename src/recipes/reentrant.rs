@@ -172,7 +172,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for a lock that is busy.
+    /// As [`acquire`](Self::acquire), except for a lock that is busy.
     ///
     /// # Cancel safety
     ///
@@ -185,7 +185,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for a lock that is busy.
+    /// As [`acquire`](Self::acquire), except for a lock that is busy.
     ///
     /// # Cancel safety
     ///
