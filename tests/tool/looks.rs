@@ -3,8 +3,9 @@
 use crate::command::{Mark, Running, code, leasehold, lines, server, told};
 use crate::redis::free_port;
 
-const SUBCOMMANDS: [&str; 10] = [
-    "run", "hold", "check", "leader", "revoke", "inspect", "list", "conform", "counter", "generate",
+const SUBCOMMANDS: [&str; 11] = [
+    "run", "hold", "check", "leader", "revoke", "resolve", "inspect", "list", "conform", "counter",
+    "generate",
 ];
 
 #[test]

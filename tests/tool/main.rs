@@ -5,6 +5,8 @@
     reason = "both kinds of servers bring the canary along"
 )]
 
+#[path = "../support/postgres.rs"]
+mod postgres;
 #[path = "../support/redis.rs"]
 mod redis;
 #[path = "../support/zookeeper.rs"]
@@ -17,5 +19,6 @@ mod ends;
 mod kinds;
 mod looks;
 mod options;
+mod resolve;
 mod run;
 mod terminal;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use leasehold::{Key, Label};
+use leasehold::{FencingToken, Key, Label, TxnId};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, code};
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Hold(HoldArgs),
     Check(CheckArgs),
     Revoke(RevokeArgs),
+    Resolve(ResolveArgs),
     Inspect(InspectArgs),
     List(ListArgs),
     Conform(ConformArgs),
@@ -287,6 +288,30 @@ pub(crate) struct RevokeArgs {
     /// Free it at once: two holders may act until the old one notices
     #[arg(long)]
     pub(crate) now: bool,
+}
+
+/// Find out what became of a commit in doubt
+///
+/// Claims the name of the commit, so that a copy of it that arrives later is refused. Exits with 0 if it is committed, and with
+/// 1 if it is not and never will be.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  leasehold resolve --store postgres://app@127.0.0.1/bank accounts/7 5f0c1b2a9d3e4f60718293a4b5c6d7e8 --token 1763820000000000")]
+pub(crate) struct ResolveArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The lock
+    pub(crate) key: Key,
+
+    /// The name of the commit, as the outcome or the log reports it: txn_id=...
+    #[arg(value_name = "TXN")]
+    pub(crate) txn_id: TxnId,
+
+    /// The fencing token of the run
+    #[arg(long, value_parser = crate::resolve::token)]
+    pub(crate) token: FencingToken,
 }
 
 /// Show who holds a lock

@@ -20,6 +20,7 @@ mod log;
 mod look;
 mod output;
 mod parent;
+mod resolve;
 mod revoke;
 mod run;
 mod signals;
@@ -93,6 +94,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
             Command::Hold(args) => return run::hold(args, output).await,
             Command::Leader(args) => return run::leader(args, output).await,
             Command::Revoke(args) => revoke::revoke(args, output).await,
+            Command::Resolve(args) => resolve::resolve(args, output).await,
             Command::Inspect(args) => look::inspect(args, output).await,
             Command::List(args) => look::list(args, output).await,
             Command::Conform(args) => conform::conform(args, output).await,

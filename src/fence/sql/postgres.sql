@@ -66,10 +66,14 @@ CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms in
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
 DECLARE k text; t bigint; seen bigint;
 BEGIN
-  PERFORM limit_to('idle_in_transaction_session_timeout', ms),
-          limit_to('statement_timeout', ms),
-          set_config('leasehold.txn', x::text, true),
-          be_durable();
+  -- Without time-outs of the session there is nothing to compare with, and a call costs more than the question.
+  IF current_setting('idle_in_transaction_session_timeout') = '0' AND current_setting('statement_timeout') = '0' THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true), set_config('statement_timeout', ms::text, true);
+  ELSE
+    PERFORM limit_to('idle_in_transaction_session_timeout', ms), limit_to('statement_timeout', ms);
+  END IF;
+  PERFORM set_config('leasehold.txn', x::text, true);
+  IF current_setting('synchronous_commit') <> 'on' THEN PERFORM be_durable(); END IF;
   IF current_setting('server_version_num')::int >= 170000 THEN
     PERFORM limit_to('transaction_timeout', ms);
   END IF;
