@@ -232,9 +232,14 @@ async fn who_waits_in_vain_is_told_that_perhaps_nobody_holds_the_lock() {
 #[tokio::test]
 async fn a_quarantine_is_told_once_with_how_long_why_and_how_to_switch_it_off() {
     let server = RedisServer::start();
-    let store = store(&server).await;
     let told = Told::default();
     let guard = told.listen();
+    let off = format!("{QUERY}&restart_quarantine=off");
+    let _trusting = RedisStore::connect(&server.url(&off)).await.unwrap();
+    assert_eq!(told.with(""), Vec::<String>::new());
+    // The connect reports it, before anybody asks for a lock.
+    let store = store(&server).await;
+    assert_eq!(told.with("grants nothing for another").len(), 1);
     for _ in 0..5 {
         assert!(is_busy(&store, &claim_for("a", SHORT)).await);
     }

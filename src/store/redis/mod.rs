@@ -78,6 +78,7 @@ mod revoke;
 mod script;
 mod sentinel;
 mod servers;
+mod startup;
 mod store;
 mod url;
 mod waiting;

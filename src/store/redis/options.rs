@@ -172,6 +172,9 @@ impl RedisOptions {
     /// How long any answer of the server may take, connecting included. Default 2 s; 1 ms to a minute. Managers bound
     /// their requests by [`request_timeout`](crate::Settings::request_timeout); this is the bound for other callers.
     ///
+    /// After a failed attempt to connect, the next one begins after 100 ms, then after twice as long each time, up to 2 s or a
+    /// tenth of `max_ttl`. A request that would wait longer than 200 ms for it fails with the error of the last attempt.
+    ///
     /// # Errors
     ///
     /// `Invalid` if it is out of range.

@@ -17,6 +17,7 @@ use super::renew::{all_unknown, renew_at};
 use super::revoke::revoke;
 use super::script::{Call, LEAVE, RELEASE};
 use super::servers::Servers;
+use super::startup::report_quarantine;
 use super::waiting::{Tombstone, leave_call, withdraw};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
@@ -50,7 +51,7 @@ impl RedisStore {
         Self::connect_with(RedisOptions::parse(url)?).await
     }
 
-    /// Connects as the options say.
+    /// Connects as the options say. Logs a warning if the server grants nothing yet, because it started a short time ago.
     ///
     /// # Errors
     ///
@@ -63,7 +64,9 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, servers.connect().await?);
-        Ok(Self::over(target, servers, fencing))
+        let store = Self::over(target, servers, fencing);
+        report_quarantine(&store.client).await;
+        Ok(store)
     }
 
     /// A store that connects with its first request, as a member of a [`Quorum`](crate::store::Quorum): some members may be
