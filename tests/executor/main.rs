@@ -8,5 +8,5 @@ mod executor_support;
 mod cells;
 mod drops;
 mod end;
-mod outcome_rows;
+mod outcomes;
 mod undo;
