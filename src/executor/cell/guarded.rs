@@ -21,8 +21,7 @@ use crate::model::key::Key;
 /// - **Newest holder wins.** The cell keeps the largest token of a run that wrote to it, and refuses older ones
 ///   ([`Fenced`](crate::RunError::Fenced)). A holder that stalled between its check and its commit cannot overwrite a newer one.
 /// - **Two runs at once** under one lease both work on copies. The first to commit wins, and the other is rolled back with
-///   [`Conflict`](crate::Cause::Conflict), to be run again. Runs of an executor [`in_turn`](crate::Executor::in_turn) wait for each
-///   other instead. A run conflicts on what it wrote, not on what it only read.
+///   [`Conflict`](crate::Cause::Conflict), to be run again. A run conflicts on what it wrote, not on what it only read.
 ///
 /// Cloning is cheap; all clones are the same cell.
 ///

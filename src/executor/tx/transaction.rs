@@ -165,7 +165,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
     /// [`UndoReport`](crate::executor::UndoReport). A hook may return nothing or a `Result`.
     ///
     /// A hook should undo only what this run changed (`balance += 10` for `balance -= 10`): another run may have changed the same
-    /// data in the meantime, unless runs are [`in_turn`](crate::Executor::in_turn).
+    /// data in the meantime.
     ///
     /// For effects outside the process use a step: to undo those after the lease may destroy the next holder's work.
     ///
@@ -179,8 +179,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
     ///
     /// **Restoring the whole value erases what others changed since it was saved**: other runs of this lease (an executor clone on
     /// another thread), runs under another lock, or code without a lock. Use it only where no other run changes the same data at
-    /// the same time: take executors [`in_turn`](crate::Executor::in_turn), or use [`undo`](Self::undo) to restore only what this
-    /// run changed, or a [`GuardedCell`].
+    /// the same time. Otherwise use [`undo`](Self::undo) to restore only what this run changed, or a [`GuardedCell`].
     ///
     /// Takes a reference that outlives the run, or an [`Arc`]. See [`Snapshot`] for what can be saved.
     pub fn snapshot<S: Snapshot + Send + 'env>(&self, data: S)

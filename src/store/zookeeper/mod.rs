@@ -16,20 +16,20 @@
 //! `jobs/0` is at `jobs/~0`. For a Java peer at `/jobs/0` put `/jobs` in the chroot.
 //!
 //! An acquire that is not first answers `Busy` and *keeps its place*: ask again with the same claim to read the queue again,
-//! [withdraw](Store::withdraw) to leave it. The fencing token is the `czxid` of the claim's node: it grows over the whole
+//! [withdraw](super::Store::withdraw) to leave it. The fencing token is the `czxid` of the claim's node: it grows over the whole
 //! ensemble and never goes back. Readers that hold together have different tokens, and may be granted in another order than that
 //! of their tokens; a writer's token is larger than those of all readers before it.
 //!
-//! A write hold that [becomes a read hold](Store::downgrade) keeps its node, its token and its place; the node's data say that
+//! A write hold that [becomes a read hold](super::Store::downgrade) keeps its node, its token and its place; the node's data say that
 //! it only reads now. Our readers behind it enter. Curator's read only names, so they wait for its end.
 //!
 //! # Revocation
 //!
-//! [`revoke`](Store::revoke) deletes the holders' nodes, and the same write makes a *barrier*: a node with the first holder's own
+//! [`revoke`](super::Store::revoke) deletes the holders' nodes, and the same write makes a *barrier*: a node with the first holder's own
 //! sequence number, so everybody who waited for the holder waits for the barrier, clients of other libraries too. The barrier is
 //! an ephemeral node of a session of its own, which nobody keeps. Its time-out is the longest lease of the old holders (their
 //! nodes say how long that is; another library's client is assumed to have a session like ours) and two ticks. The server
-//! deletes the barrier at the end of that session, whether or not the process that made it is still alive. With [`Revoke::Now`]
+//! deletes the barrier at the end of that session, whether or not the process that made it is still alive. With [`Revoke::Now`](super::Revoke::Now)
 //! it is deleted at once.
 //!
 //! # The lease
@@ -59,7 +59,7 @@
 //! Two client libraries implement one small trait. `driver=zookeeper-async` in the URL chooses the second, which needs the feature
 //! of that name.
 //!
-//! | | `zookeeper-client` (default) | `zookeeper-async` |
+//! | property | `zookeeper-client` (default) | `zookeeper-async` |
 //! |---|---|---|
 //! | behaviour suite, queue, faults, the three-server test of the lease | passed | passed |
 //! | the connection breaks for less than the session | holds stay | every hold is lost: it may open another session silently |
@@ -67,7 +67,7 @@
 //! | thousands of holds | one request for 500 of them | no: one request for each, one after the other |
 //! | nodes of old keys | containers, which the server deletes | stay |
 //! | readers and writers, downgrade | yes | yes |
-//! | [revocation](Store::revoke) | yes | refused: it has no `multi`, so another client could enter in between |
+//! | [revocation](super::Store::revoke) | yes | refused: it has no `multi`, so another client could enter in between |
 //! | data under a [fence](crate::fence::ZkFence) | one `multi` | refused: it has no `multi` |
 //!
 //! # Not promised
