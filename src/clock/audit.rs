@@ -17,7 +17,7 @@ const FAST_SPAN: Duration = Duration::from_millis(100);
 pub(crate) enum Audit {
     /// The clocks agree.
     Sound,
-    /// The fast lane is slow, stands still, or ran away: read the boot lane in its place.
+    /// The fast lane is slow, has stopped, or ran away: read the boot lane in its place.
     DistrustFast,
     /// A clock went backwards, or the strict lanes disagree: no deadline can be trusted (I9).
     Fault,

@@ -25,7 +25,7 @@ struct Inner {
 }
 
 impl ManualClock {
-    /// A clock that stands at an arbitrary time on every lane.
+    /// A clock that shows an arbitrary time on every lane.
     #[must_use]
     pub fn new() -> Self {
         let lanes = Mutex::new([1_000, 2_000, 3_000].map(|seconds| seconds * 1_000_000_000));

@@ -1,7 +1,7 @@
 //! The only home of clocks.
 //!
 //! A lease has *one deadline word per clock*, each computed from that clock's own reading before the request
-//! left, and it is live only while every clock that is read stands before its own word. So a further clock can
+//! left, and it is live only while every clock that is read is before its own word. So a further clock can
 //! only end a lease earlier, and no two clocks are ever compared with each other for a deadline.
 //!
 //! | lane | on Linux | counts suspend | slewed | read by |
@@ -159,7 +159,7 @@ impl Clock {
         };
         if first {
             tracing::warn!(
-                "the fast clock is slow or stands still; fast checks read the boot clock from now on"
+                "the fast clock is slow or has stopped; fast checks read the boot clock from now on"
             );
         }
     }

@@ -12,12 +12,12 @@ use crate::store::Released;
 pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 
 /// An observer that writes who used which lock, through `tracing`: target `leasehold::access`, level info; warn for a lease
-/// that was lost.
+/// that was lost, and for a release that the store did not confirm.
 ///
 /// | `event` | fields |
 /// |---|---|
 /// | `acquire` | `key`, `holder` (the label), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
-/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us` |
+/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
 /// Times are in microseconds. Locks are used often: send the log to a file of its own, as `examples/access_log.rs` does.
@@ -72,8 +72,15 @@ impl Observer for AccessLog {
                 reason,
                 released,
                 held_for,
+                took,
             } => {
-                line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome = word(released), hold_us = micros(held_for));
+                let (outcome, hold_us, release_us) =
+                    (word(released), micros(held_for), micros(took));
+                if let Released::Unknown(error) = released {
+                    line!(Level::WARN, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us, error = error.to_string());
+                } else {
+                    line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us);
+                }
             }
             Event::Lost {
                 key,

@@ -77,7 +77,7 @@ impl Chain {
     }
 }
 
-/// Without the panic's own text: it may hold what must not stand in a log.
+/// Without the panic's own text, which may contain a secret.
 pub(super) fn panicked(name: &str) -> Error {
     Error::unavailable(format!(
         "a handler panicked: handler={name}; the call was ended without it; fix the handler"

@@ -72,10 +72,10 @@ pub enum Event<'a> {
         /// The effect, and the run that sends it.
         intent: &'a Intent,
     },
-    /// A run left an effect behind that could not soundly be taken back.
+    /// A run left an effect behind that could not be undone safely.
     #[non_exhaustive]
     Debt {
-        /// What, and how it stands.
+        /// The effect, and its state.
         debt: &'a Debt,
     },
     /// A lease is lost, by any reason but its own release.
@@ -105,6 +105,8 @@ pub enum Event<'a> {
         released: &'a Released,
         /// How long it was held, until its runs in progress had ended.
         held_for: Duration,
+        /// How long the release took after that, handlers included.
+        took: Duration,
     },
 }
 

@@ -7,7 +7,7 @@ use super::next::{Next, NextRelease};
 use super::request::{AcquireRequest, ReleaseRequest};
 use crate::model::error::Error;
 
-/// Stands around acquire and release. Renewals never pass through it.
+/// Wraps acquire and release. Renewals never pass through it.
 ///
 /// Every hook has an answer by default that passes the call on, so that a handler writes the hooks it needs.
 ///

@@ -5,11 +5,11 @@
 //!  answer  ◄── first ◄── second ◄──┘
 //! ```
 //!
-//! A [`Handler`] *stands around* acquire and release: it may refuse, delay or shorten an acquire, and decorate a release. An
-//! [`Observer`] *sees* everything and decides nothing. Whoever only wants to know is an observer: it costs less and can do no
+//! A [`Handler`] *wraps* acquire and release: it may refuse, delay or shorten an acquire, and decorate a release. An
+//! [`Observer`] *sees* everything and decides nothing. If you only need to know, write an observer: it costs less and can do no
 //! harm.
 //!
-//! - The handler that was [added first](crate::LockManagerBuilder::handler) stands outermost: first on the way in, last on the way out.
+//! - The handler that was [added first](crate::LockManagerBuilder::handler) is outermost: first on the way in, last on the way out.
 //!   Each sees only the next one's answer, so that adding or removing one changes nothing for the others.
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
 //! - No handler can make a grant: [`AcquireResponse::Granted`] comes from the store alone, through [`Next`].

@@ -13,7 +13,7 @@ use super::request::{AcquireRequest, ReleaseRequest};
 use crate::model::error::Error;
 use crate::store::Released;
 
-/// What stands behind the last handler: the local queue and the store.
+/// What is behind the last handler: the local queue and the store.
 pub(crate) trait Last: Sync {
     fn ask<'a>(
         &'a self,
@@ -30,7 +30,7 @@ impl Depth {
         self.0.store(depth, Ordering::Relaxed);
     }
 
-    /// The handler that is at work, or what stands behind them all.
+    /// The handler that is at work, or what is behind all of them.
     pub(super) fn name(&self, handlers: &[Arc<dyn Erased>]) -> &'static str {
         match self.0.load(Ordering::Relaxed).checked_sub(1) {
             Some(index) => handlers.get(index).map_or("the store", |h| h.name()),

@@ -1,6 +1,6 @@
 //! A release through the chain.
 //!
-//! The chain stands *around* the release and does not carry it: the step itself is taken beside the chain, when the innermost
+//! The chain *wraps* the release and does not carry it out: the step itself runs next to the chain, when the innermost
 //! handler has asked for it, or when the chain has ended, panicked or taken too long. So no handler can keep a lock.
 
 use std::panic::AssertUnwindSafe;

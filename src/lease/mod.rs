@@ -34,7 +34,7 @@ use words::{Ended, Words};
 
 /// Our right to act on a lock, until a deadline. Cloning is cheap; all clones are the same lease.
 ///
-/// A lease is live while every clock that is read stands *before* its deadline, strictly (I1). Once any reader saw it
+/// A lease is live while every clock that is read is *before* its deadline, strictly (I1). Once any reader saw it
 /// lapsed or lost, no reader sees it live again (I2).
 ///
 /// A live lease is *not* a promise that nobody else acts: the process may stall between the look and the act. See
@@ -119,7 +119,7 @@ impl Lease {
 
     /// Whether the lease is live by the fast clock: one clock read and one load.
     ///
-    /// For deciding early that work is in vain. What must not happen without a lease goes through a guarded run.
+    /// For deciding early that work is useless. What must not happen without a lease goes through a guarded run.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {

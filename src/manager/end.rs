@@ -135,6 +135,7 @@ impl Ending<'_> {
         if let EndReason::Lost(reason) = request.reason {
             report_lost(self.context, self.hold, reason);
         }
+        let begun_at = self.context.clock.stamp();
         let released = if hooks.chain.is_empty() || !self.hold.progress.begin_handlers() {
             self.finish(is_at_rest).await
         } else {
@@ -153,6 +154,7 @@ impl Ending<'_> {
             reason: request.reason,
             released: &released,
             held_for: request.held_for,
+            took: self.context.clock.stamp().since(&begun_at),
         });
         released
     }

@@ -1,4 +1,4 @@
-//! Who holds a lock: [`OwnerToken`] for stores, [`Label`] for people.
+//! The names of a holder: [`OwnerToken`] for stores, [`Label`] for people.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use crate::model::error::Error;
 
 /// The secret by which a store distinguishes each attempt to hold: 128 random bits.
 ///
-/// Each attempt has a token of its own, so that an attempt whose fate is unknown can be withdrawn
-/// without harm to a later one. Who knows the token can release the lock: `Debug` and `Display` do not
+/// Each attempt has its own token, so an attempt whose fate is unknown can be withdrawn without
+/// harm to a later one. Anybody who knows the token can release the lock: `Debug` and `Display` do not
 /// show it, and [`expose`](Self::expose) is for stores alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(alias = "lock value")]

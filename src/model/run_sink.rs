@@ -29,11 +29,11 @@ pub struct Debt {
     pub txn_id: TxnId,
     /// What the effect is, in the words that the step was given.
     pub intent: Arc<str>,
-    /// How the effect stands.
+    /// The state of the effect.
     pub state: DebtState,
 }
 
-/// How the effect behind a [`Debt`] stands.
+/// The state of the effect behind a [`Debt`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DebtState {

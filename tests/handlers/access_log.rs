@@ -1,7 +1,9 @@
 //! The access log: one line for each acquire, release and loss.
 use crate::support::{World, log, no_handoff, secs, until_ended, while_time_passes};
-use leasehold::Label;
+use leasehold::clock::ManualClock;
 use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog, Event};
+use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::{Label, LockManager};
 
 fn logged() -> World {
     log::keep();
@@ -34,10 +36,28 @@ async fn an_acquire_and_its_release_are_logged_with_their_times() {
                 r#"event="acquire" key=release holder=host-a outcome="held" wait_us=0 token={token}"#
             ),
             format!(
-                r#"event="release" key=release holder=host-a token={token} reason=released outcome="released" hold_us=3000000"#
+                r#"event="release" key=release holder=host-a token={token} reason=released outcome="released" hold_us=3000000 release_us=0"#
             ),
         ]
     );
+}
+
+#[tokio::test]
+async fn an_unanswered_release_is_logged_with_its_time_and_its_cause() {
+    log::keep();
+    let clock = ManualClock::new();
+    let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 1);
+    let locks = LockManager::builder(network.clone())
+        .clock(clock.clone())
+        .observer(AccessLog::new())
+        .build()
+        .unwrap();
+    let guard = locks.lock("unanswered").acquire().await.unwrap();
+    network.block(Operation::Release);
+    assert!(guard.release().await.is_err());
+    let line = lines("unanswered").pop().unwrap();
+    assert!(line.contains(r#"outcome="unknown""#), "{line}");
+    assert!(line.contains("release_us=0 error="), "{line}");
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ fn describe() {
         ),
         (
             "leasehold_renewal_timer_lag_seconds",
-            "how late the manager came to its timer before a renewal",
+            "how late the manager's timer fired before a renewal",
         ),
         (
             "leasehold_commit_slack_seconds",
@@ -115,7 +115,7 @@ fn describe() {
     }
     for (name, what) in [
         ("leasehold_held", "locks that are held now"),
-        ("leasehold_waiting", "callers who wait for a lock now"),
+        ("leasehold_waiting", "callers that wait for a lock now"),
     ] {
         ::metrics::describe_gauge!(name, Unit::Count, what);
     }
@@ -131,11 +131,11 @@ fn describe() {
         ),
         (
             "leasehold_in_doubt_total",
-            "commits of which it is not known whether they are applied",
+            "commits that may or may not have been applied",
         ),
         (
             "leasehold_debts_total",
-            "effects that could not soundly be taken back",
+            "effects that could not be undone safely",
         ),
         ("leasehold_lost_total", "leases that were lost"),
     ] {

@@ -31,7 +31,7 @@ use crate::model::run_event::RunEvent;
 use crate::model::run_sink::DebtState;
 use handles::Handles;
 
-/// An observer that feeds the `metrics` facade (feature `metrics`). The table of names and units stands at the [module](self).
+/// An observer that feeds the `metrics` facade (feature `metrics`). The [module](self) has the table of names and units.
 ///
 /// The handles are registered once, with the recorder that is installed when it is made: install yours first.
 pub struct Metrics {
