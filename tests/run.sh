@@ -106,6 +106,12 @@ done
 [ -s "$conformance" ] || problems+=("the stores' conformance was not told")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 
+# --- the model ---------------------------------------------------------------------------------------------------
+
+# A package of its own, so that its dependencies are not the library's. Checks every order of the protocol's messages.
+CARGO_TARGET_DIR=$target/model cargo test --locked --manifest-path tests/proof/model/Cargo.toml 2>&1 | tee "$log" || problems+=("the model failed")
+grep -q "test result: ok. [1-9]" "$log" || problems+=("the model did not run")
+
 # --- examples ----------------------------------------------------------------------------------------------------
 
 # An example that needs arguments or a server has a script beside the tests, tests/examples/NAME.sh, which gets the

@@ -7,6 +7,7 @@
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
 //! | [`sql`] | to change data in a SQL database under a lock |
+//! | [`proof`] | to see what shows the guarantees, and what does not |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
 //! | [`tool`] | to guard commands and scripts in any language |
@@ -44,6 +45,9 @@ pub mod guarded {}
 
 #[doc = include_str!("limitations.md")]
 pub mod limitations {}
+
+#[doc = include_str!("proof.md")]
+pub mod proof {}
 
 #[doc = include_str!("safety.md")]
 pub mod safety {}
