@@ -7,8 +7,9 @@ use leasehold::clock::ManualClock;
 use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{Fence, FenceGate, Refusal};
 use leasehold::reentrant::Scope;
-use leasehold::store::MemoryStore;
+use leasehold::store::{MemoryStore, Revoke};
 use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
+use parking_lot::Mutex;
 
 #[path = "support/plain.rs"]
 mod plain;
@@ -201,6 +202,58 @@ async fn a_commit_through_a_gate_is_fenced_whatever_the_lease_says() {
     assert!(
         matches!(refused, RunError::Fenced { seen: Some(seen), .. } if seen == newer),
         "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_commit_under_two_locks_is_fenced_by_a_newer_holder_of_either() {
+    for taken in ["row/a", "row/b"] {
+        let world = World::new();
+        let (gate, value) = (FenceGate::new(), Arc::new(Mutex::new("none")));
+        let both = world.ours.lock_all(["row/a", "row/b"]).fence(gate.clone());
+        let guard = both.acquire().await.expect("free");
+        let (ours_gate, written) = (gate.clone(), Arc::clone(&value));
+        let (theirs, their_gate) = (world.theirs.clone(), gate.clone());
+        let outcome = guard
+            .executor()
+            .guarded_async(async move |tx| {
+                tx.commit_with(async move |permit| {
+                    // We are stopped here, and another process takes one of the locks and commits.
+                    theirs.revoke(taken, Revoke::Now).await?;
+                    let lock = theirs.lock(taken).fence(their_gate.clone());
+                    let their_guard = lock.acquire().await?;
+                    let (key, token) = (their_guard.key().clone(), their_guard.token());
+                    their_gate.admit(&key, token, || *written.lock() = "theirs")?;
+                    ours_gate.apply(&permit, || *written.lock() = "ours")
+                });
+                Ok(())
+            })
+            .await;
+        assert!(
+            matches!(outcome, Err(RunError::Fenced { seen: Some(_), .. })),
+            "{taken}: {outcome:?}"
+        );
+        assert_eq!(*value.lock(), "theirs");
+    }
+}
+
+#[test]
+fn a_resource_that_compares_one_token_refuses_a_run_under_several_locks() {
+    let world = World::new();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let both = world.ours.lock_all(["a", "b"]);
+    let guard = runtime.block_on(both.acquire()).expect("free");
+    let outcome = guard.executor().guarded(|tx| {
+        tx.commit_with(|permit| {
+            assert_eq!(permit.locks().len(), 2);
+            permit.single()?;
+            Ok(())
+        });
+        Ok(())
+    });
+    assert!(
+        matches!(outcome, Err(RunError::RolledBack { .. })),
+        "{outcome:?}"
     );
 }
 

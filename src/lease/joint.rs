@@ -19,6 +19,7 @@ use crate::model::error::LostReason;
 impl Lease {
     /// Key and token of this lease; live while all `members` are.
     pub(crate) fn joint(&self, members: Vec<Self>) -> Self {
+        let is_fencing = members.iter().all(Self::is_fencing);
         let hot = Hot {
             words: Words::new([u64::MAX; 3]),
             generation: fork::generation(),
@@ -31,7 +32,7 @@ impl Lease {
                 hot,
                 key: self.cell.key.clone(),
                 token: self.cell.token,
-                is_fencing: self.cell.is_fencing,
+                is_fencing,
                 signals: Signals::default(),
             }),
         }

@@ -195,6 +195,10 @@ impl Running {
     /// [`LeaseError::Ending`] if the hold is ending, or its own reason if it has ended.
     #[inline]
     pub(crate) fn enter(&self) -> Result<InProgress<'_>, LeaseError> {
+        // Before it is counted: callers that keep trying under a closed gate would hold up the end of the hold.
+        if self.lease.is_closed() {
+            return Err(self.refusal());
+        }
         let open = self.raise();
         let in_progress = InProgress { running: self };
         if open {

@@ -12,18 +12,22 @@ use crate::executor::Executor;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 
-/// An executor for the key of `guard`, whose runs need the leases of all `guards` live.
-pub(crate) fn joint_executor(guard: &LockGuard, guards: &[LockGuard]) -> Executor {
-    let leases = guards.iter().map(|other| other.lease().clone()).collect();
-    let holds = guards.iter().map(|other| Arc::clone(other.hold()));
+/// An executor whose runs are under `first` and all `others`. Debts and events carry the key of `first`.
+pub(crate) fn joint_executor(first: &LockGuard, others: &[LockGuard]) -> Executor {
+    if others.is_empty() {
+        return first.executor();
+    }
+    let guards = std::iter::once(first).chain(others);
+    let leases = guards.map(|guard| guard.lease().clone()).collect();
     let sink = JointSink {
-        first: guard.sink(),
-        others: holds
-            .filter(|hold| !Arc::ptr_eq(hold, guard.hold()))
+        first: first.sink(),
+        others: others
+            .iter()
+            .map(|guard| Arc::clone(guard.hold()))
             .collect(),
     };
-    let budget = guard.context().settings.commit_budget;
-    Executor::new(&guard.lease().joint(leases), Arc::new(sink), budget)
+    let budget = first.context().settings.commit_budget;
+    Executor::new(&first.lease().joint(leases), Arc::new(sink), budget)
 }
 
 /// The sink of the runs under several holds: none is released before what a run left behind is settled.

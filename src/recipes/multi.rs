@@ -3,15 +3,24 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::executor::read_together;
 //! use leasehold::{GuardedCell, LockManager, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;
-//! let guard = locks.lock_all(["accounts/7", "accounts/3"]).acquire().await?;
+//! // Each account belongs to its own lock.
 //! let seven = GuardedCell::for_key("accounts/7".parse()?, 100);
-//! let _done = guard.executor("accounts/7")?.guarded(|tx| {
+//! let three = GuardedCell::for_key("accounts/3".parse()?, 0);
+//!
+//! // The transfer holds both, and both changes appear together.
+//! let both = locks.lock_all(["accounts/7", "accounts/3"]);
+//! let guard = both.acquire().await?;
+//! guard.executor().guarded(|tx| {
 //!     *tx.write(&seven) -= 10;
+//!     *tx.write(&three) += 10;
 //!     Ok(())
 //! })?;
+//! let (left, right) = read_together((&seven, &three));
+//! assert_eq!((*left, *right), (90, 10));
 //! guard.release().await?;
 //! # Ok(())
 //! # }
@@ -20,8 +29,9 @@
 //! Keys are asked for in their order, so that two callers never wait for each other. What was acquired before a failure is
 //! released before the failure is returned; what was acquired before a cancellation is released in the background.
 //!
-//! Each key has its own fencing token. An [executor](MultiGuard::executor) is one key's, with that key's token, and writes
-//! cells that are bound to that key; its runs need *all* leases live, so that they end with the earliest.
+//! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks: they need *all*
+//! leases live, so they end with the earliest; they may write the cells of every key; and the permit of their commit
+//! [carries every key and token](crate::executor::CommitPermit::locks), so that a fence compares all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,11 +189,14 @@ impl MultiLock {
                 "one lock was lost while the others were waited for: {error}; try again"
             )));
         }
-        Ok(Some(MultiGuard { guards }))
+        let others = guards.split_off(guards.len().min(1));
+        Ok(guards.pop().map(|first| MultiGuard { first, others }))
     }
 }
 
-async fn release_all(guards: Vec<LockGuard>) -> Vec<Result<(Key, Released), Error>> {
+async fn release_all(
+    guards: impl IntoIterator<Item = LockGuard>,
+) -> Vec<Result<(Key, Released), Error>> {
     join_all(guards.into_iter().map(|guard| async {
         let key = guard.key().clone();
         Ok((key, guard.release().await?))
@@ -195,18 +208,20 @@ async fn release_all(guards: Vec<LockGuard>) -> Vec<Result<(Key, Released), Erro
 #[derive(Debug)]
 #[must_use = "the locks are released as soon as their guard is dropped"]
 pub struct MultiGuard {
-    guards: Vec<LockGuard>,
+    /// Of the first key in their order.
+    first: LockGuard,
+    others: Vec<LockGuard>,
 }
 
 impl MultiGuard {
-    /// What runs mutations under all of these locks, with the token of this one. A run begins, goes on and commits only while
-    /// every lease is live, and the end of each hold waits for it.
+    /// What runs mutations under all of these locks. A run begins, continues and commits only while every lease is live, and the
+    /// end of each hold waits for it.
     ///
-    /// # Errors
-    ///
-    /// `Invalid` if the key is none of those that are held.
-    pub fn executor(&self, key: &str) -> Result<Executor, Error> {
-        Ok(joint_executor(self.of(key)?, &self.guards))
+    /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together. Its debts and events carry the
+    /// first key in their order.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        joint_executor(&self.first, &self.others)
     }
 
     /// The lease of one of the keys.
@@ -227,8 +242,12 @@ impl MultiGuard {
         self.of(key).map(LockGuard::token)
     }
 
+    fn guards(&self) -> impl Iterator<Item = &LockGuard> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
     fn of(&self, key: &str) -> Result<&LockGuard, Error> {
-        let guard = self.guards.iter().find(|guard| guard.key().as_str() == key);
+        let guard = self.guards().find(|guard| guard.key().as_str() == key);
         guard.ok_or_else(|| {
             let held = self.keys().map(Key::as_str).collect::<Vec<_>>().join(" ");
             Error::invalid(format!(
@@ -239,13 +258,13 @@ impl MultiGuard {
 
     /// The keys, in their order.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.guards.iter().map(LockGuard::key)
+        self.guards().map(LockGuard::key)
     }
 
     /// What is left of the lease that ends first; zero if one is not live.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let each = self.guards.iter().map(LockGuard::remaining);
+        let each = self.guards().map(LockGuard::remaining);
         each.min().unwrap_or_default()
     }
 
@@ -255,7 +274,7 @@ impl MultiGuard {
     ///
     /// Cancel safe: it only watches.
     pub async fn lost(&self) -> LostReason {
-        let each = self.guards.iter().map(|guard| Box::pin(guard.lost()));
+        let each = self.guards().map(|guard| Box::pin(guard.lost()));
         select_all(each).await.0
     }
 
@@ -269,6 +288,7 @@ impl MultiGuard {
     ///
     /// Cancel safe: when this future is dropped, the ends continue in the background.
     pub async fn release(self) -> Result<Vec<(Key, Released)>, Error> {
-        release_all(self.guards).await.into_iter().collect()
+        let guards = std::iter::once(self.first).chain(self.others);
+        release_all(guards).await.into_iter().collect()
     }
 }

@@ -1,8 +1,11 @@
 //! The future of a run is dropped at every one of its await points.
 
-use crate::executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop};
-use leasehold::executor::DebtState;
-use leasehold::{Committed, GuardedCell, RunError};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop, token};
+use leasehold::executor::{DebtState, EffectError};
+use leasehold::{Cause, Committed, GuardedCell, RunError};
 
 /// A run that has one of everything, with an await point before and after each, and what it leaves behind.
 struct Scene {
@@ -287,4 +290,83 @@ async fn a_commit_in_doubt_hands_nothing_on() {
     assert!(poll_then_drop(8, scene.run(false)).is_none());
     assert!(scene.trace.contains("commit sent"));
     assert_eq!(scene.stage.hold.run_compensations().await, 0);
+}
+
+/// Pending at its first poll. A later poll sends.
+fn sends_at_its_second_poll(sent: Gauge) -> impl Future<Output = ()> + Send {
+    let mut is_first = true;
+    std::future::poll_fn(move |_cx| {
+        if std::mem::take(&mut is_first) {
+            return Poll::Pending;
+        }
+        sent.add(1);
+        Poll::Ready(())
+    })
+}
+
+#[test]
+fn a_step_is_not_polled_after_the_lease() {
+    let (stage, sent) = (Stage::new(), Gauge::default());
+    let sending = sends_at_its_second_poll(sent.clone());
+    let mut run = pin!(stage.executor.guarded_async(async |tx| {
+        let call = async {
+            sending.await;
+            Ok::<(), EffectError>(())
+        };
+        tx.step("debit", call, |_| async {}).await?;
+        Ok(())
+    }));
+    assert!(poll_once(run.as_mut()).is_pending());
+    stage.lapse();
+    let Poll::Ready(Err(RunError::Incomplete { debts, .. })) = poll_once(run.as_mut()) else {
+        panic!("the step is in doubt");
+    };
+    assert_eq!((debts.len(), sent.value()), (1, 0));
+}
+
+#[test]
+fn a_commit_is_not_polled_after_the_lease() {
+    let (stage, sent) = (Stage::new(), Gauge::default());
+    let sending = sends_at_its_second_poll(sent.clone());
+    let mut run = pin!(stage.executor.guarded_async(async |tx| {
+        tx.commit_with(async move |_permit| {
+            sending.await;
+            Ok::<(), EffectError>(())
+        });
+        Ok(())
+    }));
+    assert!(poll_once(run.as_mut()).is_pending());
+    stage.lapse();
+    let ended = poll_once(run.as_mut());
+    assert!(
+        matches!(ended, Poll::Ready(Err(RunError::InDoubt { .. }))),
+        "{ended:?}"
+    );
+    assert_eq!(sent.value(), 0);
+}
+
+#[test]
+fn a_step_that_a_fence_refused_fences_its_run_out() {
+    let (stage, undone) = (Stage::new(), Gauge::default());
+    let seen = Some(token(9));
+    for gives_up in [true, false] {
+        let outcome = stage.executor.guarded(|tx| {
+            tx.step("first", || Ok::<(), EffectError>(()), |_| undone.add(1))?;
+            let refused: Result<(), _> =
+                tx.step("second", || Err(EffectError::Fenced { seen }), |_| ());
+            if gives_up {
+                refused?;
+            }
+            Ok(())
+        });
+        // A newer holder exists, so the first step may not be undone without a fence, although our lease looks live.
+        let Err(RunError::Incomplete { cause, debts, .. }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(
+            matches!(cause, Cause::Fenced { seen: other } if other == seen),
+            "{cause:?}"
+        );
+        assert_eq!((debts.len(), undone.value()), (1, 0));
+    }
 }

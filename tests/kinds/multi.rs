@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::EffectError;
+use leasehold::executor::{EffectError, read_together};
 use leasehold::handler::Event;
 use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
-use leasehold::{ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError, Settings};
+use leasehold::{
+    Cause, ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError, Settings,
+};
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
@@ -132,7 +134,7 @@ async fn a_run_is_under_every_lease() {
     let world = World::new();
     let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
     let cell = GuardedCell::for_key("a".parse().unwrap(), 0);
-    let executor = guard.executor("a").unwrap();
+    let executor = guard.executor();
     assert_eq!(executor.lease().remaining(), guard.remaining());
     let done = executor
         .guarded(|tx| {
@@ -183,7 +185,7 @@ async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
         }
     };
     let guard = locks.lock_all(["a", "b"]).acquire().await.unwrap();
-    let lease = guard.executor("a").unwrap().lease().clone();
+    let lease = guard.executor().lease().clone();
     let mut at_risk = Box::pin(lease.at_risk());
     pass(8_000).await;
     assert!(poll_once(&mut at_risk).await.is_pending());
@@ -201,7 +203,7 @@ async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
 async fn the_end_of_any_hold_waits_for_a_run_under_all() {
     let world = World::new();
     let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
-    let executor = guard.executor("a").unwrap();
+    let executor = guard.executor();
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let run = tokio::spawn(async move {
@@ -231,7 +233,7 @@ async fn the_end_of_any_hold_waits_for_a_run_under_all() {
 async fn no_hold_is_released_before_a_dropped_run_is_compensated() {
     let world = World::new();
     let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
-    let executor = guard.executor("b").unwrap();
+    let executor = guard.executor();
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let mut run = Box::pin(executor.guarded_async(async |tx| {
         let debit = async { Ok::<(), EffectError>(()) };
@@ -309,9 +311,85 @@ async fn observers_see_the_runs_under_all() {
         })
     });
     let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
-    let executor = guard.executor("b").unwrap();
+    let executor = guard.executor();
     let _done = executor.guarded(|_| Ok(())).unwrap();
     let seen = seen.lock().unwrap();
     assert!(!seen.is_empty());
-    assert!(seen.iter().all(|key| key == "b"), "{seen:?}");
+    assert!(seen.iter().all(|key| key == "a"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_transfer_between_two_accounts_appears_at_once_or_not_at_all() {
+    let world = World::new();
+    let [a, b] = ["a", "b"].map(|key| GuardedCell::for_key(key.parse().unwrap(), 100));
+    let both = world.ours.lock_all(["b", "a"]);
+    let guard = both.acquire().await.unwrap();
+    let transfer = |amount: i32, fails: bool| {
+        guard.executor().guarded(|tx| {
+            *tx.write(&a) -= amount;
+            *tx.write(&b) += amount;
+            if fails {
+                return Err("changed my mind".into());
+            }
+            Ok(())
+        })
+    };
+    transfer(10, false).unwrap();
+    assert!(matches!(
+        transfer(20, true),
+        Err(RunError::RolledBack { .. })
+    ));
+    let (a_now, b_now) = read_together((&a, &b));
+    assert_eq!((*a_now, *b_now), (90, 110));
+    let locks = guard.executor().guarded(|tx| Ok(tx.locks().to_vec()));
+    let held: Vec<_> = ["a", "b"].map(|key| guard.token(key).unwrap()).into();
+    let tokens: Vec<_> = locks.unwrap().value.iter().map(|lock| lock.token).collect();
+    assert_eq!(tokens, held);
+    drop(guard.release().await);
+
+    // Each account can be changed under its own lock alone, and only under that.
+    let alone = world.ours.lock("b").acquire().await.unwrap();
+    let add = |cell: &GuardedCell<i32>| {
+        alone.executor().guarded(|tx| {
+            *tx.write(cell) += 1;
+            Ok(())
+        })
+    };
+    add(&b).unwrap();
+    assert!(matches!(
+        add(&a),
+        Err(RunError::RolledBack {
+            cause: Cause::Refused(_),
+            ..
+        })
+    ));
+    assert_eq!((*a.read(), *b.read()), (90, 111));
+}
+
+#[tokio::test]
+async fn a_cell_without_a_key_is_refused_under_several_locks_and_taken_under_one() {
+    let world = World::new();
+    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
+    let cell = GuardedCell::new(0);
+    let write = |executor: leasehold::Executor| {
+        executor.guarded(|tx| {
+            *tx.write(&cell) += 1;
+            Ok(())
+        })
+    };
+    let refused = write(guard.executor());
+    assert!(
+        matches!(
+            refused,
+            Err(RunError::RolledBack {
+                cause: Cause::Refused(_),
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    drop(guard.release().await);
+    let only = world.ours.lock_all(["a"]).acquire().await.unwrap();
+    write(only.executor()).unwrap();
+    assert_eq!(cell.key().unwrap().as_str(), "a");
 }

@@ -17,7 +17,7 @@ async fn a_run_under_several_keys_enters_every_fence_under_one_name() {
         .acquire()
         .await
         .unwrap();
-    let executor = guard.executor("b").unwrap();
+    let executor = guard.executor();
     let take = || {
         fence.transaction(async |t| {
             t.execute(TAKE, &[&10_i64]).await?;
@@ -32,7 +32,7 @@ async fn a_run_under_several_keys_enters_every_fence_under_one_name() {
         bank.psql("SELECT keys, applied FROM leasehold.txn"),
         "{a,b}|t"
     );
-    // A newer holder of either key shuts the run out, whichever key the executor is of.
+    // A newer holder of either key shuts the run out.
     let newer = FencingToken::new(guard.token("a").unwrap().number() + 1).unwrap();
     fence.raise(&key("a"), newer).await.unwrap();
     let refused = executor.commit(take()).await.unwrap_err();

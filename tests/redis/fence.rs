@@ -1,7 +1,7 @@
 //! The fence in a real server: a batch is applied under the newest token, all of it and once, or not at all.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy, key};
@@ -13,7 +13,7 @@ use leasehold::executor::{CommitProof, Executor, RunError};
 use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
 use leasehold::store::RedisStore;
 use leasehold::test_util::TestHold;
-use leasehold::{ErrorKind, FencingToken, LostReason, Settings, TxnId};
+use leasehold::{ErrorKind, FencingToken, LockManager, LostReason, Settings, TxnId};
 
 const QUERY: &str = "prefix=app&timeout_millis=150";
 const HOLD: Duration = Duration::from_secs(20);
@@ -528,42 +528,63 @@ fn zombie() {
     });
 }
 
+/// A process that is stopped in its commit.
+struct Stopped {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Stopped {
+    /// Starts `test` of this file in a process of its own, and stops it when it says that it commits.
+    fn start(test: &str, url: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stopped = Self { child, lines };
+        stopped.next("committing");
+        stopped.signal("-STOP");
+        stopped
+    }
+
+    fn next(&mut self, start: &str) -> String {
+        let mut all = Vec::new();
+        loop {
+            let line = self.lines.next();
+            let line = line.unwrap_or_else(|| panic!("it ended: {all:?}")).unwrap();
+            if line.starts_with(start) {
+                return line;
+            }
+            all.push(line);
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Lets it continue, and gives its last word.
+    fn finish(mut self) -> String {
+        self.signal("-CONT");
+        let mut stdin = self.child.stdin.take().unwrap();
+        stdin.write_all(b"go\n").unwrap();
+        let outcome = self.next("fenced");
+        assert!(self.child.wait().unwrap().success());
+        outcome
+    }
+}
+
 #[tokio::test]
 async fn a_zombie_is_refused_by_the_fence_and_its_run_says_so() {
     let server = RedisServer::start();
     let url = server.url("prefix=app&restart_quarantine=off");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "fence::zombie", "--nocapture"])
-        .env(CHILD, &url)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut all = Vec::new();
-    let mut next = |start: &str| loop {
-        let line = told
-            .next()
-            .unwrap_or_else(|| panic!("it ended: {all:?}"))
-            .unwrap();
-        if line.starts_with(start) {
-            break line;
-        }
-        all.push(line);
-    };
-    next("committing");
-    let signal = |signal: &str| {
-        let id = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([signal, &id])
-                .status()
-                .unwrap()
-                .success()
-        );
-    };
-    signal("-STOP");
-
+    let zombie = Stopped::start("fence::zombie", &url);
     let store = RedisStore::connect(&url).await.unwrap();
     let fence = RedisFence::connect(&url).await.unwrap();
     let ours = claim_for("a", HOLD);
@@ -573,9 +594,56 @@ async fn a_zombie_is_refused_by_the_fence_and_its_run_says_so() {
     let held = grant(&store, &ours).await;
     fence.raise(&key("a"), held.token).await.unwrap();
     // Raised, and nothing written under it yet: the zombie comes between the first read and the first write.
-    signal("-CONT");
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    assert_eq!(next("fenced"), format!("fenced {}", held.token));
-    assert!(child.wait().unwrap().success());
+    assert_eq!(zombie.finish(), format!("fenced {}", held.token));
     assert_eq!(server.cli(&["EXISTS", "balance"]), "0");
+}
+
+/// Not a test, except for the one that starts it: the process that the next test stops, under two locks.
+#[test]
+fn zombie_under_two_locks() {
+    let Ok(url) = std::env::var(CHILD) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let fence = RedisFence::connect(&url).await.unwrap();
+        let locks = LockManager::connect(&url).await.unwrap();
+        let both = locks.lock_all(["row/a", "row/b"]).fence(fence.clone());
+        let guard = both.ttl(Duration::from_secs(4)).acquire().await.unwrap();
+        let executor = guard.executor();
+        let done = executor.guarded_async(async |tx| {
+            tx.commit_with(move |permit| {
+                println!("committing");
+                let mut line = String::new();
+                std::io::stdin().read_line(&mut line).unwrap();
+                fence.apply(permit, RedisBatch::new().set("balance", "zombie"))
+            });
+            Ok(())
+        });
+        match done.await {
+            Ok(done) => println!("committed {:?}", done.proof),
+            Err(RunError::Fenced { seen, .. }) => println!("fenced {}", seen.unwrap()),
+            Err(other) => println!("{other:?}"),
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_process_that_holds_two_locks_is_fenced_by_the_next_holder_of_the_second() {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let zombie = Stopped::start("fence::zombie_under_two_locks", &url);
+    let fence = RedisFence::connect(&url).await.unwrap();
+    let locks = LockManager::connect(&url).await.unwrap();
+    let lock = locks.lock("row/b").fence(fence.clone());
+    let guard = lock.acquire_within(HOLD).await.unwrap().unwrap();
+    assert_eq!(
+        commit(&guard.executor(), &fence, "ours").await.unwrap(),
+        CommitProof::Fenced
+    );
+    assert_eq!(zombie.finish(), format!("fenced {}", guard.token()));
+    assert_eq!(server.cli(&["GET", "balance"]), "ours");
 }

@@ -156,9 +156,9 @@ async fn manager(address: &str, mode: ZooKeeperMode, chroot: &str) -> (LockManag
 
 /// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
 /// batch is not yet on its way.
-async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str) {
+async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
     let (locks, fence) = manager(address, mode, chroot).await;
-    let lock = locks.lock("k").fence(fence.clone());
+    let lock = locks.lock_all(keys.iter().copied()).fence(fence.clone());
     let guard = lock.acquire().await.unwrap();
     let batch = ZkBatch::new().set(format!("{chroot}-data"), "zombie");
     let executor = guard.executor();
@@ -177,9 +177,9 @@ async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str) {
     }
 }
 
-async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &str) {
+async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
     if let Ok(address) = std::env::var(CHILD) {
-        return commit_when_told(&address, mode, chroot).await;
+        return commit_when_told(&address, mode, chroot, keys).await;
     }
     let server = Server::shared();
     let path = format!("{chroot}-data");
@@ -194,28 +194,44 @@ async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &st
     assert!(lines.any(|line| line.contains("committing")));
     signal(child.id(), "STOP");
     let (locks, fence) = manager(&server.address(), mode, chroot).await;
-    let lock = locks.lock("k").fence(fence);
+    let taken = keys[keys.len() - 1];
+    let lock = locks.lock(taken).fence(fence.clone());
     let ours_now = lock.acquire().await.unwrap();
-    // Raised, and nothing written under it yet. The word to go on lies there before it goes on.
+    // Under one lock the fence is raised, and nothing is written yet.
+    let mut expected = "";
+    if keys.len() > 1 {
+        expected = "ours";
+        let batch = ZkBatch::new().set(path.clone(), expected);
+        let written = fence.write(ours_now.key(), ours_now.token(), &batch).await;
+        written.unwrap();
+    }
+    // The child finds this line when it continues.
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     signal(child.id(), "CONT");
     let outcome = lines.find_map(|line| line.strip_prefix("outcome ").map(str::to_owned));
     assert!(child.wait().unwrap().success());
     assert_eq!(outcome, Some(format!("fenced {}", ours_now.token())));
-    assert_eq!(data(&client, &path).await, "");
+    assert_eq!(data(&client, &path).await, expected);
     assert!(ours_now.lease().is_live());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced() {
     let own_name = "a_client_stopped_past_its_session_in_a_fenced_commit_is_fenced";
-    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped").await;
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped", &["k"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced() {
     let own_name = "a_client_of_the_simple_lock_stopped_in_a_fenced_commit_is_fenced";
-    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Simple, "/stopped-simple").await;
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Simple, "/stopped-simple", &["k"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_stopped_under_two_locks_is_fenced_by_the_next_holder_of_one() {
+    let own_name = "a_client_stopped_under_two_locks_is_fenced_by_the_next_holder_of_one";
+    let keys = ["row/a", "row/b"];
+    a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped-two", &keys).await;
 }
 
 #[tokio::test]

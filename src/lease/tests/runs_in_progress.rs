@@ -59,6 +59,41 @@ fn a_refused_run_does_not_hold_up_the_drain() {
 }
 
 #[test]
+fn a_refused_run_does_not_count_as_in_progress() {
+    let (lease, _hand) = lease();
+    let clone = lease.register();
+    let run = clone.enter().unwrap();
+    lease.close();
+    let (waker, woken) = counting_waker();
+    let mut drained = Box::pin(lease.drained());
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(drained.as_mut().poll(&mut cx).is_pending());
+    // A counted run wakes the drain when it leaves.
+    for _ in 0..100 {
+        assert!(clone.enter().is_err());
+    }
+    assert_eq!(woken.load(std::sync::atomic::Ordering::SeqCst), 0);
+    drop(run);
+    assert!(drained.as_mut().poll(&mut cx).is_ready());
+}
+
+/// A waker, and how often it was woken.
+fn counting_waker() -> (
+    std::task::Waker,
+    std::sync::Arc<std::sync::atomic::AtomicUsize>,
+) {
+    struct Count(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let count = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+    let waker = std::sync::Arc::new(Count(std::sync::Arc::clone(&count))).into();
+    (waker, count)
+}
+
+#[test]
 fn a_clone_that_is_gone_is_not_waited_for() {
     let (lease, _hand) = lease();
     drop(lease.register());
