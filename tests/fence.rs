@@ -219,7 +219,7 @@ async fn a_commit_under_two_locks_is_fenced_by_a_newer_holder_of_either() {
             .guarded_async(async move |tx| {
                 tx.commit_with(async move |permit| {
                     // We are stopped here, and another process takes one of the locks and commits.
-                    drop(theirs.revoke(taken, Revoke::Now).await?);
+                    let _ = theirs.revoke(taken, Revoke::Now).await?;
                     let lock = theirs.lock(taken).fence(their_gate.clone());
                     let their_guard = lock.acquire().await?;
                     let (key, token) = (their_guard.key().clone(), their_guard.token());
