@@ -113,7 +113,7 @@ pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use recipes::reentrant::{ReentrantGuard, ReentrantLock};
 #[doc(inline)]
 pub use recipes::semaphore::{Semaphore, SemaphorePermit};
-pub use recipes::{blocking, election, multi, read_write, reentrant, semaphore};
+pub use recipes::{blocking, election, multi, read_write, reentrant, retry, semaphore};
 pub use settings::Settings;
 
 /// What a manager reports about itself: the locks that it holds, and how its thread keeps up.

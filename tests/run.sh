@@ -103,7 +103,7 @@ for file in tests/*.rs tests/*/main.rs; do
     programs=$((programs + 1))
     grep -qF "Running $file " "$log" || problems+=("$file did not run")
 done
-[ -s "$conformance" ] || problems+=("the stores' conformance was not told")
+[ -s "$conformance" ] || problems+=("the conformance of the stores was not reported")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 
 # --- the model ---------------------------------------------------------------------------------------------------
@@ -162,6 +162,7 @@ case ${MUTANTS:-core} in
 all) chosen=() ;;
 *) chosen=(lease-revocation lease-renewal lease-lapse lease-look run-is-raised gate-is) ;;
 esac
+tests/mutants/run.sh --check || problems+=("a mutant does not apply")
 if tests/mutants/run.sh "${chosen[@]}" 2>&1 | tee "$log"; then
     mutants=$(tail -n 1 "$log")
 else

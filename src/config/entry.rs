@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use toml::Value;
 
-use super::field;
-use super::located;
 use crate::model::error::{Error, ErrorKind};
 
 /// The position of a value.
@@ -54,9 +52,8 @@ impl Section {
         self.0.iter().map(|(field, entry)| (*field, entry))
     }
 
-    /// Adds a value under its written name.
-    pub(super) fn add(&mut self, name: &str, entry: Entry) -> Result<(), Error> {
-        let (field, entry) = field::read(name, entry)?;
+    /// Adds the value of a field.
+    pub(super) fn insert(&mut self, field: &'static str, entry: Entry) -> Result<(), Error> {
         if let Some(other) = self.0.get(field) {
             let message = format!(
                 "it is set twice: other={} at {}; remove one of the two",
@@ -79,4 +76,16 @@ impl Section {
         all.extend(self.0.iter().map(|(field, entry)| (*field, entry.clone())));
         Self(all)
     }
+}
+
+/// An error at the position of a value.
+pub(super) fn located(
+    origin: &Origin,
+    field: &str,
+    kind: ErrorKind,
+    what: impl fmt::Display,
+) -> Error {
+    let what = what.to_string();
+    let what = what.strip_prefix(&format!("{kind}: ")).unwrap_or(&what);
+    Error::new(kind, format!("{origin}: {field}: {what}"))
 }

@@ -3,6 +3,7 @@
 use toml::Value;
 
 use super::entry::{Entry, Origin, Section};
+use super::field;
 use crate::model::error::Error;
 
 const PREFIX: &str = "LEASEHOLD_";
@@ -40,7 +41,7 @@ pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<E
                     value: Value::String(value),
                     origin: Origin::Variable(variable),
                 };
-                environment.section.add(&name, entry)?;
+                field::add(&mut environment.section, &name, entry)?;
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-use super::entry::{Entry, Origin, Section};
-use super::{handlers, located};
+use super::entry::{Entry, Origin, Section, located};
+use super::handlers;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::settings::Settings;
@@ -41,8 +41,14 @@ const SETTINGS: &[&str] = &[
     "lock_delay",
 ];
 
+/// Adds a value to a section under its written name.
+pub(super) fn add(section: &mut Section, name: &str, entry: Entry) -> Result<(), Error> {
+    let (field, entry) = read(name, entry)?;
+    section.insert(field, entry)
+}
+
 /// The field of a name, and the entry with its value in the field's own form.
-pub(super) fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
+fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
     // Spring writes its properties with dashes.
     let plain = name.replace('-', "_");
     for (other, field, unit) in OTHER_NAMES {

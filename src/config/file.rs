@@ -8,8 +8,8 @@ use std::sync::Arc;
 use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Value};
 
-use super::entry::{Entry, Origin, Section};
-use super::located;
+use super::entry::{Entry, Origin, Section, located};
+use super::field;
 use crate::model::error::{Error, ErrorKind};
 
 /// The values of a file, by manager.
@@ -97,7 +97,7 @@ impl File<'_> {
                     let field = format!("handlers.{}", key.get_ref());
                     let written = format!("{table}{field}");
                     let entry = entry(written, value.into_inner(), self.origin(key.span()))?;
-                    section.add(&field, entry)?;
+                    field::add(section, &field, entry)?;
                 }
                 Ok(())
             }
@@ -106,7 +106,11 @@ impl File<'_> {
                 let origin = self.origin(key.span());
                 Err(located(&origin, &written, ErrorKind::Invalid, message))
             }
-            value => section.add(name, entry(written, value, self.origin(key.span()))?),
+            value => field::add(
+                section,
+                name,
+                entry(written, value, self.origin(key.span()))?,
+            ),
         }
     }
 

@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::entry::{Entry, Section};
-use super::located;
+use super::entry::{Entry, Section, located};
 use crate::handler::AccessLog;
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};

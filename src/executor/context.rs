@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::turn::Turns;
 use crate::lease::{InProgress, Lease, LeaseError, Running};
 use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
@@ -14,6 +15,7 @@ pub(crate) struct RunContext {
     sink: Arc<dyn RunSink>,
     is_watched: bool,
     commit_budget: Duration,
+    turns: Option<Turns>,
 }
 
 impl RunContext {
@@ -24,12 +26,29 @@ impl RunContext {
             is_watched: sink.is_watched(),
             sink,
             commit_budget,
+            turns: None,
         }
     }
 
     /// The same, counting its runs separately.
     pub(crate) fn another(&self) -> Self {
-        Self::new(self.lease(), Arc::clone(&self.sink), self.commit_budget)
+        Self {
+            turns: self.turns.clone(),
+            ..Self::new(self.lease(), Arc::clone(&self.sink), self.commit_budget)
+        }
+    }
+
+    /// The same, for runs that take turns.
+    pub(crate) fn in_turn(&self) -> Self {
+        Self {
+            turns: Some(Turns::of(self.lease())),
+            ..self.another()
+        }
+    }
+
+    #[inline]
+    pub(crate) fn turns(&self) -> Option<&Turns> {
+        self.turns.as_ref()
     }
 
     #[inline]

@@ -44,6 +44,44 @@ impl Executor {
         self.context.lease()
     }
 
+    /// An executor whose runs take turns: a run begins when no other run in turn of these locks is in progress, in this process.
+    /// Use it for data that the work changes in place, with [`snapshot`](Tx::snapshot) or [`undo`](Tx::undo).
+    ///
+    /// The turn belongs to the lease: all executors in turn of one guard wait for each other, clones included. Runs of an executor
+    /// that is *not* in turn do not wait and are not waited for. A run that waits for its turn has not begun. It is refused when the
+    /// lease is over. In [`guarded`](Self::guarded) the thread waits, also in an async task: use
+    /// [`guarded_async`](Self::guarded_async) there.
+    ///
+    /// Two *locks* do not wait for each other: data that is changed under both needs a run under [both](crate::MultiLock).
+    ///
+    /// A run in turn that is begun inside another one of the same lock would wait for itself; it is refused
+    /// ([`Cause::Refused`]), unless it runs on another thread or task.
+    ///
+    /// ```
+    /// # use leasehold::{LockManager, store::MemoryStore};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let guard = locks.lock("stock").acquire().await?;
+    /// let stock = Arc::new(Mutex::new(10));
+    /// let executor = guard.executor().in_turn();
+    /// executor.guarded(|tx| {
+    ///     tx.snapshot(Arc::clone(&stock));
+    ///     *stock.lock().unwrap() -= 1;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(*stock.lock().unwrap(), 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_turn(&self) -> Self {
+        Self {
+            context: Arc::new(self.context.in_turn()),
+        }
+    }
+
     /// Runs `work` under the lease, on this thread. It needs no runtime.
     ///
     /// The work is committed if it returns `Ok` and the lease is live then, with the commit budget left. Otherwise what it did

@@ -66,6 +66,7 @@ mod outcome;
 mod run;
 #[cfg(feature = "test-util")]
 mod test_hold;
+mod turn;
 mod tx;
 mod undo;
 mod while_live;

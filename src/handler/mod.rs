@@ -59,6 +59,7 @@ mod next;
 mod observer;
 mod release;
 mod request;
+mod step;
 
 pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
 pub(crate) use attachments::Attachments;

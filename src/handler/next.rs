@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 
 use super::granted::AcquireResponse;
 use super::hooks::Erased;
-use super::release::Step;
 use super::request::{AcquireRequest, ReleaseRequest};
+use super::step::Step;
 use crate::model::error::Error;
 use crate::store::Released;
 

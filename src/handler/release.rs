@@ -15,30 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::chain::{Chain, did_not_answer, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
+use super::step::Step;
 use crate::clock::Clock;
-use crate::model::error::Error;
 use crate::store::Released;
-
-/// The chain's end of the release: asks for it, and learns how it went.
-#[derive(Debug)]
-pub(super) struct Step {
-    go: CancellationToken,
-    answer: watch::Receiver<Option<Released>>,
-}
-
-impl Step {
-    pub(super) async fn go_on(&self) -> Released {
-        self.go.cancel();
-        let mut answer = self.answer.clone();
-        let known = answer.wait_for(Option::is_some).await;
-        known
-            .ok()
-            .and_then(|known| known.clone())
-            .unwrap_or_else(|| {
-                Released::Unknown(Error::closed("the release was left to the background"))
-            })
-    }
-}
 
 /// How a release goes through the chain.
 #[derive(Debug)]

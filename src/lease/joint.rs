@@ -52,6 +52,19 @@ impl Lease {
         keys.into()
     }
 
+    /// What the runs in turn of this lease hold while they are in progress: one for each lock, in the order of the keys.
+    pub(crate) fn turns(&self) -> Vec<Arc<tokio::sync::Mutex<()>>> {
+        if self.members().is_empty() {
+            return vec![self.cell.signals.turn()];
+        }
+        let mut members: Vec<&Self> = self.members().iter().collect();
+        members.sort_unstable_by_key(|member| member.key());
+        members
+            .iter()
+            .map(|member| member.cell.signals.turn())
+            .collect()
+    }
+
     pub(super) fn members(&self) -> &[Self] {
         &self.cell.hot.members
     }

@@ -27,6 +27,8 @@ pub(super) struct Signals {
     slots: Mutex<Option<Box<Slots>>>,
     /// Notified when the state changes, and when the last run under a closed gate has ended.
     moved: Notify,
+    /// Held by the run in turn that is in progress; made when first needed.
+    turn: OnceLock<Arc<tokio::sync::Mutex<()>>>,
     /// Made when somebody asks for one.
     tokens: Mutex<Option<Box<Tokens>>>,
 }
@@ -95,6 +97,10 @@ impl Signals {
         {
             token.cancel();
         }
+    }
+
+    pub(super) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(self.turn.get_or_init(Arc::default))
     }
 
     pub(super) async fn lost(&self) -> LostReason {

@@ -7,4 +7,5 @@ pub mod multi;
 mod one_shot;
 pub mod read_write;
 pub mod reentrant;
+pub mod retry;
 pub mod semaphore;

@@ -370,3 +370,93 @@ fn a_step_that_a_fence_refused_fences_its_run_out() {
         assert_eq!((debts.len(), undone.value()), (1, 0));
     }
 }
+
+#[test]
+fn runs_in_turn_do_not_erase_each_others_changes() {
+    let stage = Stage::new();
+    let gauge = Gauge::default();
+    let executor = stage.executor.in_turn();
+    let add = |by: i64| {
+        let (gauge, undo) = (gauge.clone(), gauge.clone());
+        async move |tx: &leasehold::AsyncTx| {
+            let before = gauge.value();
+            tx.undo(move || undo.set(before));
+            pause().await;
+            gauge.add(by);
+            if by < 0 {
+                return Err("fails".into());
+            }
+            Ok(())
+        }
+    };
+    let other = stage.executor.in_turn();
+    let mut fails = pin!(executor.guarded_async(add(-1)));
+    let mut works = pin!(other.guarded_async(add(5)));
+    assert!(poll_once(fails.as_mut()).is_pending());
+    // Not begun: it waits for the first run, undo included.
+    assert!(poll_once(works.as_mut()).is_pending());
+    assert!(poll_once(works.as_mut()).is_pending());
+    assert!(matches!(poll_once(fails.as_mut()), Poll::Ready(Err(_))));
+    assert!(poll_once(works.as_mut()).is_pending());
+    assert!(matches!(poll_once(works.as_mut()), Poll::Ready(Ok(_))));
+    assert_eq!(gauge.value(), 5);
+}
+
+#[test]
+fn blocking_runs_in_turn_wait_for_each_other() {
+    let stage = Stage::new();
+    let number = std::sync::Mutex::new(0);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (executor, number) = (stage.executor.in_turn(), &number);
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let fails = (worker + round) % 2 == 0;
+                    let outcome = executor.guarded(|tx| {
+                        tx.snapshot(number);
+                        *number.lock().unwrap() += 1;
+                        std::thread::yield_now();
+                        if fails { Err("fails".into()) } else { Ok(()) }
+                    });
+                    assert_eq!(outcome.is_err(), fails);
+                }
+            });
+        }
+    });
+    assert_eq!(*number.lock().unwrap(), 400);
+}
+
+#[test]
+fn a_run_in_turn_inside_another_is_refused_and_one_after_the_lease_too() {
+    let stage = Stage::new();
+    let executor = stage.executor.in_turn();
+    let inner = executor.guarded(|_| {
+        let refused = executor.clone().guarded(|_| Ok(()));
+        assert!(
+            matches!(
+                refused,
+                Err(RunError::RolledBack {
+                    cause: Cause::Refused(_),
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        // One that takes no turns does not wait.
+        assert!(stage.executor.guarded(|_| Ok(())).is_ok());
+        Ok(())
+    });
+    assert!(inner.is_ok());
+    let mut stuck = pin!(executor.guarded_async(async |_| {
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(stuck.as_mut()).is_pending());
+    let mut waiting = pin!(executor.guarded_async(async |_| Ok(())));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    stage.hold.revoke(leasehold::LostReason::Gone);
+    assert!(matches!(
+        poll_once(waiting.as_mut()),
+        Poll::Ready(Err(RunError::NotStarted { .. }))
+    ));
+}

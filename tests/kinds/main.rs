@@ -12,6 +12,7 @@ mod operators;
 mod plain;
 mod read_write;
 mod reentrant;
+mod retry;
 mod semaphore;
 #[path = "../support/mod.rs"]
 mod support;

@@ -10,8 +10,7 @@ use crate::tree::{TOOLS, Tree};
 
 type Arrows<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Circles whose files all begin with one of `known` are left out.
-pub(crate) fn violations(tree: &Tree, known: &[&str]) -> Vec<String> {
+pub(crate) fn violations(tree: &Tree) -> Vec<String> {
     let arrows = arrows(tree);
     let reached: Arrows<'_> = arrows
         .keys()
@@ -25,10 +24,6 @@ pub(crate) fn violations(tree: &Tree, known: &[&str]) -> Vec<String> {
     circles
         .into_iter()
         .filter(|circle| circle.len() > 2 || !is_in_one_folder(tree, circle))
-        .filter(|circle| {
-            let is_in = |room: &&str| circle.iter().all(|file| file.starts_with(room));
-            !known.iter().any(is_in)
-        })
         .map(|circle| {
             let count = circle.len();
             let inside = |from: &&str, to: &&&str| circle.contains(to) && from != *to;

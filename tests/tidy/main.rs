@@ -53,12 +53,9 @@ fn arrows_go_down_only() {
     assert_none(&layers::violations(&tree));
 }
 
-/// Folders whose circles are being taken apart.
-const KNOWN_CIRCLES: &[&str] = &["config/", "handler/"];
-
 #[test]
 fn at_most_two_files_see_each_other() {
-    assert_none(&circles::violations(&Tree::of(&sources()), KNOWN_CIRCLES));
+    assert_none(&circles::violations(&Tree::of(&sources())));
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn said_of(planted: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn circles_of(planted: &[(&str, &str)]) -> Vec<String> {
-    circles::violations(&planted_tree(planted), &[])
+    circles::violations(&planted_tree(planted))
 }
 
 fn assert_one(violations: &[String], place: &str, rule: &str) {

@@ -9,7 +9,7 @@ use super::report::UndoReport;
 use crate::lease::LeaseError;
 use crate::model::commit::HeldKey;
 use crate::model::doubt::Doubt;
-use crate::model::error::{BoxError, Error};
+use crate::model::error::{BoxError, Error, ErrorKind};
 use crate::model::run_sink::Debt;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
@@ -94,6 +94,28 @@ impl<T, E> RunError<T, E> {
             | Self::Fenced { .. } => Some(false),
             Self::Incomplete { .. } | Self::InDoubt { .. } => None,
             Self::CommittedLate { .. } => Some(true),
+        }
+    }
+
+    /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
+    ///
+    /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
+    /// rule ([`Cause::Refused`]); for [`NotAcquired`](Self::NotAcquired) if the lock was busy or the store was unavailable. Never for
+    /// [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may
+    /// apply the change twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::NotAcquired { why } => matches!(
+                why.kind(),
+                ErrorKind::Contended
+                    | ErrorKind::Unavailable
+                    | ErrorKind::InDoubt
+                    | ErrorKind::Lost(_)
+            ),
+            Self::NotStarted { .. } | Self::Fenced { .. } => true,
+            Self::RolledBack { cause, .. } => !matches!(cause, Cause::Refused(_)),
+            Self::Incomplete { .. } | Self::InDoubt { .. } | Self::CommittedLate { .. } => false,
         }
     }
 

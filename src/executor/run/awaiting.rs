@@ -28,7 +28,12 @@ pub(crate) async fn run<T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    watched.end(run_inner(context, work, into_cause).await)
+    let run = run_inner(context, work, into_cause);
+    watched.end(match context.turns() {
+        None => run.await,
+        // Boxed, so that the future of a run without turns stays small.
+        Some(turns) => turns.awaiting(context.lease(), Box::pin(run)).await,
+    })
 }
 
 async fn run_inner<T, E: 'static, W>(

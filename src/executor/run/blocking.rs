@@ -16,7 +16,10 @@ pub(crate) fn run<'env, T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    watched.end(run_inner(context, work, into_cause))
+    watched.end(match context.turns() {
+        None => run_inner(context, work, into_cause),
+        Some(turns) => turns.blocking(context.lease(), || run_inner(context, work, into_cause)),
+    })
 }
 
 #[inline]

@@ -1,0 +1,75 @@
+//! Runs that are repeated while that is safe.
+
+use leasehold::executor::EffectError;
+use leasehold::retry::RetryPolicy;
+use leasehold::{ErrorKind, RunError};
+
+use crate::support::{World, ms, secs, while_time_passes};
+
+#[tokio::test]
+async fn a_run_that_was_rolled_back_is_repeated_until_it_commits() {
+    let world = World::new();
+    let lock = world.ours.lock("a");
+    let mut attempts = 0;
+    let policy = RetryPolicy::default();
+    let run = lock.guarded_retry(&policy, |_tx| {
+        attempts += 1;
+        if attempts < 4 {
+            return Err("not yet".into());
+        }
+        Ok(attempts)
+    });
+    let done = while_time_passes(&world, secs(10), run).await;
+    assert_eq!(done.unwrap().value, 4);
+    assert!(world.is_free("a").await);
+}
+
+#[tokio::test]
+async fn a_run_that_never_commits_ends_with_its_time() {
+    let world = World::new();
+    let lock = world.ours.lock("a");
+    let mut attempts = 0;
+    let policy = RetryPolicy::within(secs(5));
+    let began = world.now();
+    let run = lock.guarded_retry_async(&policy, async |_tx| {
+        attempts += 1;
+        Err::<(), _>("never".into())
+    });
+    let ended = while_time_passes(&world, secs(10), run).await;
+    assert!(
+        matches!(ended, Err(RunError::RolledBack { .. })),
+        "{ended:?}"
+    );
+    assert!(attempts > 3, "{attempts}");
+    assert!(world.now().since(&began) <= secs(5) + ms(200));
+}
+
+#[tokio::test]
+async fn what_may_be_applied_is_never_repeated() {
+    let world = World::new();
+    let lock = world.ours.lock("a");
+    let mut sends = 0;
+    let policy = RetryPolicy::default();
+    let run = lock.guarded_retry(&policy, |tx| {
+        sends += 1;
+        let _ = tx.commit_with(|_permit| Err::<(), _>(EffectError::unknown("no answer")));
+        Ok(())
+    });
+    let ended = while_time_passes(&world, secs(40), run).await;
+    assert!(matches!(ended, Err(RunError::InDoubt { .. })), "{ended:?}");
+    assert_eq!(sends, 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_stays_busy_ends_the_retries_with_their_time() {
+    let world = World::new();
+    let _theirs = world.theirs.lock("a").acquire().await.unwrap();
+    let lock = world.ours.lock("a");
+    let policy = RetryPolicy::within(secs(3));
+    let run = lock.guarded_retry(&policy, |_tx| Ok(()));
+    let ended = while_time_passes(&world, secs(6), run).await;
+    assert!(
+        matches!(&ended, Err(RunError::NotAcquired { why }) if why.kind() == ErrorKind::Contended),
+        "{ended:?}"
+    );
+}
