@@ -78,7 +78,7 @@ impl RunContext {
     /// Begins a run, by the fast clock: the strict clocks judge the commit. The run is counted before any look at the lease, and
     /// until the result is dropped, after its last effect: the end of the hold waits for it (I5).
     #[inline]
-    pub(crate) fn begin(&self) -> Result<InProgress<'_>, LeaseError> {
+    pub(crate) fn begin(&self, run: u64) -> Result<InProgress<'_>, LeaseError> {
         let in_progress = self.running.enter()?;
         let remaining = self.lease().look_fast()?;
         if remaining < self.commit_budget {
@@ -87,7 +87,7 @@ impl RunContext {
                 needed: self.commit_budget,
             });
         }
-        self.notify(RunEvent::Entered);
+        self.notify(run, RunEvent::Entered);
         Ok(in_progress)
     }
 
@@ -109,14 +109,14 @@ impl RunContext {
 
     /// Reports to observers. Without observers it costs one branch that always goes the same way.
     #[inline]
-    pub(crate) fn notify(&self, event: RunEvent) {
+    pub(crate) fn notify(&self, run: u64, event: RunEvent) {
         if self.is_watched {
-            self.notify_watcher(event);
+            self.notify_watcher(run, event);
         }
     }
 
     #[cold]
-    pub(crate) fn notify_watcher(&self, event: RunEvent) {
-        self.sink.ran(event);
+    pub(crate) fn notify_watcher(&self, run: u64, event: RunEvent) {
+        self.sink.ran(run, event);
     }
 }

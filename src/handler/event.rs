@@ -63,6 +63,8 @@ pub enum Event<'a> {
         key: &'a Key,
         /// The fencing token of the hold.
         token: FencingToken,
+        /// Which run: runs under one hold overlap. Unique in this process.
+        run: u64,
         /// Which step.
         event: RunEvent,
     },

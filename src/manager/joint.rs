@@ -54,8 +54,8 @@ impl RunSink for JointSink {
         self.first.is_watched()
     }
 
-    fn ran(&self, event: RunEvent) {
-        self.first.ran(event);
+    fn ran(&self, run: u64, event: RunEvent) {
+        self.first.ran(run, event);
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {

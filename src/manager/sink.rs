@@ -53,10 +53,11 @@ impl RunSink for HoldSink {
         !self.context.hooks.observers.is_empty()
     }
 
-    fn ran(&self, event: RunEvent) {
+    fn ran(&self, run: u64, event: RunEvent) {
         self.context.hooks.observers.notify(&Event::Run {
             key: &self.hold.origin.grant.claim.key,
             token: self.hold.origin.grant.token,
+            run,
             event,
         });
     }

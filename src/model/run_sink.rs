@@ -101,5 +101,6 @@ pub(crate) trait RunSink: fmt::Debug + Send + Sync {
     }
 
     /// A step in the life of a run; called only if [`is_watched`](Self::is_watched). Must not panic: the run is under way.
-    fn ran(&self, _event: RunEvent) {}
+    /// `run` numbers the runs that are watched, in this process.
+    fn ran(&self, _run: u64, _event: RunEvent) {}
 }

@@ -191,6 +191,39 @@ async fn every_run_that_entered_has_one_end() {
 }
 
 #[tokio::test]
+async fn the_events_of_overlapping_runs_carry_the_number_of_their_run() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    let world = World::built(no_handoff(), |b| {
+        b.observer(move |event: &Event<'_>| {
+            if let Event::Run { run, event, .. } = event {
+                notes.lock().push((*run, event.is_end()));
+            }
+        })
+    });
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let outer = executor.guarded(|tx| {
+        executor.guarded(|tx| Ok(tx.check()?)).unwrap();
+        tx.undo(|| ());
+        Err::<(), _>("it failed".into())
+    });
+    assert!(outer.is_err());
+    let seen = seen.lock();
+    let (outer, inner) = (seen[0].0, seen[1].0);
+    assert_ne!(outer, inner);
+    let expected = [
+        (outer, false),
+        (inner, false),
+        (inner, false),
+        (inner, true),
+        (outer, false),
+        (outer, true),
+    ];
+    assert_eq!(*seen, expected);
+}
+
+#[tokio::test]
 async fn an_awaited_run_is_seen_like_any_other_and_its_late_commit_too() {
     let (world, told) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();

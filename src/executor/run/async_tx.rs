@@ -15,8 +15,8 @@ use crate::executor::undo::{Unwinding, Why};
 pub struct AsyncTx(Tx<'static, Awaiting>);
 
 impl AsyncTx {
-    pub(crate) fn new(context: Arc<RunContext>) -> Self {
-        Self(Tx::new(ContextRef::Owned(context)))
+    pub(crate) fn new(context: Arc<RunContext>, run: u64) -> Self {
+        Self(Tx::new(ContextRef::Owned(context), run))
     }
 
     pub(crate) fn tx(&mut self) -> &mut Tx<'static, Awaiting> {
@@ -38,7 +38,12 @@ impl Drop for AsyncTx {
         if !self.0.is_blank() {
             let notes = self.0.take_notes();
             let why = Why::of_notes(&notes);
-            drop(Unwinding::new(&self.0.context, notes.to_undo, why));
+            drop(Unwinding::new(
+                &self.0.context,
+                self.0.run(),
+                notes.to_undo,
+                why,
+            ));
         }
     }
 }

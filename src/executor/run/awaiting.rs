@@ -28,7 +28,7 @@ pub(crate) async fn run<T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    let run = run_inner(context, work, into_cause);
+    let run = run_inner(context, watched.run(), work, into_cause);
     watched.end(match context.turns() {
         None => run.await,
         // Boxed, so that the future of a run without turns stays small.
@@ -38,14 +38,15 @@ pub(crate) async fn run<T, E: 'static, W>(
 
 async fn run_inner<T, E: 'static, W>(
     context: &Arc<RunContext>,
+    run: u64,
     work: impl AsyncFnOnce(&AsyncTx) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
-    let in_progress = match context.begin() {
+    let in_progress = match context.begin(run) {
         Ok(in_progress) => in_progress,
         Err(why) => return Err(RunError::NotStarted { why }),
     };
-    let mut tx = AsyncTx::new(Arc::clone(context));
+    let mut tx = AsyncTx::new(Arc::clone(context), run);
     let worked = AssertUnwindSafe(async { work(&tx).await })
         .catch_unwind()
         .await;
@@ -74,7 +75,7 @@ async fn run_inner<T, E: 'static, W>(
 
 fn unwinding(context: &RunContext, tx: &mut AsyncTx, why: Why) -> Unwinding {
     let to_undo = std::mem::take(&mut tx.tx().noted().to_undo);
-    Unwinding::new(context, to_undo, why)
+    Unwinding::new(context, tx.tx().run(), to_undo, why)
 }
 
 async fn commit<E: 'static>(

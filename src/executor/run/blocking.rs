@@ -16,24 +16,28 @@ pub(crate) fn run<'env, T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    watched.end(match context.turns() {
-        None => run_inner(context, work, into_cause),
-        Some(turns) => turns.blocking(context.lease(), || run_inner(context, work, into_cause)),
-    })
+    let outcome = match context.turns() {
+        None => run_inner(context, watched.run(), work, into_cause),
+        Some(turns) => turns.blocking(context.lease(), || {
+            run_inner(context, watched.run(), work, into_cause)
+        }),
+    };
+    watched.end(outcome)
 }
 
 #[inline]
 fn run_inner<'env, T, E: 'static, W>(
     context: &'env RunContext,
+    run: u64,
     work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
-    let in_progress = match context.begin() {
+    let in_progress = match context.begin(run) {
         Ok(in_progress) => in_progress,
         Err(why) => return Err(RunError::NotStarted { why }),
     };
     let mut armed = Armed {
-        tx: Tx::new(ContextRef::Borrowed(context)),
+        tx: Tx::new(ContextRef::Borrowed(context), run),
         context,
     };
     let unsettled = match work(&armed.tx) {
@@ -67,7 +71,7 @@ impl Drop for Armed<'_> {
         if !self.tx.is_blank() {
             let notes = self.tx.take_notes();
             let why = Why::of_notes(&notes);
-            undo_all(self.context, notes.to_undo, why).log();
+            undo_all(self.context, self.tx.run(), notes.to_undo, why).log();
         }
     }
 }
@@ -84,7 +88,7 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
         Err(payload) => {
             let debt = commit_debt(context.lease(), txn_id);
             let to_undo = std::mem::take(&mut tx.noted().to_undo);
-            let mut tally = undo_all(context, to_undo, Why::CommitInDoubt);
+            let mut tally = undo_all(context, tx.run(), to_undo, Why::CommitInDoubt);
             context.sink().debt(debt.clone());
             tally.debts.push(debt);
             tally.log();
@@ -97,5 +101,5 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
 fn undo<T, E>(context: &RunContext, tx: &mut Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
     let notes = tx.take_notes();
     let why = unsettled.report(context, &notes);
-    unsettled.outcome(undo_all(context, notes.to_undo, why))
+    unsettled.outcome(undo_all(context, tx.run(), notes.to_undo, why))
 }

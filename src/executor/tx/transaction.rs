@@ -40,6 +40,8 @@ use crate::model::txn::TxnId;
 /// the run is not committed, everything is undone, and the outcome names the rule.
 pub struct Tx<'env, M: RunMode = Blocking> {
     pub(crate) context: ContextRef<'env>,
+    /// The number of the run, for observers.
+    run: u64,
     /// Made when first needed, so a run that notes nothing has nothing to make or drop.
     notes: Mutex<Option<Box<Notes<'env, M>>>>,
     txn_id: OnceLock<TxnId>,
@@ -66,13 +68,18 @@ impl Deref for ContextRef<'_> {
 
 impl<'env, M: RunMode> Tx<'env, M> {
     #[inline]
-    pub(crate) fn new(context: ContextRef<'env>) -> Self {
+    pub(crate) fn new(context: ContextRef<'env>, run: u64) -> Self {
         Self {
             context,
+            run,
             notes: Mutex::new(None),
             txn_id: OnceLock::new(),
             mode: PhantomData,
         }
+    }
+
+    pub(crate) fn run(&self) -> u64 {
+        self.run
     }
 
     /// Checks the lease, for long work: an error if the run cannot commit any more. It costs one clock read.
@@ -88,9 +95,8 @@ impl<'env, M: RunMode> Tx<'env, M> {
         } else {
             lease.look_fast().map(|_| ())
         };
-        self.context.notify(RunEvent::Checked {
-            is_live: checked.is_ok(),
-        });
+        let is_live = checked.is_ok();
+        self.context.notify(self.run, RunEvent::Checked { is_live });
         checked
     }
 

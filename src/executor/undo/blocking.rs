@@ -10,10 +10,11 @@ use crate::executor::tx::{Blocking, ToUndo};
 /// Undoes everything on this thread, newest first.
 pub(crate) fn undo_all(
     context: &RunContext,
+    run: u64,
     to_undo: Vec<ToUndo<'_, Blocking>>,
     why: Why,
 ) -> Tally {
-    let mut tally = Tally::new(context.lease().clone());
+    let mut tally = Tally::new(context.lease().clone(), run);
     for noted in to_undo.into_iter().rev() {
         let step = match noted {
             ToUndo::Local(hook) => {

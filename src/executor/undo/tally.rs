@@ -42,17 +42,25 @@ impl Compensated {
 /// What was undone so far, and what could not be.
 pub(crate) struct Tally {
     pub(crate) lease: Lease,
+    /// The number of the run.
+    pub(crate) run: u64,
     pub(crate) report: UndoReport,
     pub(crate) debts: Vec<Debt>,
 }
 
 impl Tally {
-    pub(crate) fn new(lease: Lease) -> Self {
+    pub(crate) fn new(lease: Lease, run: u64) -> Self {
         Self {
             lease,
+            run,
             report: UndoReport::default(),
             debts: Vec::new(),
         }
+    }
+
+    /// A new one of the same run.
+    pub(crate) fn empty(&self) -> Self {
+        Self::new(self.lease.clone(), self.run)
     }
 
     pub(crate) fn run_hook(&mut self, hook: Hook<'_>) {
@@ -122,7 +130,7 @@ impl Tally {
     /// Reports what was undone, and every debt. The outcome contains them as well, if there is one.
     pub(crate) fn notify(&self, context: &RunContext) {
         if let Some(event) = self.report.event() {
-            context.notify(event);
+            context.notify(self.run, event);
         }
         for debt in &self.debts {
             context.sink().debt(debt.clone());

@@ -39,6 +39,7 @@ struct UnderWay {
 impl Unwinding {
     pub(crate) fn new(
         context: &RunContext,
+        run: u64,
         left: Vec<ToUndo<'static, Awaiting>>,
         why: Why,
     ) -> Self {
@@ -46,7 +47,7 @@ impl Unwinding {
             left,
             under_way: None,
             why,
-            tally: Tally::new(context.lease().clone()),
+            tally: Tally::new(context.lease().clone(), run),
             sink: Some(Arc::clone(context.sink())),
             watcher: context.is_watched().then(|| Arc::clone(context.sink())),
             committing: None,
@@ -71,8 +72,8 @@ impl Unwinding {
         if let Some(sink) = self.sink.take() {
             self.tally.debts.iter().cloned().for_each(|d| sink.debt(d));
         }
-        let lease = self.tally.lease.clone();
-        std::mem::replace(&mut self.tally, Tally::new(lease))
+        let empty = self.tally.empty();
+        std::mem::replace(&mut self.tally, empty)
     }
 
     async fn drive(&mut self) {
@@ -156,7 +157,7 @@ impl Unwinding {
 
     fn notify_undone(&mut self) {
         if let (Some(watcher), Some(event)) = (self.watcher.take(), self.tally.report.event()) {
-            watcher.ran(event);
+            watcher.ran(self.tally.run, event);
         }
     }
 
@@ -196,7 +197,7 @@ impl Drop for Unwinding {
                 left: std::mem::take(&mut self.left),
                 under_way: self.under_way.take(),
                 why: self.why,
-                tally: Tally::new(self.tally.lease.clone()),
+                tally: self.tally.empty(),
                 sink: None,
                 committing: None,
             };
