@@ -36,6 +36,9 @@
 //! | a run, and every outcome of it | [`docs::guarded`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
 //! | Redis, Redlock, ZooKeeper, memory, your own store | [`docs::stores`], [`docs::writing_a_store`] |
+//! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
+//! | commands and scripts under a lock | [`docs::tool`] |
+//! | what shows the guarantees | [`docs::proof`] |
 //! | logs, metrics, rate limits | [`handler`], [`docs::writing_a_handler`] |
 //! | the names that other libraries use | [`docs::coming_from`] |
 //!
@@ -46,7 +49,7 @@
 //! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
 //! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`], [`blocking`] |
-//! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
+//! | runs | [`Executor`], [`GuardedCell`], [`retry`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
 //! | stores and fences | [`store`], [`fence`], [`connect`] |
 //! | operation | [`handler`], [`health`] |
