@@ -22,7 +22,8 @@ use crate::model::run_sink::RunSink;
 ///
 /// **Runs of one lease overlap**, also those of clones on other threads. Data in a [`GuardedCell`](crate::GuardedCell) is safe: the
 /// second of two runs that wrote the same cell conflicts. Data that the work changes in place is not: when a run fails, its
-/// [`snapshot`](Tx::snapshot) restores the value from before and erases what another run committed in between.
+/// [`snapshot`](Tx::snapshot) restores the value from before and erases what another run committed in between. For such data use
+/// [`in_turn`](Self::in_turn), whose runs wait for each other.
 ///
 /// See the [module](crate::executor) for every outcome of a run.
 pub struct Executor {

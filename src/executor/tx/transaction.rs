@@ -185,7 +185,8 @@ impl<'env, M: RunMode> Tx<'env, M> {
     ///
     /// **Restoring the whole value erases what others changed since it was saved**: other runs of this lease (an executor clone on
     /// another thread), runs under another lock, or code without a lock. Use it only where no other run changes the same data at
-    /// the same time. Otherwise use [`undo`](Self::undo) to restore only what this run changed, or a [`GuardedCell`].
+    /// the same time. Otherwise use [`undo`](Self::undo) to restore only what this run changed, a [`GuardedCell`], or an executor
+    /// [`in_turn`](crate::Executor::in_turn).
     ///
     /// Takes a reference that outlives the run, or an [`Arc`]. See [`Snapshot`] for what can be saved.
     pub fn snapshot<S: Snapshot + Send + 'env>(&self, data: S)
