@@ -305,24 +305,34 @@ async fn a_server_that_is_killed_after_the_commit_has_committed() {
 async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
     let (server, _proxy, fence) = own_server().await;
     server.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    let call = fence.transaction(async move |t| {
-        t.execute(TAKE, &[&10_i64]).await?;
-        t.execute("SELECT pg_reload_conf()", &[]).await?;
-        t.done(())
-    });
-    let run = async {
-        hold_for(1, Duration::from_secs(20))
-            .executor()
-            .commit(call)
-            .await
-    };
+    server.psql("SELECT pg_reload_conf()");
+    let hold = hold_for(1, Duration::from_secs(20));
+    let executor = hold.executor();
     let cancel =
         "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    let (end, ()) = tokio::join!(
-        run,
-        until("its wait is ended by an operator", || server.psql(cancel)
-            == "1")
-    );
-    let end = end.unwrap_err();
+    let operator = async {
+        loop {
+            server.psql(cancel);
+            crate::server::breathe().await;
+        }
+    };
+    let first_that_waits = async {
+        // A background process applies the setting some time after the reload; until then a commit does not wait.
+        for _ in 0..1_000 {
+            let call = fence.transaction(async move |t| {
+                t.execute("UPDATE account SET cents = cents + 1", &[])
+                    .await?;
+                t.done(())
+            });
+            if let Err(end) = executor.commit(call).await {
+                return end;
+            }
+        }
+        panic!("no commit waited for a standby");
+    };
+    let end = tokio::select! {
+        end = first_that_waits => end,
+        () = operator => unreachable!("it never ends"),
+    };
     assert!(matches!(end, RunError::InDoubt { .. }), "{end:?}");
 }
