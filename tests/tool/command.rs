@@ -41,8 +41,16 @@ fn judged(output: Output) -> Output {
     output
 }
 
+/// A program that ignores no signal, whatever the tests' own parent ignores (`nohup`, a background job): the tool leaves ignored
+/// signals ignored.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
+}
+
 pub(crate) fn tool(arguments: &[&str]) -> Command {
-    let mut command = Command::new(TOOL);
+    let mut command = with_default_signals(TOOL);
     command
         .args(arguments)
         .env_remove("LEASEHOLD_STORE")

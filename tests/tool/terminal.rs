@@ -1,9 +1,9 @@
 //! On a real terminal: who stands in its foreground, and what its keys do. `script` gives the tool a terminal of its own.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::command::{Mark, TOOL, runs, server, until};
+use crate::command::{Mark, TOOL, runs, server, until, with_default_signals};
 use crate::counter::{ENDLESS, is_alone};
 
 const CTRL_C: &[u8] = b"\x03";
@@ -14,7 +14,7 @@ struct Terminal(Child);
 
 impl Terminal {
     fn new(line: &str) -> Self {
-        let child = Command::new("script")
+        let child = with_default_signals("script")
             .args(["--quiet", "--return", "--command", line, "/dev/null"])
             .env_remove("LEASEHOLD_STORE")
             .env("SHELL", "/bin/sh")
