@@ -234,6 +234,43 @@ async fn a_client_stopped_under_two_locks_is_fenced_by_the_next_holder_of_one() 
     a_stopped_commit_is_fenced(own_name, ZooKeeperMode::Queue, "/stopped-two", &keys).await;
 }
 
+/// The lease is live here, so only the comparison of both tokens refuses the batch.
+#[tokio::test]
+async fn a_live_run_under_two_locks_is_fenced_by_a_newer_token_of_either() {
+    let server = Server::shared();
+    let client = with_data(&server, "/two-live-data").await;
+    let store = store(&server, "/two-live").await;
+    let fence = ZkFence::new(&store);
+    let locks = LockManager::new(store).unwrap();
+    for (a, b) in [("a", "b"), ("d", "c")] {
+        let all = locks.lock_all([a, b]).fence(fence.clone());
+        let guard = all.acquire().await.unwrap();
+        let executor = guard.executor();
+        let commit = || {
+            let fence = fence.clone();
+            executor.guarded_async(async move |tx| {
+                let batch = ZkBatch::new().set("/two-live-data", "written");
+                tx.commit_with(move |permit| fence.apply(permit, batch));
+                Ok(())
+            })
+        };
+        assert_eq!(commit().await.unwrap().proof, CommitProof::Fenced);
+        client.set_data("/two-live-data", b"", None).await.unwrap();
+        let newer = guard.token(b).unwrap().number() + 1;
+        let newer = leasehold::FencingToken::new(newer).unwrap();
+        // As the next holder of one of the two does.
+        let key: leasehold::Key = b.parse().unwrap();
+        fence.raise(&key, newer).await.unwrap();
+        let outcome = commit().await;
+        assert!(
+            matches!(outcome, Err(RunError::Fenced { .. })),
+            "{outcome:?}"
+        );
+        assert_eq!(data(&client, "/two-live-data").await, "");
+        assert!(guard.remaining() > Duration::ZERO);
+    }
+}
+
 #[tokio::test]
 async fn a_hold_whose_node_is_gone_is_refused_before_anybody_raised_the_fence() {
     let server = Server::shared();
