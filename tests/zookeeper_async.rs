@@ -1,4 +1,4 @@
-//! The second driver: the same tests as for the first one, but for those of `zookeeper/connection.rs`, and for the
+//! The second driver: the same tests as for the first one, except those of `zookeeper/connection.rs`, and the
 //! behaviour suite, which `conformance/` runs on both.
 //!
 //! What is different, and why:

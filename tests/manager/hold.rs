@@ -193,7 +193,7 @@ async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
     world.pass(secs(35)).await;
     let token = first.token();
     let _ = first.release().await;
-    let handoffs = waiting.await.unwrap().expect("handed on");
+    let handoffs = waiting.await.unwrap().expect("handed off");
     assert_eq!(handoffs.token(), token);
     world.pass(secs(35)).await;
     assert!(handoffs.lease().is_live());

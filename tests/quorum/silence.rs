@@ -54,7 +54,7 @@ async fn votes_split_over_a_silent_member_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn of_two_that_split_the_votes_one_is_granted() {
+async fn two_that_split_the_votes_never_hold_at_once() {
     for _ in 0..20 {
         let world = World::new(3);
         world.stop(2);
