@@ -1,6 +1,6 @@
 //! What observers cost: `cargo bench --bench observers`.
 //!
-//! `run_unwatchable` is a run that has nobody to tell: no manager, no observers. `run_none` is one under a manager without
+//! `run_unwatchable` is a run that has nobody to notify: no manager, no observers. `run_none` is one under a manager without
 //! observers, and should cost the same; `run_one` and `hold_one` have one that counts.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 
@@ -52,6 +52,23 @@ fn observers(criterion: &mut Criterion) {
     let unwatchable = bare.executor();
     let mut group = criterion.benchmark_group("observers");
     group.bench_function("run_unwatchable", |bench| bench.iter(|| run(&unwatchable)));
+    // What `lock.run` does for its span, where nobody listens.
+    group.bench_function("span_off", |bench| {
+        bench.iter(|| {
+            let span = tracing::debug_span!(
+                "lock.run",
+                key = %bare.lease().key(),
+                token = %bare.lease().token(),
+                outcome = tracing::field::Empty,
+            );
+            let entered = span.enter();
+            black_box(&span);
+            drop(entered);
+            if !span.is_disabled() {
+                span.record("outcome", "committed");
+            }
+        });
+    });
     for (name, watched) in [("none", false), ("one", true)] {
         let locks = manager(watched);
         let guard = runtime.block_on(locks.lock("run").acquire());

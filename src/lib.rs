@@ -1,7 +1,7 @@
 //! Distributed locks whose critical sections run only under a live lease.
 //!
-//! A [`LockManager`] holds locks in a store (memory, Redis, Redlock, ZooKeeper) and renews them. An [`Executor`] runs your
-//! changes as closures: it checks the lease before the closure, inside it on request, before the commit and after it. If the
+//! A [`LockManager`] holds locks in a store (memory, files, Redis, Redlock, PostgreSQL, ZooKeeper) and renews them. An
+//! [`Executor`] runs your changes as closures: it checks the lease before the closure, inside it on request, before the commit and after it. If the
 //! lease is gone, it takes the changes back.
 //!
 //! ```
@@ -9,7 +9,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use leasehold::{GuardedCell, LockManager};
 //!
-//! // Or "redis://...", "zookeeper://...".
+//! // Or "file:", "redis://...", "postgres://...", "zookeeper://...".
 //! let locks = LockManager::connect("memory:").await?;
 //! // Can be changed only inside a run.
 //! let balance = GuardedCell::new(100);
@@ -35,11 +35,12 @@
 //! | which lock, and how to write the data | [`docs::choosing`] |
 //! | a run, and every outcome of it | [`docs::guarded`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
-//! | Redis, Redlock, ZooKeeper, memory, your own store | [`docs::stores`], [`docs::writing_a_store`] |
+//! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
 //! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
 //! | commands and scripts under a lock | [`docs::tool`] |
 //! | what shows the guarantees | [`docs::proof`] |
-//! | logs, metrics, rate limits | [`handler`], [`docs::writing_a_handler`] |
+//! | logs, spans, metrics, probes | [`docs::observing`] |
+//! | code around acquire and release, rate limits | [`handler`], [`docs::writing_a_handler`] |
 //! | the names that other libraries use | [`docs::coming_from`] |
 //!
 //! # Names
@@ -53,7 +54,7 @@
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
 //! | stores and fences | [`store`], [`fence`], [`connect`] |
 //! | operation | [`handler`], [`health`] |
-//! | your tests | [`clock`], `test_util`, `conformance` |
+//! | your tests | [`clock`], [`test_util`], [`conformance`] |
 //!
 //! # Features
 //!
@@ -61,12 +62,13 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `file` (on by default; Linux) | locks among the processes of one machine |
 //! | `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster` | Redis stores, and Redlock |
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
-//! | `postgres` | the fence for transactions in PostgreSQL |
+//! | `postgres`, `postgres-tls` | the PostgreSQL store, and the fence for transactions in PostgreSQL |
 //! | `config` | managers from files and from the environment |
 //! | `serde` | settings as data |
-//! | `metrics`, `flow-control` | handlers |
+//! | `metrics`, `flow-control`, `access-log-file` | observers and a handler |
 //! | `conformance`, `test-util` | tools for tests |
 //! | `cli` | the command-line tool |
 
@@ -74,22 +76,27 @@
 // A warning in an example would be copied along with it.
 #![doc(test(attr(deny(unused_must_use))))]
 // Links to what a feature adds are checked where that feature is on, which is how the pages are published.
-#![cfg_attr(not(feature = "config"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "config", feature = "conformance")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
+
+// First what `LockManager` does: rustdoc shows its `impl` blocks in this order.
+pub mod connect;
+mod manager;
+mod recipes;
 
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod connect;
 pub mod docs;
 pub mod executor;
 pub mod fence;
 pub mod handler;
 mod lease;
-mod manager;
 mod model;
-mod recipes;
 mod settings;
 pub mod store;
 
@@ -124,12 +131,14 @@ pub mod health {
     pub use crate::manager::{Health, Held};
 }
 
-/// Tools for tests and benches: holds that the test itself ends and renews, and the engine alone.
+/// Tools for tests and benches: holds that the test itself ends and renews, the engine alone, seeded randomness.
 #[cfg(feature = "test-util")]
 pub mod test_util {
     pub use crate::clock::probe::{read_fast, read_strict};
+    #[doc(inline)]
     pub use crate::executor::TestHold;
     pub use crate::manager::Renewals;
+    pub use crate::model::random::seeded::seed_random;
 }
 
 #[cfg(doctest)]

@@ -78,7 +78,7 @@ fn a_run_that_nobody_watches_allocates_nothing_under_a_manager_either() {
     let store = || MemoryStore::new().unwrap();
     let unwatched = LockManager::new(store()).unwrap();
     assert_eq!(run_under(&unwatched), 0);
-    // What is told to an observer comes from the run's own thread: one that allocates is seen here.
+    // What an observer gets comes from the run's own thread: one that allocates is seen here.
     let watched = LockManager::builder(store())
         .observer(|event: &Event<'_>| drop(format!("{event:?}")))
         .build()

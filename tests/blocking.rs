@@ -3,6 +3,7 @@
 
 mod support;
 
+use leasehold::reentrant::Scope;
 use leasehold::store::{MemoryStore, Released};
 use leasehold::{ErrorKind, LockManager};
 use support::ms;
@@ -53,27 +54,110 @@ async fn a_blocking_call_inside_a_runtime_is_refused_and_loses_nothing() {
     );
 }
 
+/// A kind is held, is busy for others meanwhile, and is free after its release.
+fn is_held<G>(
+    locks: &LockManager,
+    key: &str,
+    hold: impl FnOnce() -> Result<G, leasehold::Error>,
+    release: impl FnOnce(G) -> bool,
+) {
+    let other = locks.lock(key).blocking();
+    let guard = hold().unwrap();
+    assert!(other.try_acquire().unwrap().is_none(), "{key} is not held");
+    assert_eq!(
+        other.acquire_now().unwrap_err().kind(),
+        ErrorKind::Contended
+    );
+    assert!(release(guard), "{key} was not released");
+    let next = other.try_acquire().unwrap();
+    next.unwrap_or_else(|| panic!("{key} is not free"))
+        .release()
+        .unwrap();
+}
+
 #[test]
 fn every_kind_of_lock_is_held_without_a_runtime() {
     let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
-    let reader = locks.block_on(locks.read_write("a").read()).unwrap();
-    let reader = reader.unwrap();
-    assert!(locks.lock("a").blocking().try_acquire().unwrap().is_none());
-    locks.block_on(reader.release()).unwrap().unwrap();
+    let is_released = |released| matches!(released, Ok(Released::Released));
+    let is_left = |released| matches!(released, Ok(Some(Released::Released)));
 
-    let both = locks.block_on(locks.lock_all(["a", "b"]).acquire());
-    locks
-        .block_on(both.unwrap().unwrap().release())
-        .unwrap()
-        .unwrap();
-    let slot = locks.block_on(locks.semaphore("c", 1).acquire());
-    locks
-        .block_on(slot.unwrap().unwrap().release())
-        .unwrap()
-        .unwrap();
-    let term = locks.block_on(locks.election("d").campaign("host-a"));
-    locks
-        .block_on(term.unwrap().unwrap().resign())
-        .unwrap()
-        .unwrap();
+    let lock = locks.lock("exclusive").blocking();
+    is_held(
+        &locks,
+        "exclusive",
+        || lock.acquire(),
+        |guard| is_released(guard.release()),
+    );
+    let lock = locks.lock("fair").fair().blocking();
+    is_held(
+        &locks,
+        "fair",
+        || lock.acquire_now(),
+        |guard| is_released(guard.release()),
+    );
+
+    let lock = locks.read_write("read").blocking();
+    is_held(
+        &locks,
+        "read",
+        || lock.read(),
+        |guard| is_released(guard.release()),
+    );
+    let lock = locks.read_write("write").blocking();
+    is_held(
+        &locks,
+        "write",
+        || lock.write(),
+        |guard| is_released(guard.release()),
+    );
+    let downgrade = || lock.write()?.downgrade();
+    is_held(&locks, "write", downgrade, |guard| {
+        is_released(guard.release())
+    });
+    lock.try_write().unwrap().unwrap().release().unwrap();
+    lock.try_read().unwrap().unwrap().release().unwrap();
+
+    let scope = Scope::new();
+    let lock = locks.reentrant("reentrant").blocking();
+    is_held(
+        &locks,
+        "reentrant",
+        || lock.acquire(&scope),
+        |guard| {
+            let inner = lock.try_acquire(&scope).unwrap().unwrap();
+            inner.release().unwrap().is_none() && is_left(guard.release())
+        },
+    );
+    let lock = locks.read_write("reentrant/write").reentrant().blocking();
+    is_held(
+        &locks,
+        "reentrant/write",
+        || lock.write(&scope),
+        |guard| {
+            let reader = lock.read(&scope).unwrap();
+            guard.release().unwrap().is_none() && is_left(reader.release())
+        },
+    );
+
+    let lock = locks.lock_all(["both", "and"]).blocking();
+    is_held(
+        &locks,
+        "both",
+        || lock.acquire(),
+        |guard| guard.release().unwrap().len() == 2,
+    );
+    let lock = locks.semaphore("slots", 1).blocking();
+    is_held(
+        &locks,
+        "slots/slot-0",
+        || lock.acquire(),
+        |permit| is_released(permit.release()),
+    );
+    let lock = locks.election("office").blocking();
+    is_held(
+        &locks,
+        "office",
+        || lock.campaign("host-a"),
+        |term| is_released(term.resign()),
+    );
 }

@@ -104,7 +104,7 @@ fn the_names_of_other_frameworks_are_understood_in_their_units() {
 }
 
 #[test]
-fn an_unknown_name_is_told_with_file_line_and_field() {
+fn an_unknown_name_is_reported_with_file_line_and_field() {
     let file = File::new(
         "unknown",
         "store = 'memory:'\n\n[managers.orders]\n  tll = '5s'\n",
@@ -116,7 +116,7 @@ fn an_unknown_name_is_told_with_file_line_and_field() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_told_with_line_and_field() {
+fn a_value_that_cannot_be_read_is_reported_with_line_and_field() {
     for (line, field) in [
         ("ttl = 'soon'", "ttl"),
         ("ttl = 10", "ttl"),
@@ -143,14 +143,14 @@ fn a_value_that_cannot_be_read_is_told_with_line_and_field() {
 #[test]
 fn a_value_that_cannot_be_read_says_what_its_field_needs() {
     let span = "use a duration with its unit, in quotes: \"10s\" or \"200ms\"";
-    for (line, told) in [
+    for (line, reported) in [
         ("ttl = 10", span),
         ("wait = '10'", span),
         ("max_waiters = 'many'", "use a whole number"),
         ("server_drift_ppm = '10s'", "use a whole number"),
     ] {
         let message = refused(&format!("store = 'memory:'\n{line}\n"));
-        assert!(message.contains(told), "{line}: {message}");
+        assert!(message.contains(reported), "{line}: {message}");
     }
     let vars = [("LEASEHOLD_STORE", "memory:"), ("LEASEHOLD_TTL", "10")];
     let message = from_vars(&vars).unwrap_err().to_string();
@@ -158,8 +158,8 @@ fn a_value_that_cannot_be_read_says_what_its_field_needs() {
 }
 
 #[test]
-fn a_table_that_is_not_known_is_told_with_those_that_are() {
-    for (table, told) in [
+fn a_table_that_is_not_known_is_reported_with_those_that_are() {
+    for (table, reported) in [
         (
             "handler",
             "config:2:2: handler: unknown table; use [handlers] or [managers.NAME]",
@@ -172,18 +172,18 @@ fn a_table_that_is_not_known_is_told_with_those_that_are() {
         let message = refused(&format!(
             "store = 'memory:'\n[{table}]\naccess_log = true\n"
         ));
-        assert!(message.contains(told), "{message}");
+        assert!(message.contains(reported), "{message}");
     }
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_line() {
+fn what_is_no_toml_is_reported_with_its_line() {
     let message = refused("store = 'memory:'\nttl = = 3\n");
     assert!(message.contains("config:2:"), "{message}");
 }
 
 #[test]
-fn an_impossible_pair_is_told_at_the_field_at_fault() {
+fn an_impossible_pair_is_reported_at_the_field_at_fault() {
     let message = refused("store = 'memory:'\nttl = '1s'\nmax_hold = '500ms'\n");
     assert!(
         message.contains("config:3:1: max_hold: setting max_hold=500ms"),
@@ -211,7 +211,7 @@ fn one_field_under_two_names_is_an_error_that_names_both() {
 }
 
 #[test]
-fn a_store_that_cannot_be_is_told_with_its_line_and_never_with_its_password() {
+fn a_store_that_cannot_be_built_is_reported_with_its_line_and_never_with_its_password() {
     let message = refused("store = 'x://me:c4nary-s3same@db'\n");
     assert!(message.contains("config:1:1: store: "), "{message}");
     for text in [
@@ -239,7 +239,7 @@ fn the_environment_says_the_same_in_upper_case() {
         ("LEASEHOLD_MAX_WAITERS", "7"),
         ("LEASEHOLD_RANDOM_MILLIS", "12"),
         ("LEASEHOLD_LABEL", "host-a"),
-        // What the tool tells the command that it runs.
+        // What the tool sets for the command that it runs.
         ("LEASEHOLD_KEY", "k"),
         ("LEASEHOLD_TOKEN", "1"),
     ])
@@ -252,7 +252,7 @@ fn the_environment_says_the_same_in_upper_case() {
 }
 
 #[test]
-fn an_unknown_variable_is_told_by_its_name() {
+fn an_unknown_variable_is_reported_by_its_name() {
     let error = from_vars(&[("LEASEHOLD_STORE", "memory:"), ("LEASEHOLD_TLL", "5s")]).unwrap_err();
     assert!(
         error
@@ -321,19 +321,27 @@ async fn handlers_are_switched_on_in_the_file() {
 }
 
 #[test]
-fn a_handler_that_cannot_be_is_told_with_its_line() {
-    for (line, told) in [
+fn a_handler_that_cannot_be_built_is_reported_with_its_line() {
+    for (line, reported) in [
         ("rate_per_key = 10", "a rate such as"),
         ("rate_per_key = '10'", "a rate such as"),
         ("rate_in_total = '0/s'", "a rate such as"),
         ("at_once = 0", "a whole number above zero"),
-        ("access_log = 'yes'", "true or false"),
+        ("access_log = 'yes'", "true, false or the name of a file"),
+        (
+            "access_log_rotation = 'daily'",
+            "the access log goes to no file",
+        ),
+        (
+            "access_log_rotation = 'weekly'",
+            "\"never\", \"daily\" or \"hourly\"",
+        ),
         ("waits = true", "no limit is set"),
         ("accesslog = true", "unknown name"),
     ] {
         let field = line.split(' ').next().unwrap();
         let message = refused(&format!("store = 'memory:'\n[handlers]\n{line}\n"));
-        let at = format!("config:3:1: handlers.{field}: {told}");
+        let at = format!("config:3:1: handlers.{field}: {reported}");
         assert!(message.contains(&at), "{line}: {message}");
     }
     for rate in ["10/s", "1000/5m", "7 / 1s"] {
@@ -351,4 +359,45 @@ fn a_handler_that_cannot_be_is_told_with_its_line() {
         error.contains("environment:LEASEHOLD_HANDLERS_AT_ONCE: handlers.at_once: "),
         "{error}"
     );
+}
+
+#[cfg(feature = "access-log-file")]
+#[tokio::test]
+async fn the_access_log_goes_to_a_file_of_its_own() {
+    let folder = std::env::temp_dir().join(format!("leasehold-access-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("locks.log");
+    let text = format!(
+        "store = 'memory:config/access-file'\n[handlers]\naccess_log = '{}'\n",
+        path.display()
+    );
+    let config = folder.join("leasehold.toml");
+    std::fs::write(&config, text).unwrap();
+    let locks = LockManager::from_config(&config).await.unwrap();
+    let guard = locks.lock("orders/7").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    locks.shutdown().await;
+    drop(locks);
+    // Another thread writes the file.
+    let mut written = String::new();
+    for _ in 0..1_000 {
+        written = std::fs::read_to_string(&path).unwrap_or_default();
+        if written.contains("release_us=") {
+            break;
+        }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "another thread writes in real time"
+        )]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for part in [
+        "event=\"acquire\"",
+        "event=\"release\"",
+        "key=orders/7",
+        "release_us=",
+    ] {
+        assert!(written.contains(part), "{part}: {written}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitProof, EffectError};
-use leasehold::fence::{Fence, FenceGate, Refusal};
+use leasehold::executor::{CommitProof, Doubt, EffectError, HeldKey, Resolution};
+use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
 use leasehold::reentrant::Scope;
 use leasehold::store::{MemoryStore, Revoke};
-use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError, TxnId};
 use parking_lot::Mutex;
 
 #[path = "support/plain.rs"]
 mod plain;
 mod support;
-use plain::Plain;
+use plain::plain;
 use support::{World, ms, secs};
 
 fn key() -> Key {
@@ -45,13 +45,7 @@ async fn a_fence_that_has_seen_a_newer_holder_fails_the_acquire_and_frees_the_lo
         refused.expect_err("fenced").kind(),
         ErrorKind::Lost(_)
     ));
-    let theirs = world
-        .theirs
-        .lock("a")
-        .try_acquire()
-        .await
-        .expect("an answer");
-    assert!(theirs.is_some(), "the lock is free again");
+    assert!(world.is_theirs_to_take("a").await, "it is free again");
 }
 
 /// The key, and the token that it was raised to before the guard was there.
@@ -138,13 +132,27 @@ async fn a_fence_that_does_not_answer_is_given_up_after_the_request_time_out() {
         .expect("no panic")
         .expect_err("no guard without its fence");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let theirs = world
-        .theirs
-        .lock("a")
-        .try_acquire()
-        .await
-        .expect("an answer");
-    assert!(theirs.is_some(), "the lock is free again");
+    assert!(world.is_theirs_to_take("a").await, "it is free again");
+}
+
+/// The process is stopped while it raises this fence.
+#[derive(Debug)]
+struct Stopping(ManualClock);
+
+impl Fence for Stopping {
+    async fn raise(&self, _: &Key, _: FencingToken) -> Result<(), Error> {
+        self.0.advance(secs(11));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_guard_is_returned_whose_lease_ended_while_its_fence_was_raised() {
+    let world = World::new();
+    let lock = world.ours.lock("a").fence(Stopping(world.clock.clone()));
+    let error = lock.try_acquire().await.expect_err("the lease is over");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(world.is_theirs_to_take("a").await);
 }
 
 /// Notes when it is dropped before its end.
@@ -170,13 +178,7 @@ async fn an_acquire_that_is_dropped_while_the_fence_is_raised_leaves_the_lock_fr
     asking.abort();
     assert!(asking.await.expect_err("aborted").is_cancelled());
     world.ours.settled().await;
-    let theirs = world
-        .theirs
-        .lock("a")
-        .try_acquire()
-        .await
-        .expect("an answer");
-    assert!(theirs.is_some(), "the lock is free again");
+    assert!(world.is_theirs_to_take("a").await, "it is free again");
 }
 
 #[tokio::test]
@@ -272,7 +274,7 @@ fn a_refusal_that_is_converted_by_hand_keeps_its_meaning() {
 #[tokio::test]
 async fn a_store_whose_tokens_may_go_back_can_have_no_fence() {
     let clock = ManualClock::new();
-    let store = Plain(MemoryStore::with_clock(clock.clone()));
+    let store = plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store)
         .clock(clock)
         .build()
@@ -283,4 +285,113 @@ async fn a_store_whose_tokens_may_go_back_can_have_no_fence() {
         ErrorKind::Unsupported
     );
     assert!(locks.held().is_empty());
+}
+
+fn locks(keys: &[&str]) -> Vec<HeldKey> {
+    let lock = |key: &&str| HeldKey {
+        key: key.parse().expect("a key"),
+        token: FencingToken::new(1).expect("a token"),
+    };
+    keys.iter().map(lock).collect()
+}
+
+/// The name of a run that began now.
+fn name() -> TxnId {
+    let world = World::new();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let guard = std::thread::spawn(move || {
+        let guard = runtime.block_on(world.ours.lock("a").acquire());
+        let named = guard
+            .expect("free")
+            .executor()
+            .guarded(|tx| Ok(tx.txn_id()?));
+        named.expect("live").value
+    });
+    guard.join().expect("no panic")
+}
+
+#[tokio::test]
+async fn a_commit_that_a_gate_admitted_is_resolved_as_applied_and_is_not_admitted_again() {
+    let gate = FenceGate::new();
+    let (name, locks) = (name(), locks(&["b", "a"]));
+    assert_eq!(gate.admit_commit(&locks, name, || 7), Ok(7));
+    let again = gate.admit_commit(&locks, name, || panic!("twice"));
+    assert_eq!(again, Err(Refusal::Again));
+    let doubt = Doubt::new(locks, name);
+    for _ in 0..2 {
+        let resolution = gate.resolve(&doubt).await;
+        assert_eq!(resolution.expect("known"), Resolution::Applied);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_arrives_at_a_gate_after_it_was_resolved_is_refused() {
+    let gate = FenceGate::new();
+    let (name, locks) = (name(), locks(&["a", "b"]));
+    let doubt = Doubt::new(locks.clone(), name);
+    for _ in 0..2 {
+        let resolution = gate.resolve(&doubt).await;
+        assert_eq!(resolution.expect("known"), Resolution::NotApplied);
+        let late = gate.admit_commit(&locks, name, || panic!("it is void"));
+        assert_eq!(late, Err(Refusal::Void));
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_did_not_answer_is_asked_through_its_gate() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let guard = lock.acquire().await.expect("free");
+    for arrives in [true, false] {
+        let service = gate.clone();
+        let outcome = guard.executor().guarded(move |tx| {
+            tx.commit_with(move |permit| {
+                if arrives {
+                    drop(service.apply(&permit, || ()));
+                }
+                Err::<(), _>(EffectError::unknown("no answer"))
+            });
+            Ok(())
+        });
+        let doubt = outcome.expect_err("in doubt").doubt().expect("in doubt");
+        let resolution = gate.resolve(&doubt).await.expect("known");
+        assert_eq!(resolution == Resolution::Applied, arrives);
+    }
+}
+
+#[tokio::test]
+async fn a_gate_claims_nothing_about_names_that_it_may_have_deleted() {
+    let before = name();
+    // Names are made in milliseconds.
+    while name().as_bytes()[..6] == before.as_bytes()[..6] {}
+    let gate = FenceGate::new().keep_names(2);
+    let locks = locks(&["a"]);
+    let resolve = async |name| gate.resolve(&Doubt::new(locks.clone(), name)).await;
+    // A gate of the process before this one may have admitted it.
+    let error = resolve(before).await.expect_err("it is from before");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let mut names = [name(), name(), name()];
+    names.sort_unstable();
+    for name in names {
+        assert_eq!(gate.admit_commit(&locks, name, || ()), Ok(()));
+    }
+    let error = resolve(names[0]).await.expect_err("it was deleted");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let late = gate.admit_commit(&locks, names[0], || panic!("perhaps again"));
+    assert_eq!(late, Err(Refusal::Forgotten));
+    let newest = resolve(names[2]).await;
+    assert_eq!(newest.expect("known"), Resolution::Applied);
+}
+
+#[tokio::test]
+async fn a_change_that_panicked_is_neither_applied_nor_void() {
+    let gate = FenceGate::new();
+    let (name, locks) = (name(), locks(&["a"]));
+    let (service, theirs) = (gate.clone(), locks.clone());
+    let panicked =
+        std::thread::spawn(move || service.admit_commit(&theirs, name, || panic!("half way")));
+    assert!(panicked.join().is_err());
+    let error = gate.resolve(&Doubt::new(locks, name)).await;
+    assert_eq!(error.expect_err("unknown").kind(), ErrorKind::Corrupt);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::store::MemoryStore;
 use leasehold::{Lease, LeaseError, LockManager, LostReason};
 
-/// What a child finds, told by its exit code: the harness that would print a panic is not in it.
+/// What a child finds, reported by its exit code: the harness that would print a panic is not in it.
 const LOST_BY_THE_FORK: i32 = 0;
 const STILL_LIVE: i32 = 1;
 const LOST_OTHERWISE: i32 = 2;
@@ -64,4 +64,41 @@ fn a_fork_ends_the_hold_in_the_child_and_not_in_the_parent() {
             "the child's end released the parent's lock"
         );
     });
+}
+
+/// The socket and the life file stay: they are the parent's.
+#[cfg(all(feature = "file", target_os = "linux"))]
+#[test]
+fn a_child_that_drops_a_store_of_files_deletes_nothing_of_its_parent() {
+    use leasehold::store::{FileOptions, FileStore, OnDeath, Store};
+
+    let name = format!("leasehold-fork-{}", std::process::id());
+    let mut options = FileOptions::new(std::env::temp_dir().join(name));
+    options.on_death = OnDeath::Now;
+    let files = || {
+        let folders = ["p", "w"].map(|folder| options.directory.join(folder));
+        folders.map(|folder| std::fs::read_dir(folder).unwrap().count())
+    };
+    let mut store = Some(FileStore::open(&options).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    // Whoever subscribes has a socket.
+    let claim = leasehold::store::Claim::new(
+        "a".parse().unwrap(),
+        leasehold::store::OwnerToken::generate().unwrap(),
+        leasehold::Label::parse("test").unwrap(),
+        Duration::from_secs(10),
+    );
+    drop(runtime.block_on(store.as_ref().unwrap().subscribe(&claim)));
+    assert_eq!(files(), [1, 1]);
+    let child = in_a_fork(|| {
+        store.take();
+        0
+    });
+    assert_eq!((child, files()), (0, [1, 1]));
+    store.take();
+    assert_eq!(files(), [0, 0]);
+    std::fs::remove_dir_all(&options.directory).unwrap();
 }

@@ -52,9 +52,16 @@ impl Scene {
         }
     }
 
-    /// The time of A's hold passes, and B takes the lock. A's own manager may be told, or stay as busy as it is.
+    /// The time of A's hold passes, and B takes the lock. A's own manager may be notified, or stay as busy as it is.
     async fn b_enters(&self) -> LockGuard {
         enter(&self.clock, &self.b_locks, &self.register).await
+    }
+}
+
+fn tally(writes: u64, over_the_next_holder: u64) -> Tally {
+    Tally {
+        writes,
+        over_the_next_holder,
     }
 }
 
@@ -86,13 +93,7 @@ async fn a_worker_that_waits_for_the_news_writes_over_the_next_holder() {
     }
     scene.a_locks.settled().await;
     assert_eq!(news.await, LostReason::Lapsed);
-    assert_eq!(
-        scene.register.tally(),
-        Tally {
-            writes: 4,
-            over_the_next_holder: 3
-        }
-    );
+    assert_eq!(scene.register.tally(), tally(4, 3));
 }
 
 #[tokio::test]
@@ -120,13 +121,7 @@ async fn a_guarded_worker_does_not_wait_for_the_news() {
             "{refused:?}"
         );
     }
-    assert_eq!(
-        scene.register.tally(),
-        Tally {
-            writes: 1,
-            over_the_next_holder: 0
-        }
-    );
+    assert_eq!(scene.register.tally(), tally(1, 0));
 }
 
 #[tokio::test]
@@ -172,20 +167,14 @@ async fn an_overlap_in_the_commit_gap_is_reported_as_late() {
         })
         .await;
     match outcome {
-        // Timed out by what was left of the lease, or told late: never a clean commit.
+        // Timed out by what was left of the lease, or notified late: never a clean commit.
         Err(RunError::CommittedLate { value, late_by, .. }) => {
             assert_eq!(value, "value");
             assert!(late_by >= ms(1));
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(
-        scene.register.tally(),
-        Tally {
-            writes: 1,
-            over_the_next_holder: 1
-        }
-    );
+    assert_eq!(scene.register.tally(), tally(1, 1));
 }
 
 #[tokio::test]

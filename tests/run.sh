@@ -11,6 +11,8 @@
 #   MUTANTS=all            all mutants, not only those of the lease (more than half an hour)
 #   MUTANT_SECONDS=300     how long one test of a mutant may take
 #   EXAMPLE_SECONDS=300    how long one example may take
+#   WORLDS=10000           how many simulated worlds
+#   PROGRAM_SECONDS=1500   how long one test program may take
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -19,10 +21,11 @@ trap 'rm -f "$log"' EXIT
 
 # --- what the tests need -----------------------------------------------------------------------------------------
 
-# Package and what tells that it is there.
+# The packages that are missing, each by a file or a command that it brings.
 missing_packages() {
     command -v cc >/dev/null || echo build-essential
     command -v git >/dev/null || echo git
+    command -v strace >/dev/null || echo strace
     command -v openssl >/dev/null || echo openssl
     command -v redis-server >/dev/null || echo redis-server
     command -v redis-cli >/dev/null || echo redis-tools
@@ -55,7 +58,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     cat >&2 <<TEXT
 missing, by their Debian names: ${missing[*]}
 Install what your system calls them, so that these are found:
-  cc, git, openssl, script (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
+  cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
   curator-recipes.jar (Curator 5.4), javac
@@ -78,6 +81,9 @@ target=$(cargo metadata --format-version 1 --no-deps --offline --locked |
 # What every store came to, clause by clause.
 conformance=$target/tmp/conformance.txt
 rm -f "$conformance"
+# A program that hangs is ended, reported by its name, and does not keep the others from running.
+host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+export "CARGO_TARGET_${host}_RUNNER=$PWD/tests/limit.sh"
 # Examples are built here and run below.
 cargo test --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
 [ $status -eq 0 ] || problems+=("cargo test ended with $status")
@@ -88,6 +94,8 @@ passed=$(sum_of passed)
 failed=$(sum_of failed)
 ignored=$(sum_of ignored)
 [ "$passed" -gt 0 ] || problems+=("no test ran")
+mapfile -t hanging < <(sed -n 's/^HANGS: //p' "$log")
+problems+=("${hanging[@]}")
 [ "$failed" -eq 0 ] || problems+=("$failed tests failed")
 [ "$ignored" -eq 0 ] || problems+=("$ignored tests are ignored: what does not run shows nothing")
 
@@ -111,6 +119,27 @@ grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 # A package of its own, so that its dependencies are not the library's. Checks every order of the protocol's messages.
 CARGO_TARGET_DIR=$target/model cargo test --locked --manifest-path tests/proof/model/Cargo.toml 2>&1 | tee "$log" || problems+=("the model failed")
 grep -q "test result: ok. [1-9]" "$log" || problems+=("the model did not run")
+
+# --- simulated worlds ----------------------------------------------------------------------------------------------
+
+# A package of its own, compiled with the optimizer; the plain tests above ran a few worlds without it.
+worlds=${WORLDS:-10000}
+cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml -- \
+    seeds="$worlds" threads=2 coverage 2>&1 | tee "$log" || problems+=("a simulated world failed")
+simulated=$(sed -n 's/^simulation: //p' "$log")
+[ -n "$simulated" ] || problems+=("no world was simulated")
+
+# --- other drivers of the SQL fence ------------------------------------------------------------------------------
+
+# A package of its own, for the same reason. Runs the statements on SQLite and PostgreSQL over sqlx.
+CARGO_TARGET_DIR=$target/sqlx cargo test --locked --manifest-path tests/sqlx/Cargo.toml 2>&1 | tee "$log" || problems+=("the fence over sqlx failed")
+[ "$(grep -c "test result: ok. [1-9]" "$log")" -ge 2 ] || problems+=("the fence over sqlx did not run")
+
+# --- a paused tokio clock --------------------------------------------------------------------------------------
+
+# A package of its own, so that tokio's feature `test-util` does not reach the other tests.
+CARGO_TARGET_DIR=$target/paused cargo test --locked --manifest-path tests/paused/Cargo.toml 2>&1 | tee "$log" || problems+=("a test under a paused clock failed")
+grep -q "test result: ok. [1-9]" "$log" || problems+=("the tests under a paused clock did not run")
 
 # --- examples ----------------------------------------------------------------------------------------------------
 
@@ -153,6 +182,21 @@ for file in examples/*.rs examples/*/main.rs; do
     fi
 done
 
+# A package of its own, for its web framework.
+examples=$((examples + 1))
+if CARGO_TARGET_DIR=$target cargo build --locked --quiet --manifest-path examples/web/Cargo.toml; then
+    run_example web tests/examples/web.sh "$target/debug"
+else
+    problems+=("the web examples were not built")
+fi
+# The same for OpenTelemetry.
+examples=$((examples + 1))
+if CARGO_TARGET_DIR=$target cargo build --locked --quiet --manifest-path examples/telemetry/Cargo.toml; then
+    run_example opentelemetry "$target/debug/opentelemetry"
+else
+    problems+=("the example of OpenTelemetry was not built")
+fi
+
 # --- mutants -----------------------------------------------------------------------------------------------------
 
 printf '\n-- mutants\n'
@@ -178,6 +222,7 @@ if [ -s "$conformance" ]; then
 fi
 cat <<TEXT
 
+worlds:   $simulated
 tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants

@@ -12,12 +12,10 @@ use std::sync::Arc;
 use leasehold::clock::ManualClock;
 use leasehold::executor::EffectError;
 use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Event, Handler, Next};
-use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, OwnerToken,
-    Released, Renewed, Store,
-};
-use leasehold::{Abort, Error, Executor, Key, LockManager, Settings};
+use leasehold::store::{Acquired, Claim, Faulty, MemoryStore, Operation, OwnerToken, Store};
+use leasehold::{Abort, Error, Executor, LockManager, Settings};
 use parking_lot::Mutex;
+use support::over::{Changes, Over};
 use support::{canary, log, ms, poll_and_drop};
 
 /// The text of a planted panic.
@@ -30,46 +28,16 @@ struct Spying<S> {
     owners: Arc<Mutex<HashSet<OwnerToken>>>,
 }
 
-impl<S: Store> Store for Spying<S> {
-    fn name(&self) -> &'static str {
-        self.store.name()
-    }
+impl<S: Store> Changes for Spying<S> {
+    type Store = S;
 
-    fn capability(&self) -> Capability {
-        self.store.capability()
+    fn beneath(&self) -> &S {
+        &self.store
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         self.owners.lock().insert(claim.owner);
         self.store.acquire(claim).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.store.renew(grants).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Released {
-        self.store.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.store.withdraw(claim).await
-    }
-
-    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.store.subscribe(claim).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        self.store.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.store.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.store.close().await
     }
 }
 
@@ -92,7 +60,7 @@ fn panics() {
     panic!("{CANARY}");
 }
 
-/// Panics wherever a run can, in runs whose outcome is told and in runs that have none.
+/// Panics wherever a run can, in runs whose outcome is returned and in runs that have none.
 fn panic_in_runs(executor: &Executor) {
     let _ = executor.guarded(|tx| {
         tx.on_committed(|_| panics());
@@ -156,7 +124,7 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
     let seen = Arc::clone(&shown);
     let mut settings = Settings::default();
     settings.handoff_count = 0;
-    let locks = LockManager::builder(spying.clone())
+    let locks = LockManager::builder(Over(spying.clone()))
         .clock(clock.clone())
         .settings(settings)
         .handler(Panicking)
@@ -224,7 +192,8 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
         "a handler panicked",
         "a hook after the commit panicked",
         "the undo panicked",
-        "compensation failed (it panicked): credit 7",
+        "compensation failed (it panicked)",
+        "credit 7",
         "withdrawn",
         "lost",
     ] {

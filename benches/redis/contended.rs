@@ -1,80 +1,99 @@
-//! Three managers that contend for one lock on a quorum: all members alive, one stopped, one killed.
+//! Three managers that contend for one lock on a quorum: all members alive, beside another quorum with one stopped or killed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold::LockManager;
 use leasehold::store::{Quorum, RedisOptions, RedisStore};
-use leasehold::{LockManager, Settings};
+use tokio::runtime::Runtime;
 
+use crate::blocks::{Goal, alternate};
 use crate::server::RedisServer;
 
 const MANAGERS: usize = 3;
-const SPAN: Duration = Duration::from_secs(3);
+const BLOCK: Duration = Duration::from_millis(400);
 
-pub(crate) fn run() {
-    for members in [3, 5] {
-        let mut servers: Vec<_> = (0..members).map(|_| RedisServer::start()).collect();
-        let managers: Vec<_> = (0..MANAGERS).map(|_| manager(&servers)).collect();
-        let alive = rate(&managers);
-        println!("contended, {members} members, all alive: {alive:.0} holds/s");
-        let report = |what: &str, rate: f64| {
-            let ratio = rate / alive;
-            println!(
-                "contended, {members} members, one {what}: {rate:.0} holds/s, {ratio:.2} of all alive (goal 0.50)"
-            );
-        };
-        servers[0].pause();
-        report("stopped", rate(&managers));
-        servers[0].resume();
-        drop(servers.remove(0));
-        report("killed", rate(&managers));
-    }
+/// What happened to the first member of a quorum.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Stopped,
+    Killed,
 }
 
-fn manager(servers: &[RedisServer]) -> LockManager {
+pub(crate) fn quorum_over(servers: &[RedisServer]) -> Quorum<RedisStore> {
     let members = servers.iter().map(|server| {
-        let options = RedisOptions::parse(&server.url("restart_quarantine=off&timeout_millis=500"));
+        let options = RedisOptions::parse(&server.url(""));
         RedisStore::member(options.expect("a URL")).expect("a member")
     });
-    LockManager::builder(Quorum::new(members).expect("members"))
-        .settings(Settings::default())
-        .build()
-        .expect("a manager")
+    Quorum::new(members).expect("members")
 }
 
-/// Holds in a second, of all managers.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a rate is a count over real time"
-)]
-fn rate(managers: &[LockManager]) -> f64 {
-    let (holds, is_over) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+/// Three sets of three servers, and two of five.
+pub(crate) fn run(mut servers: Vec<RedisServer>) {
+    let mut take = |count: usize| servers.drain(..count).collect::<Vec<_>>();
+    let alive = take(3);
+    row(&alive, take(3), Fate::Stopped);
+    row(&alive, take(3), Fate::Killed);
+    row(&take(5), take(5), Fate::Stopped);
+}
+
+fn row(alive: &[RedisServer], mut hurt: Vec<RedisServer>, fate: Fate) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    let began = Instant::now();
-    for locks in managers {
-        let (locks, holds, is_over) = (locks.clone(), Arc::clone(&holds), Arc::clone(&is_over));
-        runtime.spawn(async move {
-            while !is_over.load(Ordering::Relaxed) {
-                if let Ok(guard) = locks.lock("contended").acquire().await {
-                    holds.fetch_add(1, Ordering::Relaxed);
-                    drop(guard.release().await);
-                }
-            }
-        });
-    }
-    std::thread::sleep(SPAN);
-    let rate = holds.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-    is_over.store(true, Ordering::Relaxed);
-    let tasks = runtime.metrics().num_alive_tasks();
-    println!("    {tasks} tasks are alive after {SPAN:?}");
+    let managers = |servers: &[RedisServer]| -> Vec<_> {
+        let manager = || LockManager::new(quorum_over(servers)).expect("a manager");
+        (0..MANAGERS).map(|_| manager()).collect()
+    };
+    let (all, some) = (managers(alive), managers(&hurt));
+    // Both know their members.
+    let _ = (rate(&runtime, &all), rate(&runtime, &some));
+    let what = match fate {
+        Fate::Stopped => {
+            hurt[0].pause();
+            "stopped"
+        }
+        Fate::Killed => {
+            hurt[0].kill();
+            "killed"
+        }
+    };
+    let blocks = alternate(|| rate(&runtime, &all), || rate(&runtime, &some));
+    let name = format!("3 managers contend, {} members, one {what}", alive.len());
+    blocks.print(&name, Goal::AtLeast(0.5), "holds/s");
+    println!(
+        "    tasks alive at the end: {}",
+        runtime.metrics().num_alive_tasks()
+    );
     runtime.shutdown_timeout(Duration::from_secs(2));
-    rate
+    if fate == Fate::Stopped {
+        hurt[0].resume();
+    }
+}
+
+/// Holds in a second, of all managers.
+fn rate(runtime: &Runtime, managers: &[LockManager]) -> f64 {
+    let holds = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let tasks: Vec<_> = managers
+        .iter()
+        .map(|locks| {
+            let (locks, holds) = (locks.clone(), Arc::clone(&holds));
+            runtime.spawn(async move {
+                while began.elapsed() < BLOCK {
+                    if let Ok(guard) = locks.lock("contended").acquire().await {
+                        holds.fetch_add(1, Ordering::Relaxed);
+                        drop(guard.release().await);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).expect("a task that ends");
+    }
+    holds.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
 }

@@ -1,14 +1,8 @@
 //! The floor: the same server asked by hand over one connection, with nothing around it.
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, Value};
 
-pub(crate) const ACQUIRE: &str = concat!(
-    "local function acquire()\n",
-    include_str!("../../src/store/redis/scripts/acquire.lua"),
-    "end\nreturn table.concat({acquire()}, ' ')\n"
-);
-pub(crate) const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
 /// Compares and extends, with an owner and a TTL beside each key.
 pub(crate) const RENEW: &str = "local answers = {} for i = 1, #KEYS do if redis.call('GET', KEYS[i]) == ARGV[i] then answers[i] = redis.call('PEXPIRE', KEYS[i], ARGV[#KEYS + i]) else answers[i] = 0 end end return answers";
 /// The least that an attempt in a script can be.
@@ -19,14 +13,23 @@ pub(crate) const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == AR
 pub(crate) const OWNER: &str = "00112233445566778899aabbccddeeff";
 
 pub(crate) async fn connect(port: u16) -> MultiplexedConnection {
-    use redis::IntoConnectionInfo;
+    connect_with(port, &AsyncConnectionConfig::new()).await
+}
+
+/// For a command that may wait for any time.
+pub(crate) async fn connect_for_blocking(port: u16) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    connect_with(port, &config).await
+}
+
+async fn connect_with(port: u16, config: &AsyncConnectionConfig) -> MultiplexedConnection {
     let info = format!("redis://127.0.0.1:{port}")
         .into_connection_info()
         .expect("an address");
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let client = redis::Client::open(info.set_tcp_settings(tcp)).expect("a client");
     client
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(config)
         .await
         .expect("a connection")
 }
@@ -36,25 +39,6 @@ pub(crate) async fn load(connection: &mut MultiplexedConnection, script: &str) -
     let mut load = redis::cmd("SCRIPT");
     load.arg("LOAD").arg(script);
     load.query_async(connection).await.expect("a hash")
-}
-
-/// The acquire script with the arguments that the store sends.
-pub(crate) async fn acquire(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
-    let beside = |what: &str| format!("{{{key}}}:{what}");
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(hash).arg(5);
-    command
-        .arg(key)
-        .arg(beside("fence"))
-        .arg("{leasehold}:marker")
-        .arg(beside(&format!("gone:{OWNER}")))
-        .arg(beside("queue"));
-    command.arg(OWNER).arg("10000").arg("a label").arg("0");
-    let answer: Value = command.query_async(connection).await.expect("an answer");
-    assert!(
-        matches!(&answer, Value::BulkString(text) if text.starts_with(b"granted")),
-        "{answer:?}"
-    );
 }
 
 /// [`SET`], which gives no token and knows of no withdrawal.
@@ -67,12 +51,7 @@ pub(crate) async fn set_in_script(connection: &mut MultiplexedConnection, hash: 
 
 pub(crate) async fn release(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
     let mut command = redis::cmd("EVALSHA");
-    command
-        .arg(hash)
-        .arg(1)
-        .arg(key)
-        .arg(OWNER)
-        .arg(format!("{{{key}}}:free"));
+    command.arg(hash).arg(1).arg(key).arg(OWNER);
     let answer: Value = command.query_async(connection).await.expect("an answer");
     assert_eq!(answer, Value::Int(1));
 }

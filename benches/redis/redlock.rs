@@ -4,32 +4,25 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use leasehold::store::{Quorum, RedisOptions, RedisStore};
-use leasehold::{LockManager, Settings};
+use leasehold::LockManager;
 use redis::aio::MultiplexedConnection;
 
-use crate::blocks::{compare, timed};
+use crate::blocks::{Goal, compare, timed};
+use crate::contended::quorum_over;
+use crate::peers::Peer;
 use crate::server::RedisServer;
 use crate::{raw, runtime};
 
 const ROUNDS: u32 = 100;
 
-pub(crate) fn run() {
-    let servers: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+pub(crate) fn run(servers: &[RedisServer]) {
+    let servers = &servers[..5];
     let runtime = runtime();
     let mut connections: Vec<_> = servers
         .iter()
         .map(|server| runtime.block_on(raw::connect(server.port())))
         .collect();
-    let members = servers.iter().map(|server| {
-        let options = RedisOptions::parse(&server.url("restart_quarantine=off&timeout_millis=500"));
-        RedisStore::member(options.expect("a URL")).expect("a member")
-    });
-    let quorum = Quorum::new(members).expect("five members");
-    let locks = LockManager::builder(quorum)
-        .settings(Settings::default())
-        .build()
-        .expect("a manager");
+    let locks = LockManager::new(quorum_over(servers)).expect("a manager");
 
     // Only the way in is timed: what is left over of a round is ended between the rounds, on both sides.
     let ours = |connections: &mut Vec<MultiplexedConnection>| {
@@ -44,77 +37,65 @@ pub(crate) fn run() {
         }
         total
     };
-    let floor = |connections: &mut Vec<MultiplexedConnection>, how: How<'_>| {
+    let floor = |connections: &mut Vec<MultiplexedConnection>, script: Option<&str>| {
         let mut total = Duration::ZERO;
         for _ in 0..ROUNDS {
-            total += timed(|| runtime.block_on(third_reply(connections, how))).1;
+            total += timed(|| runtime.block_on(third_reply(connections, script))).1;
             runtime.block_on(delete(connections));
         }
         total
     };
     let mut both = connections.clone();
     compare(
-        "redlock5 / five SETs, third reply",
-        Some(1.15),
+        "majority of five / five SETs, third reply",
+        Goal::AtMost(1.3),
         ROUNDS,
-        || floor(&mut connections, How::Set),
+        || floor(&mut connections, None),
         || ours(&mut both),
     );
-    let (mut script, mut least) = (String::new(), String::new());
+    if let Some(mut peer) = Peer::start("acquire", servers) {
+        compare(
+            "the same by rslock",
+            Goal::None,
+            ROUNDS,
+            || floor(&mut connections, None),
+            || peer.rounds(ROUNDS),
+        );
+    }
+    let mut least = String::new();
     for connection in &mut connections {
-        script = runtime.block_on(raw::load(connection, raw::ACQUIRE));
         least = runtime.block_on(raw::load(connection, raw::SET));
     }
     compare(
         "five scripts of one SET / five SETs, third reply",
-        None,
+        Goal::None,
         ROUNDS,
-        || floor(&mut connections, How::Set),
-        || floor(&mut both, How::SetInScript(&least)),
-    );
-    compare(
-        "redlock5 / five of the same scripts, third reply",
-        None,
-        ROUNDS,
-        || floor(&mut connections, How::Script(&script)),
-        || ours(&mut both),
+        || floor(&mut connections, None),
+        || floor(&mut both, Some(&least)),
     );
     servers[4].pause();
     // The floor asks only those that answer, which is less than what ours does.
     connections.truncate(4);
     both.truncate(4);
     compare(
-        "redlock5, one stopped / four SETs, third reply",
-        Some(1.30),
+        "the same, one stopped / four SETs, third reply",
+        Goal::AtMost(1.35),
         ROUNDS,
-        || floor(&mut connections, How::Set),
+        || floor(&mut connections, None),
         || ours(&mut both),
     );
     servers[4].resume();
 }
 
-/// What the floor asks of each server.
-#[derive(Clone, Copy)]
-enum How<'a> {
-    Set,
-    SetInScript(&'a str),
-    Script(&'a str),
-}
-
-/// Sends all, and returns with the third reply; the others are driven on.
-async fn third_reply(connections: &[MultiplexedConnection], how: How<'_>) {
-    let hash = match how {
-        How::Set => String::new(),
-        How::SetInScript(hash) | How::Script(hash) => hash.to_owned(),
-    };
-    let is_least = matches!(how, How::SetInScript(_));
+/// Sends a `SET` to all, in a script if one is named, and returns with the third reply; the others are driven on.
+async fn third_reply(connections: &[MultiplexedConnection], script: Option<&str>) {
+    let script = script.map(str::to_owned);
     let ask = |mut connection: MultiplexedConnection| {
-        let hash = hash.clone();
+        let script = script.clone();
         async move {
-            match hash.as_str() {
-                "" => raw::set(&mut connection, "floor").await,
-                hash if is_least => raw::set_in_script(&mut connection, hash, "floor").await,
-                hash => raw::acquire(&mut connection, hash, "floor").await,
+            match script {
+                None => raw::set(&mut connection, "floor").await,
+                Some(hash) => raw::set_in_script(&mut connection, &hash, "floor").await,
             }
         }
     };

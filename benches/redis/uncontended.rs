@@ -3,23 +3,32 @@
 use leasehold::LockManager;
 use leasehold::store::RedisStore;
 
-use crate::blocks::{compare, timed};
+use crate::blocks::{Goal, alternate, compare, timed};
+use crate::peers::Peer;
 use crate::server::RedisServer;
 use crate::{raw, runtime};
 
 const ROUNDS: u32 = 300;
 
-pub(crate) fn run() {
-    let server = RedisServer::start();
-    let url = server.url("restart_quarantine=off");
+pub(crate) fn run(servers: &[RedisServer]) {
+    let server = &servers[0];
     let runtime = runtime();
     let mut connection = runtime.block_on(raw::connect(server.port()));
-    let acquire = runtime.block_on(raw::load(&mut connection, raw::ACQUIRE));
-    let release = runtime.block_on(raw::load(&mut connection, raw::RELEASE));
-    let plain = runtime.block_on(raw::load(&mut connection, raw::COMPARE_AND_DELETE));
-    let store = RedisStore::connect(&url);
-    let locks = LockManager::new(runtime.block_on(store).expect("a store")).expect("a manager");
+    let release = runtime.block_on(raw::load(&mut connection, raw::COMPARE_AND_DELETE));
+    let store = runtime.block_on(RedisStore::connect(&server.url("")));
+    let locks = LockManager::new(store.expect("a store")).expect("a manager");
 
+    let mut floor = || {
+        timed(|| {
+            runtime.block_on(async {
+                for _ in 0..ROUNDS {
+                    raw::set(&mut connection, "floor").await;
+                    raw::release(&mut connection, &release, "floor").await;
+                }
+            });
+        })
+        .1
+    };
     let ours = || {
         timed(|| {
             runtime.block_on(async {
@@ -31,42 +40,36 @@ pub(crate) fn run() {
         })
         .1
     };
-    let mut one = connection.clone();
-    let same_scripts = || {
-        timed(|| {
-            runtime.block_on(async {
-                for _ in 0..ROUNDS {
-                    raw::acquire(&mut one, &acquire, "floor").await;
-                    raw::release(&mut one, &release, "floor").await;
-                }
-            });
-        })
-        .1
+    let each = |took: std::time::Duration| took.as_secs_f64() * 1e6 / f64::from(ROUNDS);
+    let Some(mut peer) = Peer::start("pair", &servers[..1]) else {
+        return compare(
+            "acquire + release / SET NX PX + compare-and-delete",
+            Goal::AtMost(1.1),
+            ROUNDS,
+            floor,
+            ours,
+        );
     };
-    compare(
-        "uncontended / the same scripts",
-        Some(1.10),
-        ROUNDS,
-        same_scripts,
-        ours,
+    // All three in each block, so that they meet the same machine.
+    let mut floors = Vec::new();
+    let mut peers = Vec::new();
+    let mut blocks = alternate(
+        || {
+            floors.push(each(floor()));
+            floors[floors.len() - 1]
+        },
+        || {
+            let took = each(ours());
+            peers.push(each(peer.rounds(ROUNDS)));
+            took
+        },
     );
-
-    let set_and_delete = || {
-        timed(|| {
-            runtime.block_on(async {
-                for _ in 0..ROUNDS {
-                    raw::set(&mut connection, "plain").await;
-                    raw::release(&mut connection, &plain, "plain").await;
-                }
-            });
-        })
-        .1
-    };
-    compare(
-        "uncontended / SET NX PX + compare-and-delete",
-        None,
-        ROUNDS,
-        set_and_delete,
-        ours,
+    blocks.print(
+        "acquire + release / SET NX PX + compare-and-delete",
+        Goal::AtMost(1.1),
+        "us",
     );
+    // The first was to warm up.
+    blocks.ours = peers.split_off(1);
+    blocks.print("the same by rslock", Goal::None, "us");
 }

@@ -1,14 +1,14 @@
-//! What two stamps say about the clocks between them.
+//! What two stamps show about the clocks between them.
 
 use std::time::Duration;
 
 use super::{ClockKind, Stamp};
 
-/// The boot lane and the raw lane may differ by the drift bound and this much between two heartbeats.
+/// Between two heartbeats the boot clock and the raw clock may differ by the drift bound and this much.
 const SLACK: Duration = Duration::from_millis(50);
-/// A fast lane that is slower than this against both others is dropped.
+/// A fast clock that is slower than this against both others is not used any more.
 const FAST_PPM: u64 = 200;
-/// Over a shorter span the fast lane's reading error hides a slowness of [`FAST_PPM`].
+/// Over a shorter span the reading error of the fast clock hides a slowness of [`FAST_PPM`].
 const FAST_SPAN: Duration = Duration::from_millis(100);
 
 /// The verdict on the clocks between two heartbeats.
@@ -17,17 +17,17 @@ const FAST_SPAN: Duration = Duration::from_millis(100);
 pub(crate) enum Audit {
     /// The clocks agree.
     Sound,
-    /// The fast lane is slow, has stopped, or ran away: read the boot lane in its place.
+    /// The fast clock is slow, has stopped, or runs too fast: read the boot clock instead.
     DistrustFast,
-    /// A clock went backwards, or the strict lanes disagree: no deadline can be trusted (I9).
+    /// A clock went backwards, or the strict clocks disagree: no deadline can be trusted (I9).
     Fault,
 }
 
 impl Audit {
-    /// Compares what each lane did from `earlier` to `later`, with clocks that may drift by `drift_ppm`.
+    /// Compares how far each clock moved from `earlier` to `later`, with clocks that may drift by `drift_ppm`.
     ///
-    /// The machine slept: the boot lane moved and the raw lane did not, so the lanes disagree. That is a fault on
-    /// purpose: a lease that was slept through for longer than the slack is not worth defending.
+    /// After a sleep of the machine the boot clock has moved and the raw clock has not, so they disagree. This counts as a
+    /// fault on purpose: a lease whose holder slept for longer than the slack is ended.
     pub(crate) fn between(earlier: &Stamp, later: &Stamp, drift_ppm: u32) -> Self {
         if [ClockKind::Boot, ClockKind::Raw]
             .iter()

@@ -1,27 +1,29 @@
 //! A clock that tests move by hand.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
+use super::timers::{Place, Timers};
 use super::{ClockKind, Reading, Stamp};
 
 /// A clock that moves only when a test advances it (feature `test-util`). Cloning is cheap; all clones are the same clock.
 ///
-/// Sleeps on it complete as soon as the boot lane has been moved far enough.
+/// Sleeps on it complete as soon as the boot lane has been moved far enough, and in the order of their ends.
 #[derive(Clone)]
 pub struct ManualClock {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Together behind one lock: a stamp that sees one lane moved and another not yet is a clock fault to its reader.
+    /// Together behind one lock: a stamp that sees one clock moved and another not yet is a clock fault to its reader.
     lanes: Mutex<[u64; 3]>,
     fast_is_trusted: AtomicBool,
-    moved: watch::Sender<()>,
+    timers: Mutex<Timers>,
 }
 
 impl ManualClock {
@@ -33,7 +35,7 @@ impl ManualClock {
             inner: Arc::new(Inner {
                 lanes,
                 fast_is_trusted: AtomicBool::new(true),
-                moved: watch::Sender::new(()),
+                timers: Mutex::default(),
             }),
         }
     }
@@ -63,7 +65,14 @@ impl ManualClock {
             );
             *shown = before - nanos(span);
         }
-        self.inner.moved.send_replace(());
+    }
+
+    /// How far the boot lane has to be advanced until the next sleep completes; `None` if nobody sleeps. For a test that moves
+    /// the clock from event to event.
+    #[must_use]
+    pub fn until_next(&self) -> Option<Duration> {
+        let next = self.inner.timers.lock().next()?;
+        Some(Duration::from_nanos(next.saturating_sub(self.boot())))
     }
 
     fn step(&self, lanes: &[ClockKind], span: Duration) {
@@ -74,7 +83,12 @@ impl ManualClock {
                 *lane = lane.saturating_add(nanos(span));
             }
         }
-        self.inner.moved.send_replace(());
+        let due = self.inner.timers.lock().due(self.boot());
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    fn boot(&self) -> u64 {
+        self.stamp().on(ClockKind::Boot)
     }
 
     fn read(&self, lane: ClockKind) -> Reading {
@@ -110,11 +124,40 @@ impl ManualClock {
     }
 
     pub(super) async fn sleep(&self, span: Duration) {
-        let mut moved = self.inner.moved.subscribe();
-        let end = self.read(ClockKind::Boot).nanos.saturating_add(nanos(span));
-        while self.read(ClockKind::Boot).nanos < end {
-            // The sender lives in `self`, so that this ends only when the clock moves.
-            let _ = moved.changed().await;
+        let end = self.boot().saturating_add(nanos(span));
+        let mut sleep = Sleep {
+            clock: self,
+            end,
+            place: None,
+        };
+        poll_fn(|cx| sleep.poll(cx.waker())).await;
+    }
+}
+
+/// A sleep that is being awaited. Dropped, it leaves the timers.
+struct Sleep<'a> {
+    clock: &'a ManualClock,
+    end: u64,
+    place: Option<Place>,
+}
+
+impl Sleep<'_> {
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        // The lock is held from the look to the wait, so that a step in between is not missed.
+        let mut timers = self.clock.inner.timers.lock();
+        if self.clock.boot() >= self.end {
+            return Poll::Ready(());
+        }
+        let place = *self.place.get_or_insert_with(|| timers.place(self.end));
+        timers.wait(place, waker);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.clock.inner.timers.lock().leave(place);
         }
     }
 }
@@ -139,7 +182,40 @@ impl std::fmt::Debug for ManualClock {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::stream::{FuturesUnordered, StreamExt};
+
     use super::*;
+
+    #[test]
+    fn sleeps_end_in_the_order_of_their_ends_and_then_of_their_coming() {
+        let clock = ManualClock::new();
+        let mut sleeps: FuturesUnordered<_> = [("c", 3), ("a", 1), ("d", 3), ("b", 2)]
+            .map(|(name, seconds)| {
+                let clock = clock.clone();
+                async move {
+                    clock.sleep(Duration::from_secs(seconds)).await;
+                    name
+                }
+            })
+            .into_iter()
+            .collect();
+        assert!(sleeps.next().now_or_never().is_none());
+        // They were polled in some order; that is the order of their coming.
+        assert_eq!(clock.until_next(), Some(Duration::from_secs(1)));
+        clock.advance(Duration::from_secs(2));
+        let ended = std::iter::from_fn(|| sleeps.next().now_or_never().flatten());
+        assert_eq!(ended.collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(clock.until_next(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_nothing_behind() {
+        let clock = ManualClock::new();
+        let sleep = clock.sleep(Duration::from_secs(1));
+        assert!(sleep.now_or_never().is_none());
+        assert_eq!(clock.until_next(), None);
+    }
 
     /// Two lanes that are read apart would differ by a step now and then, which an audit takes for a fault.
     #[test]

@@ -1,8 +1,8 @@
-//! The only home of clocks.
+//! The clocks that leases are compared with: the system's, or one that a test moves.
 //!
 //! A lease has *one deadline word per clock*, each computed from that clock's own reading before the request
-//! left, and it is live only while every clock that is read is before its own word. So a further clock can
-//! only end a lease earlier, and no two clocks are ever compared with each other for a deadline.
+//! was sent, and it is live only while every clock that is read is before its own word. So an additional clock can
+//! only end a lease earlier, and two clocks are never compared with each other for a deadline.
 //!
 //! | lane | on Linux | counts suspend | slewed | read by |
 //! |---|---|---|---|---|
@@ -10,11 +10,11 @@
 //! | [`ClockKind::Boot`] | `CLOCK_BOOTTIME` | yes | yes | commit, and after it |
 //! | [`ClockKind::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
 //!
-//! The fast lane is calibrated at start and may run slow, which is the unsafe direction; so it never judges a
-//! commit alone, each heartbeat audits it against the others, and when it is found wanting fast reads use
-//! the boot lane from then on.
+//! The fast clock is calibrated at start and may run slow, which is the unsafe direction. Therefore it never judges a
+//! commit alone, and each heartbeat audits it against the others. If the audit finds it slow, fast reads use
+//! the boot clock from then on.
 //!
-//! Elsewhere than on Linux both strict lanes are the system's monotonic clock that counts sleep.
+//! On systems other than Linux both strict clocks are the system's monotonic clock that counts sleep.
 
 mod audit;
 pub(crate) mod fork;
@@ -23,6 +23,9 @@ mod manual;
 #[cfg(feature = "test-util")]
 pub(crate) mod probe;
 mod system;
+#[cfg(feature = "test-util")]
+mod timers;
+mod wall;
 
 use std::pin::pin;
 use std::task::Poll;
@@ -34,24 +37,25 @@ pub use manual::ManualClock;
 
 use crate::model::error::Error;
 use system::SystemClock;
+pub(crate) use wall::wall_millis;
 
-/// One of the clocks that a lease is measured by.
+/// One of the clocks that measure a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ClockKind {
     /// The cheapest clock: quanta.
     Fast = 0,
     /// The clock that counts suspend: `CLOCK_BOOTTIME`.
     Boot = 1,
-    /// The clock that nobody slews: `CLOCK_MONOTONIC_RAW`.
+    /// The clock that is never slewed: `CLOCK_MONOTONIC_RAW`.
     Raw = 2,
 }
 
 impl ClockKind {
-    /// All lanes, in the order of a [`Stamp`].
+    /// All clocks, in the order of a [`Stamp`].
     pub const ALL: [Self; 3] = [Self::Fast, Self::Boot, Self::Raw];
 }
 
-/// One reading of one clock: nanoseconds since an instant of that clock's own.
+/// One reading of one clock, in nanoseconds since an instant of that clock's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reading {
     /// The clock that was read.
@@ -60,7 +64,7 @@ pub(crate) struct Reading {
     pub(crate) nanos: u64,
 }
 
-/// One reading of every clock, taken together: what a deadline is computed from.
+/// One reading of every clock, taken together; deadlines are computed from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     nanos: [u64; 3],
@@ -73,13 +77,13 @@ impl Stamp {
         Self { nanos }
     }
 
-    /// What one lane showed, in nanoseconds since that clock's own zero.
+    /// The reading of one clock, in nanoseconds since that clock's own zero.
     #[must_use]
     pub const fn on(&self, lane: ClockKind) -> u64 {
         self.nanos[lane as usize]
     }
 
-    /// The time from `earlier` to this stamp by the boot lane; zero if it is not earlier.
+    /// The time from `earlier` to this stamp by the boot clock; zero if `earlier` is not earlier.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         Duration::from_nanos(
@@ -88,7 +92,7 @@ impl Stamp {
         )
     }
 
-    /// The stamp that lies `span` later on every lane.
+    /// The stamp that is `span` later on every clock.
     #[must_use]
     pub fn plus(&self, span: Duration) -> Self {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -130,7 +134,7 @@ impl Clock {
         }
     }
 
-    /// The strict read: commit, and after it. The boot lane and the raw lane, in this order.
+    /// The strict read: commit, and after it. The boot clock and the raw clock, in this order.
     #[inline]
     pub(crate) fn strict(&self) -> [Reading; 2] {
         match &self.0 {
@@ -140,7 +144,7 @@ impl Clock {
         }
     }
 
-    /// Every lane at once: read this *before* a request leaves.
+    /// Every clock at once: read this *before* a request is sent.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         match &self.0 {
@@ -150,7 +154,7 @@ impl Clock {
         }
     }
 
-    /// Stops using the fast lane: fast reads use the boot lane from now on. Said once in the log.
+    /// Stops using the fast clock: fast reads use the boot clock from now on. Logged once.
     pub(crate) fn distrust_fast(&self) {
         let first = match &self.0 {
             Source::System(clock) => clock.distrust_fast(),
@@ -159,12 +163,12 @@ impl Clock {
         };
         if first {
             tracing::warn!(
-                "the fast clock is slow or has stopped; fast checks read the boot clock from now on"
+                target: "leasehold::clock", "the fast clock is slow or has stopped; fast checks read the boot clock from now on"
             );
         }
     }
 
-    /// Completes once `span` has passed by the boot lane.
+    /// Completes once `span` has passed by the boot clock.
     ///
     /// # Cancel safety
     ///
@@ -178,7 +182,7 @@ impl Clock {
     }
 
     /// Runs `future` for at most `span`, counted from the first poll; `None` if it had not completed by then. An answer that
-    /// is there when the time is over counts.
+    /// has arrived when the time is over counts.
     ///
     /// # Cancel safety
     ///
@@ -198,7 +202,17 @@ impl Clock {
         self.limited(|| end.since(&self.stamp()), future).await
     }
 
-    /// What the boot lane shows: one clock read, where a stamp takes three.
+    /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that should be larger than before.
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub(crate) fn wall_micros(&self) -> u64 {
+        match &self.0 {
+            Source::System(_) => SystemClock::wall_micros(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(clock) => clock.stamp().on(ClockKind::Boot) / 1_000,
+        }
+    }
+
+    /// The reading of the boot clock: one clock read; a stamp takes three.
     fn boot(&self) -> u64 {
         match &self.0 {
             Source::System(_) => SystemClock::boot(),
@@ -218,7 +232,7 @@ impl Clock {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            // Made after the first poll, which may take any time and often needs no timer at all.
+            // Made after the first poll: that poll may take any time and often completes the future.
             if sleep.is_none() {
                 sleep.set(Some(self.sleep(left())));
             }

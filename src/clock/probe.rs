@@ -1,4 +1,4 @@
-//! The clock reads of a check, on their own: the floor that benches compare with.
+//! The clock reads of a check, without the check: the floor that benches compare with.
 
 use super::{Clock, ClockKind};
 

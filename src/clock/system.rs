@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ClockKind, Reading, Stamp};
 
-/// Readings start here, so that no live deadline is ever 0, the word for "lost".
+/// Readings start here, so no live deadline is ever 0, the word for "lost".
 const ZERO: u64 = 1_000_000_000;
 
 pub(super) struct SystemClock {
@@ -66,6 +66,12 @@ impl SystemClock {
         boot_nanos()
     }
 
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub(super) fn wall_micros() -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+    }
+
     /// True for the first caller.
     pub(super) fn distrust_fast(&self) -> bool {
         self.fast_is_trusted.swap(false, Ordering::Relaxed)
@@ -78,8 +84,8 @@ impl SystemClock {
             .delta_as_nanos(self.quanta_base, self.quanta.raw())
     }
 
-    /// Over when the boot clock says so. tokio's timer stops while the machine sleeps, and fires early where a test has paused
-    /// tokio's clock.
+    /// Ends when the boot clock has reached the time. tokio's timer stops while the machine sleeps, and fires early if a test
+    /// has paused tokio's clock.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     pub(super) async fn sleep(&self, span: Duration) {
         let began = boot_nanos();
@@ -132,7 +138,7 @@ mod lanes {
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// `Instant` counts sleep here: mach time on Apple systems, the performance counter on Windows, and
+    /// `Instant` counts sleep on these systems: mach time on Apple systems, the performance counter on Windows, and
     /// `CLOCK_MONOTONIC` on the BSDs.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     pub(super) fn boot_nanos() -> u64 {

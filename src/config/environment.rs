@@ -9,7 +9,7 @@ use crate::model::error::Error;
 const PREFIX: &str = "LEASEHOLD_";
 
 /// Variables that do not configure a manager: the tool sets them for the command that it runs.
-const NOT_OURS: [&str; 2] = ["KEY", "TOKEN"];
+const NOT_OURS: [&str; 3] = ["KEY", "LEASE", "TOKEN"];
 
 pub(super) struct Environment {
     /// The file whose values the variables override.

@@ -2,8 +2,11 @@
 //!
 //! ```toml
 //! [handlers]
-//! # One line for each acquire, release and loss.
-//! access_log = true
+//! # One line for each acquire, release and loss: to the subscriber of
+//! # the process, or to a file of its own (feature `access-log-file`).
+//! access_log = "locks.log"
+//! # "never" (default), "daily" or "hourly": the date is added to the name.
+//! access_log_rotation = "daily"
 //! # Feature `metrics`.
 //! metrics = true
 //! # These four: feature `flow-control`. `waits` delays a call that is over
@@ -25,6 +28,7 @@ use crate::model::error::{Error, ErrorKind};
 
 pub(super) const FIELDS: &[&str] = &[
     "handlers.access_log",
+    "handlers.access_log_rotation",
     "handlers.metrics",
     "handlers.rate_per_key",
     "handlers.rate_in_total",
@@ -35,9 +39,26 @@ pub(super) const FIELDS: &[&str] = &[
 /// The handlers that are switched on.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Handlers {
-    access_log: bool,
+    access_log: AccessLogTo,
     metrics: bool,
     flow: Flow,
+}
+
+/// Where the access log goes.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+enum AccessLogTo {
+    #[default]
+    Nowhere,
+    Subscriber,
+    File(String, RotationName),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum RotationName {
+    #[default]
+    Never,
+    Daily,
+    Hourly,
 }
 
 /// A number of calls for each span of time.
@@ -55,7 +76,7 @@ impl Handlers {
     pub(super) fn of(section: &Section) -> Result<Self, Error> {
         let read = Read(section);
         let handlers = Self {
-            access_log: read.switch("handlers.access_log")?,
+            access_log: read.access_log()?,
             metrics: read.switch("handlers.metrics")?,
             flow: Flow {
                 per_key: read.rate("handlers.rate_per_key")?,
@@ -74,6 +95,16 @@ impl Handlers {
             let message = "no limit is set; set rate_per_key, rate_in_total or at_once";
             return Err(read.refusal("handlers.waits", ErrorKind::Invalid, message));
         }
+        let is_file = matches!(handlers.access_log, AccessLogTo::File(..));
+        if is_file && cfg!(not(feature = "access-log-file")) {
+            let message = "this build of leasehold writes no file; switch on its feature \"access-log-file\", or say true";
+            return Err(read.refusal("handlers.access_log", ErrorKind::Unsupported, message));
+        }
+        if !is_file && section.has("handlers.access_log_rotation") {
+            let message = "the access log goes to no file; set access_log to the name of one";
+            let field = "handlers.access_log_rotation";
+            return Err(read.refusal(field, ErrorKind::Invalid, message));
+        }
         if handlers.metrics && cfg!(not(feature = "metrics")) {
             let message =
                 "this build of leasehold does not include it; switch on its feature \"metrics\"";
@@ -81,7 +112,7 @@ impl Handlers {
         }
         if handlers.flow != Flow::default() && cfg!(not(feature = "flow-control")) {
             let message = "this build of leasehold does not include it; switch on its feature \"flow-control\"";
-            let field = FIELDS[2..].iter().find(|field| section.has(field));
+            let field = FIELDS[3..].iter().find(|field| section.has(field));
             let field = field.copied().unwrap_or("handlers.waits");
             return Err(read.refusal(field, ErrorKind::Unsupported, message));
         }
@@ -95,11 +126,7 @@ impl Handlers {
         builder: LockManagerBuilder,
     ) -> Result<LockManagerBuilder, Error> {
         let builder = self.flow.add(builder)?;
-        let builder = if self.access_log {
-            builder.observer(AccessLog::new())
-        } else {
-            builder
-        };
+        let builder = self.access_log.add(builder)?;
         Ok(self.add_metrics(name, builder))
     }
 
@@ -120,6 +147,29 @@ impl Handlers {
     )]
     fn add_metrics(&self, _name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
         builder
+    }
+}
+
+impl AccessLogTo {
+    fn add(&self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
+        match self {
+            Self::Nowhere => Ok(builder),
+            Self::Subscriber => Ok(builder.observer(AccessLog::new())),
+            #[cfg(feature = "access-log-file")]
+            Self::File(path, rotation) => {
+                use crate::handler::{AccessLogFile, Rotation};
+                let rotation = match rotation {
+                    RotationName::Never => Rotation::NEVER,
+                    RotationName::Daily => Rotation::DAILY,
+                    RotationName::Hourly => Rotation::HOURLY,
+                };
+                Ok(builder.observer(AccessLogFile::create(path, rotation)?))
+            }
+            #[cfg(not(feature = "access-log-file"))]
+            Self::File(path, rotation) => Err(Error::unsupported(format!(
+                "this build of leasehold writes no access log to a file: path={path} rotation={rotation:?}; switch on its feature access-log-file"
+            ))),
+        }
     }
 }
 
@@ -165,6 +215,33 @@ impl Read<'_> {
             _ => None,
         })
         .map(Option::unwrap_or_default)
+    }
+
+    fn access_log(&self) -> Result<AccessLogTo, Error> {
+        let rotation = self.value(
+            "handlers.access_log_rotation",
+            "\"never\", \"daily\" or \"hourly\"",
+            |value| match value.as_str()? {
+                "never" => Some(RotationName::Never),
+                "daily" => Some(RotationName::Daily),
+                "hourly" => Some(RotationName::Hourly),
+                _ => None,
+            },
+        )?;
+        let needed = "true, false or the name of a file, such as \"locks.log\",";
+        let to = self.value("handlers.access_log", needed, |value| match value {
+            Value::Boolean(true) => Some(AccessLogTo::Subscriber),
+            Value::Boolean(false) => Some(AccessLogTo::Nowhere),
+            Value::String(text) if text == "true" => Some(AccessLogTo::Subscriber),
+            Value::String(text) if text == "false" => Some(AccessLogTo::Nowhere),
+            // A word is more likely a switch that was misspelt than a file.
+            Value::String(text) if text.contains(['.', '/', '\\']) => Some(AccessLogTo::File(
+                text.clone(),
+                rotation.unwrap_or_default(),
+            )),
+            _ => None,
+        })?;
+        Ok(to.unwrap_or_default())
     }
 
     fn count(&self, field: &str) -> Result<Option<usize>, Error> {

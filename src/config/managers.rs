@@ -20,7 +20,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: on Redis a dropped call leaves only an attempt to connect, which ends by itself.
+    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which ends by itself.
     pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
         Config::read(path)?.top()?.connect().await
     }
@@ -34,7 +34,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: on Redis a dropped call leaves only an attempt to connect, which ends by itself.
+    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which ends by itself.
     pub async fn from_env() -> Result<Self, Error> {
         Config::from_env()?.top()?.connect().await
     }

@@ -71,6 +71,12 @@ pub(super) fn broken(message: impl Into<String>) -> CaseError {
     CaseError::Broken(message.into())
 }
 
+fn not_ready() -> CaseError {
+    broken(
+        "expected an answer about the key, got NotReady: the store grants nothing yet; run the suite later",
+    )
+}
+
 pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> CaseResult {
     if holds {
         return Ok(());
@@ -211,6 +217,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         match store.acquire(claim).await? {
             Acquired::Granted(grant) => Ok(Held::new(grant, asked_at)),
             Acquired::Busy { .. } => Err(broken("expected a grant of a free key, got busy")),
+            Acquired::NotReady { .. } => Err(not_ready()),
         }
     }
 
@@ -221,6 +228,7 @@ impl<'a, H: Harness> Bench<'a, H> {
             // A store that queues keeps a place for the claim, and the next one would be behind it.
             Acquired::Busy { .. } => Ok(store.withdraw(&claim).await?),
             Acquired::Granted(_) => Err(broken("expected busy, got a grant of a held key")),
+            Acquired::NotReady { .. } => Err(not_ready()),
         }
     }
 
@@ -228,6 +236,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     pub(super) async fn waits(&self, store: &H::Store, claim: &Claim) -> CaseResult {
         match store.acquire(claim).await? {
             Acquired::Busy { .. } => Ok(()),
+            Acquired::NotReady { .. } => Err(not_ready()),
             Acquired::Granted(_) => Err(broken(format!(
                 "expected a claim to wait, got a grant: mode={}",
                 claim.mode
@@ -263,6 +272,11 @@ impl<'a, H: Harness> Bench<'a, H> {
     /// The client dies. Another claim is granted, and not before the time is over that the hold was proven for.
     pub(super) async fn lasts_as_proven(&self, client: H::Store, held: &Held) -> CaseResult {
         self.harness.crash(client).await;
+        self.ends_as_proven(held).await
+    }
+
+    /// Another claim is granted, and not before the time is over that the hold, whose client has ended, was proven for.
+    pub(super) async fn ends_as_proven(&self, held: &Held) -> CaseResult {
         let next = self.granted_soon(&self.b, &held.grant.claim.key).await?;
         let answered = self.harness.clock().stamp().since(&held.counts_from);
         let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);

@@ -22,17 +22,21 @@ pub enum Clause {
     Inspection,
     /// Claims that queue are served in the order in which they came.
     Order,
+    /// Whoever ends a hold grants the key to the next waiter, and wakes only that one.
+    Handover,
     /// Readers hold together, a writer alone.
     ReadWrite,
     /// A lock that an operator revoked does not come back.
     Revocation,
+    /// A release can let the key rest.
+    Rest,
     /// A vote's token is near the member's time, and only the holder raises it. For a [`Member`](crate::store::quorum::Member) only.
     Membership,
 }
 
 impl Clause {
     /// The clauses of every store, in the order of the report.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Exclusion,
         Self::Expiry,
         Self::Renewal,
@@ -42,7 +46,9 @@ impl Clause {
         Self::Uncertainty,
         Self::Inspection,
         Self::Order,
+        Self::Handover,
         Self::ReadWrite,
         Self::Revocation,
+        Self::Rest,
     ];
 }

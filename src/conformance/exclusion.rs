@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::case::{Bench, Case, CaseResult, always, broken, cases, ensure};
+use super::case::{Bench, Case, CaseResult, always, cases, ensure, unexpected};
 use super::harness::Harness;
 use crate::store::{Acquired, Store};
 
@@ -89,7 +89,7 @@ async fn busy_reports_no_more_than_the_ttl<H: Harness>(bench: &Bench<'_, H>) -> 
     let answer = bench.b.acquire(&bench.claim(&key)?).await?;
     bench.still_fresh(&held)?;
     let Acquired::Busy { remaining } = answer else {
-        return Err(broken("expected busy, got a grant of a held key"));
+        return Err(unexpected("busy, since the key is held", &answer));
     };
     let most = bench.ttl().max(held.grant.proof.ttl);
     ensure(remaining.is_none_or(|r| r <= most), || {

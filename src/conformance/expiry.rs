@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+
 use super::case::{Bench, Case, CaseResult, always, cases, ensure, own_ttl};
 use super::harness::Harness;
 use crate::store::{Acquired, Store};
@@ -9,6 +11,8 @@ use crate::store::{Acquired, Store};
 cases! {
     a_dead_clients_hold_ends_with_its_ttl_and_not_before, always,
         "when a client dies, the next claim is granted, after the ttl that was proven and not before";
+    a_hold_outlives_the_close_of_its_client, always,
+        "a hold that was not released keeps the others out for its ttl after its client was closed, or dropped";
     a_hold_that_is_asked_for_again_lasts_as_proven, always,
         "a claim that holds and asks again is held for the ttl that the second answer proves";
     a_grant_proves_no_more_than_was_asked, own_ttl,
@@ -25,6 +29,23 @@ async fn a_dead_clients_hold_ends_with_its_ttl_and_not_before<H: Harness>(
     let client = bench.harness.client().await?;
     let held = bench.hold(&client, &bench.key()?).await?;
     bench.lasts_as_proven(client, &held).await
+}
+
+/// What was not released may have an effect on its way. All kinds of claims at once, so that a session is waited for once.
+async fn a_hold_outlives_the_close_of_its_client<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    for is_closed in [true, false] {
+        let client = bench.harness.client().await?;
+        let mut holds = Vec::new();
+        for claim in bench.claims_of_every_kind()? {
+            holds.push(bench.granted(&client, &claim).await?);
+        }
+        if is_closed {
+            client.close().await?;
+        }
+        drop(client);
+        try_join_all(holds.iter().map(|held| bench.ends_as_proven(held))).await?;
+    }
+    Ok(())
 }
 
 async fn a_hold_that_is_asked_for_again_lasts_as_proven<H: Harness>(

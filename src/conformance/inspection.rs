@@ -7,16 +7,18 @@ use crate::store::{Capability, Store};
 cases! {
     a_held_key_is_reported_and_a_free_one_is_not, always,
         "inspection finds a hold from its grant to its release, whichever client asks";
-    the_holder_is_reported, tells_holder,
+    the_holder_is_reported, reports_holder,
         "the holder's label and token are reported";
     the_remaining_time_is_within_the_ttl, always,
         "the remaining time that is reported is not longer than the ttl";
+    the_time_since_the_grant_is_not_that_since_a_renewal, always,
+        "the time since the grant, if it is reported, counts on over renewals";
     a_list_is_what_is_held_beneath_a_prefix, always,
         "a list has every held key that starts with the prefix and no other, in the order of the keys";
 }
 
-fn tells_holder(capability: &Capability) -> Option<&'static str> {
-    (!capability.tells_holder).then_some("the store does not report who holds")
+fn reports_holder(capability: &Capability) -> Option<&'static str> {
+    (!capability.reports_holder).then_some("the store does not report who holds")
 }
 
 async fn a_held_key_is_reported_and_a_free_one_is_not<H: Harness>(
@@ -66,6 +68,28 @@ async fn the_remaining_time_is_within_the_ttl<H: Harness>(bench: &Bench<'_, H>) 
     ensure(remaining.is_none_or(|r| !r.is_zero() && r <= most), || {
         format!("expected up to {most:?}, got {remaining:?}")
     })?;
+    bench.release(&bench.a, &held).await
+}
+
+async fn the_time_since_the_grant_is_not_that_since_a_renewal<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    let key = bench.key()?;
+    let asked_at = bench.harness.clock().stamp();
+    let mut held = bench.hold(&bench.a, &key).await?;
+    let granted_at = bench.harness.clock().stamp();
+    bench.harness.pass(bench.ttl() / 4).await;
+    bench.renew(&bench.a, &mut held).await?;
+    let least = bench.harness.clock().stamp().since(&granted_at);
+    let record = bench.b.inspect(&key).await?;
+    let most = bench.harness.clock().stamp().since(&asked_at);
+    bench.still_fresh(&held)?;
+    if let Some(held_for) = record.and_then(|record| record.held_for) {
+        let is_so = held_for >= least - least / 12 && held_for <= most + most / 12;
+        ensure(is_so, || {
+            format!("held for {least:?} to {most:?}, reported {held_for:?}")
+        })?;
+    }
     bench.release(&bench.a, &held).await
 }
 

@@ -45,7 +45,7 @@ where
     let vote = store.vote(claim, floor).await?;
     match vote.acquired {
         Acquired::Granted(grant) => Ok((grant, vote.micros)),
-        Acquired::Busy { .. } => Err(broken("expected a vote for a free key, got busy")),
+        other => Err(unexpected("a vote for a free key", &other)),
     }
 }
 

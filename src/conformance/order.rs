@@ -19,7 +19,7 @@ cases! {
     who_asks_again_keeps_its_place, queues_by_ttl,
         "a claim that asks again in time keeps its place for longer than a place lasts";
     who_has_no_place_comes_last, beside_the_queue,
-        "a claim that does not queue is not granted while one that queues waits";
+        "a claim without a place is not granted while another one waits";
     who_asks_once_takes_no_place, queues,
         "a claim whose place lasts for no time delays nobody; where every claim queues, once it is withdrawn";
     the_queue_is_reported, queues,
@@ -36,9 +36,8 @@ fn queues_by_ttl(capability: &Capability) -> Option<&'static str> {
 
 fn beside_the_queue(capability: &Capability) -> Option<&'static str> {
     queues(capability).or_else(|| {
-        capability
-            .queues
-            .then_some("every claim queues in this store")
+        let all_queue = capability.queues && !capability.hands_over;
+        all_queue.then_some("every claim queues in this store, even one that is asked only once")
     })
 }
 
@@ -123,7 +122,10 @@ async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> CaseRe
     let waiting = bench.claim_in(LockMode::Exclusive, &key)?;
     bench.waits(&bench.b, &waiting).await?;
     bench.release(&bench.a, &held).await?;
-    bench.busy(&bench.a, &key).await?;
+    let mut once = bench.claim(&key)?;
+    once.place_ttl = std::time::Duration::ZERO;
+    bench.waits(&bench.a, &once).await?;
+    bench.a.withdraw(&once).await?;
     let held = bench.granted(&bench.b, &waiting).await?;
     bench.release(&bench.b, &held).await?;
     let held = bench.hold(&bench.a, &key).await?;
@@ -136,7 +138,8 @@ async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> CaseR
     let mut once = bench.claim_in(LockMode::Exclusive, &key)?;
     once.place_ttl = std::time::Duration::ZERO;
     bench.waits(&bench.b, &once).await?;
-    if bench.b.capability().queues {
+    let capability = bench.b.capability();
+    if capability.queues && !capability.hands_over {
         bench.b.withdraw(&once).await?;
     }
     bench.release(&bench.a, &held).await?;

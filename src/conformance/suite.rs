@@ -5,8 +5,8 @@ use super::clause::Clause;
 use super::harness::Harness;
 use super::report::{Finding, Report, Verdict};
 use super::{
-    exclusion, expiry, fencing, inspection, membership, order, read_write, release, renewal,
-    revocation, uncertainty, wake_up,
+    exclusion, expiry, fencing, handover, inspection, membership, order, read_write, release,
+    renewal, rest, revocation, uncertainty, wake_up,
 };
 use crate::store::{Member, Store as _};
 
@@ -84,8 +84,10 @@ fn cases_of<H: Harness>(clause: Clause) -> Vec<Case<H>> {
         Clause::Uncertainty => uncertainty::cases(),
         Clause::Inspection => inspection::cases(),
         Clause::Order => order::cases(),
+        Clause::Handover => handover::cases(),
         Clause::ReadWrite => read_write::cases(),
         Clause::Revocation => revocation::cases(),
+        Clause::Rest => rest::cases(),
         // Not a clause of every store: see `run_member`.
         Clause::Membership => Vec::new(),
     }

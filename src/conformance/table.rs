@@ -21,7 +21,8 @@ use super::report::{Report, Verdict};
 /// let plain = OnManualClock::new(clock.clone(), || store.clone());
 /// table.add("plain", conformance::run(&plain).await);
 /// let behind = || Prefix::new(store.clone(), "app/").expect("a prefix");
-/// table.add("behind a prefix", conformance::run(&OnManualClock::new(clock, behind)).await);
+/// let behind = OnManualClock::new(clock, behind);
+/// table.add("behind a prefix", conformance::run(&behind).await);
 /// println!("{table}");
 /// table.assert_passed();
 /// # }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_what_passed_and_what_did_not_apply_and_why() {
+    fn a_table_shows_what_passed_and_what_did_not_apply_and_why() {
         let mut table = Table::default();
         let no_queue = Verdict::DidNotApply("the store keeps no queue");
         table.add(

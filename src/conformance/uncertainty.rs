@@ -25,7 +25,7 @@ cases! {
 
 async fn refused<H: Harness>(store: &H::Store, claim: &Claim) -> CaseResult {
     match store.acquire(claim).await {
-        Err(_) | Ok(Acquired::Busy { .. }) => Ok(()),
+        Err(_) | Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => Ok(()),
         Ok(Acquired::Granted(_)) => Err(broken("a withdrawn claim was granted")),
     }
 }

@@ -1,7 +1,9 @@
-//! From a URL to a store, and to a manager over it. What knows every store is in `plan.rs`, and nowhere else.
+//! From a URL to a store, and to a manager over it: the type of that store, [`UrlStore`].
 //!
-//! A URL and the settings are first read into a `Plan`, which connects to nothing, so that a configuration is checked as a
-//! whole, and a value that is set in two places is reported.
+//! The functions are [`LockManager::connect`] and [`LockManager::builder_for_url`]. Both read the URL and the settings as a
+//! whole before they connect, and report a value that is set in two places differently.
+
+// All that knows every store is in `plan.rs`.
 
 // A link to an item of a feature is checked where the feature is on, as for the published pages.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
@@ -37,16 +39,16 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the URL is malformed or no store has its scheme, and outside of a tokio runtime for the URLs of Redis;
-    /// `Unsupported` if its store is in a feature that is switched off; otherwise the store's error. No message contains the
-    /// URL, which may have a password.
+    /// `Invalid` if the URL is malformed or no store has its scheme, and outside of a tokio runtime for the URLs of Redis and
+    /// PostgreSQL; `Unsupported` if its store is in a feature that is switched off; otherwise the store's error. No message
+    /// contains the URL, which may have a password.
     ///
     /// A thread without a runtime connects once in any tokio runtime, which may end afterwards: see
     /// [`blocking`](crate::blocking).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves at most, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves at most, on Redis and PostgreSQL, an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder_for_url(url, Settings::default())
             .await?
@@ -55,9 +57,9 @@ impl LockManager {
 
     /// A manager over the store of a URL, to be set up further.
     ///
-    /// Some settings belong to the store too (the `max_ttl` of Redis, the session time-out of ZooKeeper, which is its `ttl`).
-    /// For these the URL and `settings` must agree: a setting at its default takes the URL's value, and a URL without the
-    /// option takes the setting. A `ttl` that is left at its default is at most the URL's `max_ttl`.
+    /// Some settings belong to the store too (the `max_ttl` of Redis and PostgreSQL, the session time-out of ZooKeeper, which
+    /// is its `ttl`). For these the URL and `settings` must agree: a setting at its default takes the URL's value, and a URL
+    /// without the option takes the setting. A `ttl` that is left at its default is at most the URL's `max_ttl`.
     ///
     /// # Errors
     ///

@@ -2,8 +2,14 @@
 //! knows every store.
 
 use std::collections::HashMap;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use std::fmt::Debug;
+#[cfg(any(
+    feature = "postgres",
+    feature = "redis",
+    all(feature = "file", target_os = "linux")
+))]
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -18,11 +24,16 @@ use crate::store::url::StoreUrl;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use crate::store::{AnyStore, MemoryStore, erase};
+#[cfg(all(feature = "file", target_os = "linux"))]
+use crate::store::{FileOptions, FileStore};
+#[cfg(feature = "postgres")]
+use crate::store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 use crate::store::{Quorum, RedisOptions, RedisStore};
 
 /// The schemes that some build of leasehold knows, and the feature that each needs.
 const SCHEMES: &[(&str, &str)] = &[
+    ("file", "file"),
     ("redis", "redis"),
     ("rediss", "redis-tls"),
     ("redis+sentinel", "redis-sentinel"),
@@ -32,8 +43,10 @@ const SCHEMES: &[(&str, &str)] = &[
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
 ];
-const EXAMPLES: &str = "memory:, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379 or zookeeper://host:2181";
+const EXAMPLES: &str = "memory:, file:, file:///path, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379, zookeeper://host:2181 or postgres://host:5432/database";
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -44,24 +57,30 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 enum Source {
     Memory(MemoryStore),
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    File(FileOptions),
     #[cfg(feature = "redis")]
     Redis(Box<RedisOptions>),
     #[cfg(feature = "redis")]
     Redlock(Vec<RedisOptions>),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<ZooKeeperOptions>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresOptions>),
 }
 
 impl Plan {
     /// Reads a URL and makes it agree with the settings. Connects to nothing.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "zookeeper")),
+        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         allow(unused_mut, reason = "only these stores affect the settings")
     )]
     pub(crate) fn of(url: &str, mut settings: Settings) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
+            #[cfg(all(feature = "file", target_os = "linux"))]
+            "file" => Source::File(file(url, &mut settings)?),
             "rediss" if !cfg!(feature = "redis-tls") => return Err(refusal(scheme, rest)),
             "redis+sentinel" | "rediss+sentinel" if !cfg!(feature = "redis-sentinel") => {
                 return Err(refusal(scheme, rest));
@@ -83,6 +102,8 @@ impl Plan {
             }
             #[cfg(feature = "zookeeper")]
             "zookeeper" => Source::ZooKeeper(Box::new(zookeeper(url, &mut settings)?)),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Source::Postgres(Box::new(postgres(url, &mut settings)?)),
             _ => return Err(refusal(scheme, rest)),
         };
         settings.validate()?;
@@ -92,6 +113,8 @@ impl Plan {
     pub(super) async fn builder(self) -> Result<LockManagerBuilder, Error> {
         let builder = match self.source {
             Source::Memory(store) => LockManager::builder(store),
+            #[cfg(all(feature = "file", target_os = "linux"))]
+            Source::File(options) => LockManager::builder(FileStore::open(&options)?),
             #[cfg(feature = "redis")]
             Source::Redis(options) => {
                 LockManager::builder(RedisStore::connect_with(*options).await?)
@@ -100,6 +123,10 @@ impl Plan {
             Source::Redlock(members) => LockManager::builder(quorum(members)?),
             #[cfg(feature = "zookeeper")]
             Source::ZooKeeper(options) => LockManager::builder(open(*options).await?),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(options) => {
+                LockManager::builder(PostgresStore::connect_with(*options).await?)
+            }
         };
         Ok(builder.settings(self.settings))
     }
@@ -107,12 +134,16 @@ impl Plan {
     pub(super) async fn store(self) -> Result<AnyStore, Error> {
         Ok(match self.source {
             Source::Memory(store) => erase(store),
+            #[cfg(all(feature = "file", target_os = "linux"))]
+            Source::File(options) => erase(FileStore::open(&options)?),
             #[cfg(feature = "redis")]
             Source::Redis(options) => erase(RedisStore::connect_with(*options).await?),
             #[cfg(feature = "redis")]
             Source::Redlock(members) => erase(quorum(members)?),
             #[cfg(feature = "zookeeper")]
             Source::ZooKeeper(options) => erase(open(*options).await?),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(options) => erase(PostgresStore::connect_with(*options).await?),
         })
     }
 }
@@ -159,13 +190,45 @@ fn memory(name: &str) -> Result<MemoryStore, Error> {
     Ok(store)
 }
 
+/// All processes of a machine read one clock, so no drift has to be subtracted, and a margin only for the time of a step.
+#[cfg(all(feature = "file", target_os = "linux"))]
+fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
+    let default = Settings::default();
+    if settings.server_drift_ppm == default.server_drift_ppm {
+        settings.server_drift_ppm = 0;
+    }
+    if settings.margin == default.margin {
+        settings.margin = Duration::from_millis(1);
+    }
+    let mut options = FileOptions::parse(url)?;
+    // The store reports why it did not answer, before the manager stops waiting.
+    options.request_timeout = settings.request_timeout * 4 / 5;
+    Ok(options)
+}
+
 #[cfg(feature = "redis")]
 fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions, Error> {
     if !options.says_max_ttl() {
         return options.max_ttl(settings.max_ttl);
     }
+    limit(options.longest_ttl(), settings)?;
+    Ok(options)
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, settings: &mut Settings) -> Result<PostgresOptions, Error> {
+    let options = PostgresOptions::parse(url)?;
+    if !options.says_max_ttl() {
+        return options.max_ttl(settings.max_ttl);
+    }
+    limit(options.longest_ttl(), settings)?;
+    Ok(options)
+}
+
+/// The settings take the longest TTL that a URL gives.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+fn limit(longest: Duration, settings: &mut Settings) -> Result<(), Error> {
     let default = Settings::default();
-    let longest = options.longest_ttl();
     agree("max_ttl", longest, &mut settings.max_ttl, default.max_ttl)?;
     // A setting that was not changed follows the URL's limit.
     if settings.ttl == default.ttl {
@@ -175,7 +238,7 @@ fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions,
             settings.request_timeout = default.request_timeout.min(settings.ttl / 4);
         }
     }
-    Ok(options)
+    Ok(())
 }
 
 #[cfg(feature = "redis")]
@@ -212,7 +275,7 @@ async fn open(options: ZooKeeperOptions) -> Result<ZooKeeperStore, Error> {
 }
 
 /// The setting takes the URL's value, unless it was changed.
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 fn agree<T: PartialEq + Debug>(
     option: &str,
     said: T,
@@ -231,7 +294,10 @@ fn agree<T: PartialEq + Debug>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(any(feature = "redis", feature = "zookeeper"))]
+    #[cfg(all(
+        feature = "zookeeper",
+        not(any(feature = "postgres", feature = "redis"))
+    ))]
     use std::time::Duration;
 
     fn refused(url: &str) -> Error {
@@ -257,6 +323,8 @@ mod tests {
             "redis+cluster://me:sesame@db,db",
             "redlock://me:sesame@db,db",
             "zookeeper://me:sesame@",
+            "postgres://me:sesame@db?colour=blue",
+            "postgres://me:sesame@",
         ] {
             let error = refused(url);
             assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");

@@ -1,6 +1,7 @@
 //! [`UrlStore`]: a store that was made from a URL.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::plan::Plan;
 use crate::model::error::Error;
@@ -71,6 +72,10 @@ impl Store for UrlStore {
 
     async fn release(&self, grant: &Grant) -> Released {
         Erased::release(&*self.0, grant).await
+    }
+
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        Erased::rest(&*self.0, grant, rest).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {

@@ -10,6 +10,7 @@
 //! | [`proof`] | to see what shows the guarantees, and what does not |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
+//! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
 //! | [`tool`] | to guard commands and scripts in any language |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
 //! | [`writing_a_store`] | to write a store of your own |
@@ -22,11 +23,13 @@
     not(all(
         feature = "config",
         feature = "conformance",
+        feature = "file",
         feature = "flow-control",
         feature = "metrics",
         feature = "postgres",
         feature = "redis",
         feature = "zookeeper",
+        target_os = "linux",
     )),
     allow(rustdoc::broken_intra_doc_links)
 )]
@@ -45,6 +48,9 @@ pub mod guarded {}
 
 #[doc = include_str!("limitations.md")]
 pub mod limitations {}
+
+#[doc = include_str!("observing.md")]
+pub mod observing {}
 
 #[doc = include_str!("proof.md")]
 pub mod proof {}

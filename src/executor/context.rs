@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::inside::Inside;
 use super::turn::Turns;
 use crate::lease::{InProgress, Lease, LeaseError, Running};
 use crate::model::commit::HeldKey;
@@ -12,6 +13,7 @@ use crate::model::run_sink::RunSink;
 pub(crate) struct RunContext {
     running: Running,
     locks: Arc<[HeldKey]>,
+    lock_numbers: Box<[u64]>,
     sink: Arc<dyn RunSink>,
     is_watched: bool,
     commit_budget: Duration,
@@ -23,6 +25,7 @@ impl RunContext {
         Self {
             running: lease.register(),
             locks: lease.held_keys(),
+            lock_numbers: sink.lock_numbers().into(),
             is_watched: sink.is_watched(),
             sink,
             commit_budget,
@@ -60,6 +63,12 @@ impl RunContext {
     #[inline]
     pub(crate) fn locks(&self) -> &Arc<[HeldKey]> {
         &self.locks
+    }
+
+    /// The current thread is inside of a run until this is dropped.
+    #[inline]
+    pub(crate) fn inside(&self) -> Inside {
+        Inside::enter(&self.lock_numbers)
     }
 
     pub(crate) fn sink(&self) -> &Arc<dyn RunSink> {
@@ -117,6 +126,6 @@ impl RunContext {
 
     #[cold]
     pub(crate) fn notify_watcher(&self, run: u64, event: RunEvent) {
-        self.sink.ran(run, event);
+        self.sink.ran(&self.locks, run, event);
     }
 }

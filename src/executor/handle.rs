@@ -127,7 +127,8 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// If the work panics. Time limits (of a step, a commit, a compensation) need a tokio runtime with its time driver.
+    /// If the work panics. In a tokio runtime without its time driver, also where a step, a commit or a compensation does not answer
+    /// at once. Outside of any tokio runtime the manager's timers are used.
     ///
     /// # Cancel safety
     ///

@@ -62,6 +62,7 @@
 mod cell;
 mod context;
 mod handle;
+mod inside;
 mod outcome;
 mod run;
 #[cfg(feature = "test-util")]
@@ -76,6 +77,7 @@ pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
 pub use cell::{GuardedCell, Staged, Together, read_together};
 pub use handle::Executor;
+pub(crate) use inside::is_inside;
 pub use outcome::{
     Abort, Cause, CommitProof, Committed, HookResult, Receipt, RunError, UndoReport, UndoResult,
     Undone,

@@ -1,16 +1,23 @@
 //! [`FenceGate`]: a fence in front of a service of your own.
 
+mod names;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Fence;
+use super::resolve::{first_of, too_old};
+use super::{Fence, Resolve};
+use crate::clock::wall_millis;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
+use names::{Absent, Names, Record};
 
 /// Which tokens a gate admits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -43,6 +50,12 @@ pub enum Refusal {
         /// The largest token that was seen.
         seen: FencingToken,
     },
+    /// The commit of this name was resolved as not applied before it arrived.
+    Void,
+    /// A commit of this name was admitted before: this is another copy of it.
+    Again,
+    /// So many newer commits were admitted since the run began that the gate does not know whether this is the first copy.
+    Forgotten,
 }
 
 impl fmt::Display for Refusal {
@@ -65,6 +78,15 @@ impl fmt::Display for Refusal {
                 f,
                 "the token is implausibly far ahead: seen={seen}; check where it came from"
             ),
+            Self::Void => f.write_str(
+                "the commit was resolved before it arrived, and is void; run the work again",
+            ),
+            Self::Again => f.write_str(
+                "a commit of this name was admitted before; resolve it to learn what became of it",
+            ),
+            Self::Forgotten => f.write_str(
+                "the run began too long ago: the gate does not know whether its commit was admitted before; keep more names, or compare the clocks of the clients",
+            ),
         }
     }
 }
@@ -77,6 +99,8 @@ impl From<Refusal> for Error {
             Refusal::Fenced { .. } => ErrorKind::Lost(LostReason::Gone),
             Refusal::NotRaised { .. } => ErrorKind::Invalid,
             Refusal::Implausible { .. } => ErrorKind::Corrupt,
+            Refusal::Void => ErrorKind::Unavailable,
+            Refusal::Again | Refusal::Forgotten => ErrorKind::Invalid,
         };
         Self::new(kind, refusal.to_string())
     }
@@ -85,8 +109,11 @@ impl From<Refusal> for Error {
 /// Remembers the largest token of each key, and refuses every change under a smaller one.
 ///
 /// Put one in front of what your service changes. Cloning is cheap; all clones are the same gate. It keeps a few dozen bytes
-/// for each key until that is [forgotten](Self::forget), and all of it ends with the process. A service that restarts must
-/// store the tokens with its data, and [raise](Self::raise_to) the gate to them at its start.
+/// for each key and for each of its last commits until the key is [forgotten](Self::forget), and all of it ends with the process.
+/// A service that restarts must store the tokens with its data, and [raise](Self::raise_to) the gate to them at its start.
+///
+/// A client whose commit the service did not answer lets the service [resolve](Resolve) it: the gate knows the names of the last
+/// [`NAMES`](Self::NAMES) commits of each key.
 ///
 /// ```
 /// use leasehold::fence::{FenceGate, Refusal};
@@ -106,15 +133,24 @@ impl From<Refusal> for Error {
 pub struct FenceGate {
     policy: Policy,
     max_jump: u64,
+    names: usize,
+    /// A gate of another process may have admitted commits of runs that began before.
+    began: TxnId,
     keys: Arc<Mutex<HashMap<Key, Arc<Mutex<Seen>>>>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen(Option<FencingToken>);
+struct Seen {
+    token: Option<FencingToken>,
+    /// The commits of runs of which this is the first key.
+    names: Names,
+}
 
 impl FenceGate {
     /// About 400 days of a counter that grows with the microseconds, as the tokens of our stores do.
     pub const MAX_JUMP: u64 = 1 << 45;
+    /// How many names of commits a gate keeps for each key, unless [`keep_names`](Self::keep_names) says otherwise.
+    pub const NAMES: usize = 1 << 16;
 
     /// Makes a gate that admits the largest token and larger ones.
     #[must_use]
@@ -128,6 +164,8 @@ impl FenceGate {
         Self {
             policy,
             max_jump: Self::MAX_JUMP,
+            names: Self::NAMES,
+            began: TxnId::first_at(wall_millis()),
             keys: Arc::default(),
         }
     }
@@ -137,6 +175,14 @@ impl FenceGate {
     #[must_use]
     pub fn max_jump(mut self, max_jump: u64) -> Self {
         self.max_jump = max_jump;
+        self
+    }
+
+    /// Sets how many names of commits are kept for each key; at least one. Default [`NAMES`](Self::NAMES). A commit can be resolved
+    /// until so many newer ones were admitted, and a run that began before them is refused.
+    #[must_use]
+    pub fn keep_names(mut self, names: usize) -> Self {
+        self.names = names.max(1);
         self
     }
 
@@ -177,6 +223,35 @@ impl FenceGate {
         locks: &[HeldKey],
         change: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
+        self.admit_named(locks, None, change)
+    }
+
+    /// Makes the change of a commit, once: for a service that receives the locks and the name of a run from its client. A client
+    /// that gets no answer lets the service [resolve](Resolve) the commit, and a copy that arrives later is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`admit_all`](Self::admit_all), and if the gate knows the name; `change` was not called. [`Refusal::Again`] does not mean
+    /// that the commit is not applied: an earlier copy of it was admitted.
+    ///
+    /// # Panics
+    ///
+    /// As [`admit_all`](Self::admit_all). It cannot be resolved then what became of the change.
+    pub fn admit_commit<T>(
+        &self,
+        locks: &[HeldKey],
+        txn_id: TxnId,
+        change: impl FnOnce() -> T,
+    ) -> Result<T, Refusal> {
+        self.admit_named(locks, Some(txn_id), change)
+    }
+
+    fn admit_named<T>(
+        &self,
+        locks: &[HeldKey],
+        name: Option<TxnId>,
+        change: impl FnOnce() -> T,
+    ) -> Result<T, Refusal> {
         // Locked in one order everywhere, so that no two changes wait for each other. Of a key that is named twice, the smallest
         // token counts.
         let mut locks: Vec<&HeldKey> = locks.iter().collect();
@@ -184,17 +259,34 @@ impl FenceGate {
         locks.dedup_by(|later, first| later.key == first.key);
         let fences: Vec<_> = locks.iter().map(|lock| self.seen(&lock.key)).collect();
         let mut fences: Vec<_> = fences.iter().map(|fence| fence.lock()).collect();
+        // Checked first: this commit may have been admitted, and the fence raised since.
+        if let (Some(name), Some(first)) = (name, fences.first()) {
+            match first.names.find(name) {
+                Ok(Record::Void) => return Err(Refusal::Void),
+                Ok(Record::Begun | Record::Applied) => return Err(Refusal::Again),
+                Err(Absent::Forgotten) => return Err(Refusal::Forgotten),
+                Err(Absent::New) => {}
+            }
+        }
         for (seen, lock) in fences.iter().zip(&locks) {
             self.judge(seen, lock.token)?;
         }
         for (seen, lock) in fences.iter_mut().zip(&locks) {
-            seen.0 = Some(lock.token);
+            seen.token = Some(lock.token);
         }
-        Ok(change())
+        let mut record = |record| {
+            if let (Some(name), Some(first)) = (name, fences.first_mut()) {
+                first.names.set(name, record, self.names);
+            }
+        };
+        record(Record::Begun);
+        let changed = change();
+        record(Record::Applied);
+        Ok(changed)
     }
 
     fn judge(&self, seen: &Seen, token: FencingToken) -> Result<(), Refusal> {
-        match (self.policy, seen.0) {
+        match (self.policy, seen.token) {
             (Policy::Monotone, _) => seen.judge(token, self.max_jump),
             (Policy::Equal, Some(raised)) if raised == token => Ok(()),
             (Policy::Equal, Some(raised)) if raised > token => {
@@ -209,16 +301,17 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): a refusal is always proof that nothing was
-    /// changed.
+    /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): nothing was changed. [`EffectError::Unknown`] if the
+    /// permit was used before: a run has one commit.
     pub fn apply(
         &self,
         permit: &CommitPermit,
         change: impl FnOnce(),
     ) -> Result<Applied, EffectError> {
-        match self.admit_all(permit.locks(), change) {
+        match self.admit_commit(permit.locks(), permit.txn_id, change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
+            Err(again @ Refusal::Again) => Err(EffectError::unknown(again)),
             Err(refusal) => Err(EffectError::not_applied(refusal)),
         }
     }
@@ -235,10 +328,11 @@ impl FenceGate {
     /// The largest token that was seen for a key.
     #[must_use]
     pub fn largest(&self, key: &Key) -> Option<FencingToken> {
-        self.seen(key).lock().0
+        self.seen(key).lock().token
     }
 
-    /// Forgets a key. Sound only if it has no holder any more, and never will have one with an older token.
+    /// Forgets a key and the names of its commits. Sound only if it has no holder any more, never will have one with an older
+    /// token, and none of its commits is to be resolved.
     pub fn forget(&self, key: &Key) {
         self.keys.lock().remove(key);
     }
@@ -254,7 +348,7 @@ impl FenceGate {
 
 impl Seen {
     fn judge(&self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
-        match self.0 {
+        match self.token {
             Some(seen) if token < seen => Err(Refusal::Fenced { seen }),
             Some(seen) if token.number() - seen.number() > max_jump => {
                 Err(Refusal::Implausible { seen })
@@ -265,7 +359,7 @@ impl Seen {
 
     fn rise(&mut self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
         self.judge(token, max_jump)?;
-        self.0 = Some(token);
+        self.token = Some(token);
         Ok(())
     }
 }
@@ -279,6 +373,28 @@ impl Default for FenceGate {
 impl Fence for FenceGate {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         Ok(self.raise_to(key, token)?)
+    }
+}
+
+/// Answers for the commits that this gate admitted. A process that starts again begins with a new gate, which knows nothing of the
+/// commits of the one before: they are [`Invalid`](ErrorKind::Invalid).
+impl Resolve for FenceGate {
+    async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
+        let fence = self.seen(&first_of(&doubt.locks)?.key);
+        let mut seen = fence.lock();
+        match seen.names.find(doubt.txn_id) {
+            Ok(Record::Applied) => Ok(Resolution::Applied),
+            Ok(Record::Void) => Ok(Resolution::NotApplied),
+            Ok(Record::Begun) => Err(Error::corrupt(format!(
+                "the change of the commit panicked: txn_id={}; look at the data",
+                doubt.txn_id
+            ))),
+            Err(Absent::New) if doubt.txn_id >= self.began => {
+                seen.names.set(doubt.txn_id, Record::Void, self.names);
+                Ok(Resolution::NotApplied)
+            }
+            Err(Absent::New | Absent::Forgotten) => Err(too_old(doubt)),
+        }
     }
 }
 

@@ -14,6 +14,8 @@
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise the old holder could still
 //! write between the new holder's first read and its first write.
 //!
+//! A commit that is not answered may be applied or not. Each of these fences can find out which: [`Resolve`].
+//!
 //! # Not guaranteed
 //!
 //! A fence protects only what is changed through it. It needs a store whose tokens grow
@@ -29,6 +31,8 @@
 mod batch;
 mod erased;
 mod gate;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod in_run;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -6,13 +6,12 @@ mod fault;
 mod transaction;
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Config, Row};
 pub use transaction::{PgDone, PgStop, PgTransaction};
 
 use super::sql::postgres;
@@ -24,7 +23,7 @@ use crate::model::error::{BoxError, Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use commit::columns;
-use connection::{Connection, Pool};
+use connection::{Connection, Pool, Server};
 
 /// How often a call is repeated after a serialization failure or a deadlock, which ended it without an effect.
 const TRIES: u32 = 5;
@@ -41,12 +40,15 @@ const TRIES: u32 = 5;
 /// let fence = PgFence::connect("postgres://app@127.0.0.1/bank").await?;
 /// let lock = locks.lock("accounts/7").fence(fence.clone());
 /// let done = lock.commit(fence.transaction(async move |t| {
-///     let take = "UPDATE accounts SET cents = cents - $1 WHERE id = 7 RETURNING cents";
+///     let take = "UPDATE accounts SET cents = cents - $1
+///         WHERE id = 7 RETURNING cents";
 ///     let left: i64 = t.query_one(take, &[&10_i64]).await?.get(0);
 ///     if left < 0 {
-///         return t.refuse("not enough money"); // rolled back, and comes out of the run as it is
+///         // Rolled back; the run reports this error as it is.
+///         return t.refuse("not enough money");
 ///     }
-///     t.done(left) // committed, and comes out of the run
+///     // Committed; the run reports this value.
+///     t.done(left)
 /// }));
 /// println!("{} cents are left", done.await?.value);
 /// # Ok(())
@@ -61,7 +63,7 @@ const TRIES: u32 = 5;
 /// # What is not promised
 ///
 /// What is changed without the fence is not protected. With asynchronous standbys a fail-over may lose the last transactions,
-/// the fence's rows among them. Connections are not encrypted.
+/// the fence's rows among them. Without `sslmode=verify-full` connections are not encrypted.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -69,12 +71,13 @@ pub struct PgFence {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shared {
-    pool: Pool,
+    pool: Arc<Pool>,
     clock: Clock,
     /// How long a raise waits for the transactions of former holders.
     wait: Duration,
+    is_pipelined: bool,
 }
 
 /// How long a raise waits for the transactions of former holders, unless [`wait`](PgFence::wait) says otherwise.
@@ -82,37 +85,30 @@ const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
     /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts, and
-    /// the parameters that tokio-postgres knows.
+    /// the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `postgres-tls`) connections are encrypted,
+    /// and the server's certificate and name are verified with the certificates of the system; `require` means the same here.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the URL is malformed, `Denied` if the server refuses the role, `Unavailable` if it cannot be reached.
+    /// `Invalid` if the URL is malformed, `Denied` if the server refuses the role, `Unavailable` if it cannot be reached,
+    /// `Unsupported` for TLS without the feature `postgres-tls`.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        // Without what the parser says: it may quote the URL.
-        let mut config = Config::from_str(url).map_err(|_| {
-            Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
-        })?;
-        if config.get_application_name().is_none() {
-            config.application_name("leasehold");
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(WAIT);
-        }
         let shared = Shared {
-            pool: Pool::new(config),
+            pool: Arc::new(Pool::new(Server::parse(url)?)),
             clock: Clock::system()?,
             wait: WAIT,
+            is_pipelined: false,
         };
         let connection = shared.pool.take().await?;
         // Old names are deleted by whoever comes by. Without a schema there are none.
         match shared.ask(&connection, postgres::SWEEP, &[]).await {
             Some(Ok(_)) => shared.pool.put_back(connection),
             Some(Err(error)) => {
-                tracing::debug!(sqlstate = ?fault::code(&error), "old names were not swept")
+                tracing::debug!(target: "leasehold::postgres", sqlstate = ?fault::code(&error), "old names were not swept")
             }
             None => {}
         }
@@ -125,11 +121,23 @@ impl PgFence {
     /// default. The server ends a transaction whose client hangs a second after its lease.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        let shared = Shared {
-            pool: Pool::new(self.shared.pool.config().clone()),
-            clock: self.shared.clock.clone(),
-            wait,
-        };
+        self.changed(|shared| shared.wait = wait)
+    }
+
+    /// Starts the work of a transaction before the server has answered that the fence was entered: the work's first statement
+    /// goes with the fence's, which saves a round trip for each transaction.
+    ///
+    /// The server executes a statement of the work only in a transaction that has entered. But the work has begun then: a
+    /// former holder's work runs up to the answer to its first statement, which is an error. So use this for work that has no
+    /// effect but statements of its transaction.
+    #[must_use]
+    pub fn pipelined(self) -> Self {
+        self.changed(|shared| shared.is_pipelined = true)
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let mut shared = Shared::clone(&self.shared);
+        change(&mut shared);
         Self {
             shared: Arc::new(shared),
         }

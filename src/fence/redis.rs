@@ -1,5 +1,7 @@
 //! [`RedisFence`]: data in a Redis server that can be changed only under the newest token.
 
+mod resolve;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -7,23 +9,42 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use super::{Fence, RedisBatch};
+use super::in_run::{patience, resolve_within};
+use super::{Fence, RedisBatch, Resolve};
 use crate::clock::Clock;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
 
-static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/raise.lua")));
-static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/apply.lua")));
+/// A script, behind what all of them share.
+macro_rules! script {
+    ($file:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("scripts/fence.lua"),
+                include_str!($file)
+            ))
+        })
+    };
+}
+
+static RAISE: LazyLock<Script> = script!("scripts/raise.lua");
+static APPLY: LazyLock<Script> = script!("scripts/apply.lua");
 
 /// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
 /// ahead is damaged, and accepting it would shut out every honest holder.
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long the name of an applied batch is kept: longer than anybody sends it again.
-const NAME_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const NAME_TTL: Duration = DAY;
+/// For how long the name of a commit is kept, applied or void.
+const COMMIT_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How far the time of a commit's name may be from the server's when it is applied.
+const MOST_APART: Duration = DAY;
 /// How often a batch is sent if there is no answer.
 const SENDS: u32 = 8;
 /// The pause before a batch is sent again.
@@ -31,6 +52,23 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The name of the commit among the parts of a run.
 const COMMIT: &str = "commit";
+
+/// The name of a batch.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    txn_id: TxnId,
+    part: &'a str,
+}
+
+impl Name<'_> {
+    /// For how long it is kept, and the time that the server compares with its own; 0 for none.
+    fn times(&self) -> (Duration, u64) {
+        match self.part {
+            COMMIT => (COMMIT_TTL, self.txn_id.made_at()),
+            _ => (NAME_TTL, 0),
+        }
+    }
+}
 
 /// The answer to a batch (feature `redis`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +87,8 @@ pub enum Written {
 /// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
 ///
 /// One script checks the token and applies the batch. It checks the whole batch before its first write, since a script that
-/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day: a batch that is
-/// sent again because no answer came is applied once, and answered truthfully.
+/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day, that of a commit for a week: a batch that
+/// is sent again because no answer came is applied once, and answered truthfully.
 ///
 /// ```no_run
 /// # async fn example(executor: leasehold::executor::Executor) -> Result<(), Box<dyn std::error::Error>> {
@@ -78,6 +116,10 @@ pub enum Written {
 ///
 /// In a cluster the fence is in the slot of its lock, and so must be the data that are changed under it: give their keys the
 /// lock's whole name as hash tag, `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
+///
+/// A commit that is not answered is sent again, then resolved within the run if there is time, and later by
+/// [`Resolve`](super::Resolve), for six days. The wall clocks of this machine and of the server must agree within a day, otherwise
+/// the commit is refused. Each commit keeps a name of about 250 bytes in the server for a week.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -138,11 +180,11 @@ impl RedisFence {
     /// # Errors
     ///
     /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied) if the server refused the
-    /// whole batch or it was never sent; otherwise [`Unknown`](EffectError::Unknown).
+    /// whole batch, it was never sent, or it was not answered and then resolved; otherwise [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///
-    /// A dropped commit is in doubt; the same batch can be [sent again](Self::write) under the same name.
+    /// A dropped commit is in doubt: [resolve](super::Resolve) it.
     pub fn apply(
         &self,
         permit: CommitPermit,
@@ -150,17 +192,29 @@ impl RedisFence {
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
         async move {
-            let written = fence.write_under(permit.locks(), permit.txn_id, COMMIT, &batch);
-            match written.await {
-                Ok(Written::Applied) => Ok(Applied::fenced()),
+            let (locks, txn_id) = (permit.locks(), permit.txn_id);
+            let name = Name {
+                txn_id,
+                part: COMMIT,
+            };
+            let left = permit.not_after.since(&fence.clock.stamp());
+            let written = fence.write_under(locks, name, &batch);
+            let error = match fence.clock.timeout(patience(left), written).await {
+                Some(Ok(Written::Applied)) => return Ok(Applied::fenced()),
                 // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
                 // the same fence.
-                Ok(Written::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
-                Err(error) if error.kind() == ErrorKind::InDoubt => {
-                    Err(EffectError::unknown(error))
+                Some(Ok(Written::Fenced { seen })) => {
+                    return Err(EffectError::Fenced { seen: Some(seen) });
                 }
-                Err(error) => Err(EffectError::not_applied(error)),
-            }
+                Some(Err(error)) if error.kind() != ErrorKind::InDoubt => {
+                    return Err(EffectError::not_applied(error));
+                }
+                Some(Err(error)) => error.into(),
+                None => "redis did not answer the commit in time".into(),
+            };
+            let doubt = Doubt::new(locks.to_vec(), txn_id);
+            let ask = |_| fence.resolve(&doubt);
+            resolve_within(&fence.clock, permit.not_after, error, ask).await
         }
     }
 
@@ -189,15 +243,15 @@ impl RedisFence {
             key: key.clone(),
             token,
         };
-        self.write_under(&[lock], txn_id, part, batch).await
+        self.write_under(&[lock], Name { txn_id, part }, batch)
+            .await
     }
 
     /// Applies a batch under the tokens of all `locks`, which one script compares. The name of the batch is beside the first.
     async fn write_under(
         &self,
         locks: &[HeldKey],
-        txn_id: TxnId,
-        part: &str,
+        name: Name<'_>,
         batch: &RedisBatch,
     ) -> Result<Written, Error> {
         let Some((HeldKey { key, .. }, others)) = locks.split_first() else {
@@ -235,7 +289,7 @@ impl RedisFence {
                 "command number {at} of the batch names a key of the lock or of the fence: key={key}; use another name for the data"
             )));
         }
-        let call = self.call(key, locks, &format!("{txn_id}:{part}"), batch);
+        let call = self.call(key, locks, name, batch);
         let mut is_in_doubt = false;
         for send in 0..SENDS {
             if send > 0 {
@@ -250,14 +304,22 @@ impl RedisFence {
             }
         }
         Err(Error::in_doubt(format!(
-            "redis did not answer: key={key} txn_id={txn_id} sends={SENDS}; send the same batch again under the same name to find out"
+            "redis did not answer: key={key} txn_id={} sends={SENDS}; send the same batch again under the same name to find out",
+            name.txn_id
         )))
     }
 
-    fn call(&self, key: &Key, locks: &[HeldKey], name: &str, batch: &RedisBatch) -> Call {
+    /// The key of a batch's name.
+    fn applied(&self, key: &Key, Name { txn_id, part }: Name<'_>) -> String {
+        let names = &self.target.options.names;
+        names.beside(key, &format!("applied:{txn_id}:{part}"))
+    }
+
+    fn call(&self, key: &Key, locks: &[HeldKey], name: Name<'_>, batch: &RedisBatch) -> Call {
         let names = &self.target.options.names;
         let commands = batch.commands();
-        let applied = names.beside(key, &format!("applied:{name}")).into_bytes();
+        let applied = self.applied(key, name).into_bytes();
+        let (ttl, made_at) = name.times();
         let fences = locks
             .iter()
             .map(|lock| names.beside(&lock.key, "raised").into_bytes());
@@ -265,7 +327,9 @@ impl RedisFence {
         let keys = std::iter::once(applied).chain(fences).chain(changed);
         let mut call = Call::new(keys)
             .number(MAX_AHEAD.as_micros())
-            .number(NAME_TTL.as_millis())
+            .number(ttl.as_millis())
+            .number(made_at.into())
+            .number(MOST_APART.as_millis())
             .number(locks.len() as u128);
         for lock in locks {
             call = call.number(lock.token.number().into());
@@ -318,6 +382,12 @@ fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
         ))),
         (b"foreign", _) => Err(Error::corrupt(format!(
             "the fence key holds a value that is not ours: {locks}; it was left as it is, check it"
+        ))),
+        (b"void", _) => Err(Error::unavailable(format!(
+            "the commit was resolved before it arrived, and is void: {locks}; run the work again"
+        ))),
+        (b"untimely", _) => Err(Error::invalid(format!(
+            "the run began more than a day before or after the server's time: {locks}; compare the clocks of this machine and the server, and keep runs short"
         ))),
         (b"reused", _) => Err(Error::invalid(format!(
             "another batch was applied under this name: {locks}; give each batch of a run its own part"

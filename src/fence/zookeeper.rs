@@ -1,5 +1,8 @@
 //! [`ZkFence`]: data in a ZooKeeper ensemble that can be changed only under the newest token.
 
+mod names;
+mod record;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +10,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::Fence;
+use super::in_run::{patience, resolve_within};
+use super::{Fence, Resolve};
+use crate::clock::Stamp;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 use crate::store::zookeeper::{Change, Fault, Refused, ZooKeeperStore};
+use names::KEPT;
+use record::Record;
 
 /// How often a fence is read again when another client wrote it in between.
 const TRIES: usize = 8;
@@ -48,13 +57,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// # }
 /// ```
 ///
-/// A batch is sent once: without an answer it is in doubt. The driver `zookeeper-async` cannot send one, and refuses. Changes
-/// *without* the fence are not protected. Cloning is cheap.
+/// A batch is sent once. The same request makes a node with the run's name, a child of the fence's node. A commit that is not
+/// answered is resolved by that name within the run if there is time, and later by [`Resolve`]. The nodes are deleted
+/// after a day, unless [`keep_names`](Self::keep_names) sets another time: each commit costs the ensemble one small node for so
+/// long.
+///
+/// The driver `zookeeper-async` cannot send a batch, and refuses. Changes *without* the fence are not protected. Cloning is cheap.
 #[derive(Clone)]
 pub struct ZkFence {
     store: ZooKeeperStore,
     /// What this fence has raised, by key.
     raised: Arc<Mutex<HashMap<Key, Raised>>>,
+    /// When old names were deleted from here, by key.
+    swept: Arc<Mutex<HashMap<Key, Stamp>>>,
+    kept: Duration,
 }
 
 /// Why a fence was not raised.
@@ -73,7 +89,7 @@ impl From<Error> for Stop {
 /// A fence that was raised.
 #[derive(Clone)]
 struct Raised {
-    token: FencingToken,
+    record: Record,
     version: i32,
     /// The hold's own node, if the store granted it.
     hold: Option<String>,
@@ -141,7 +157,17 @@ impl ZkFence {
         Self {
             store: store.clone(),
             raised: Arc::default(),
+            swept: Arc::default(),
+            kept: KEPT,
         }
+    }
+
+    /// Sets for how long the names of commits are kept: so long can a commit be resolved. Default one day. Of several clients the
+    /// shortest time counts. A run that began before is refused.
+    #[must_use]
+    pub fn keep_names(mut self, kept: Duration) -> Self {
+        self.kept = kept;
+        self
     }
 
     /// Makes a fence with its own session, in the ensemble of a [URL](crate::store::zookeeper::ZooKeeperOptions::parse), for
@@ -184,11 +210,11 @@ impl ZkFence {
     /// # Errors
     ///
     /// As [`write`](Self::write). [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied) if the permit's time was
-    /// over.
+    /// over. A batch that was not answered is resolved, and is [`Unknown`](EffectError::Unknown) if that was not answered either.
     ///
     /// # Cancel safety
     ///
-    /// A dropped commit is in doubt.
+    /// A dropped commit is in doubt: [resolve](Resolve) it.
     pub fn apply(
         &self,
         permit: CommitPermit,
@@ -200,7 +226,18 @@ impl ZkFence {
             if left.is_zero() {
                 return Err(fence.too_late(permit.locks()).await);
             }
-            fence.write_under(permit.locks(), &batch).await
+            let (locks, txn_id) = (permit.locks(), permit.txn_id);
+            let clock = fence.store.clock();
+            fence.sweep_if_due(locks, left).await;
+            let written = fence.write_under(locks, Some(txn_id), &batch);
+            let error = match clock.timeout(patience(left), written).await {
+                Some(Err(EffectError::Unknown(error))) => error,
+                Some(answer) => return answer,
+                None => "zookeeper did not answer the commit in time".into(),
+            };
+            let doubt = Doubt::new(locks.to_vec(), txn_id);
+            let ask = |_| fence.resolve(&doubt);
+            resolve_within(clock, permit.not_after, error, ask).await
         }
     }
 
@@ -232,9 +269,9 @@ impl ZkFence {
                 Err(error) => Err(error),
             };
             if let Ok(Some(node)) = node
-                && let Ok(seen) = parse(key, &node.data)
+                && let Ok(record) = Record::parse(key, &node.data)
             {
-                return seen;
+                return record.token;
             }
             self.store.clock().sleep(LOOK_AGAIN).await;
         }
@@ -261,18 +298,20 @@ impl ZkFence {
             key: key.clone(),
             token,
         };
-        self.write_under(&[lock], batch).await
+        self.write_under(&[lock], None, batch).await
     }
 
-    /// Applies a batch under the tokens of all `locks`, in one request that checks each.
+    /// Applies a batch under the tokens of all `locks`, in one request that checks each and makes the node of its name, if it
+    /// has one, beside the first.
     async fn write_under(
         &self,
         locks: &[HeldKey],
+        name: Option<TxnId>,
         batch: &ZkBatch,
     ) -> Result<Applied, EffectError> {
         for _ in 0..TRIES {
             // The checks of the fences come first, in the order of the locks.
-            let (mut changes, mut holds) = (Vec::new(), Vec::new());
+            let (mut changes, mut holds, mut named) = (Vec::new(), Vec::new(), None);
             for HeldKey { key, token } in locks {
                 let raised = match self.raised_to(key, *token).await {
                     Ok(raised) => raised,
@@ -280,11 +319,14 @@ impl ZkFence {
                     // The batch itself was not sent.
                     Err(Stop::Other(error)) => return Err(EffectError::not_applied(error)),
                 };
+                let path = self.store.fence_path(key);
+                let path = path.map_err(EffectError::not_applied)?;
+                if let (Some(name), None) = (name, &named) {
+                    let node = names::applied(&path, name, &raised.record);
+                    named = Some(node.map_err(EffectError::not_applied)?);
+                }
                 changes.push(Change::Check {
-                    path: self
-                        .store
-                        .fence_path(key)
-                        .map_err(EffectError::not_applied)?,
+                    path,
                     version: Some(raised.version),
                 });
                 holds.extend(raised.hold.map(|path| Change::Check {
@@ -292,6 +334,8 @@ impl ZkFence {
                     version: None,
                 }));
             }
+            let name_at = named.as_ref().map(|_| locks.len());
+            changes.extend(named);
             changes.append(&mut holds);
             let checks = changes.len();
             changes.extend(batch.changes.iter().cloned());
@@ -300,6 +344,14 @@ impl ZkFence {
                 // Another client wrote it. The next round reads whether a newer holder did. Nothing was applied.
                 Err(Refused::At(at, _)) if at < locks.len() => {
                     self.raised.lock().remove(&locks[at].key);
+                }
+                Err(Refused::At(at, Fault::Exists)) if Some(at) == name_at => {
+                    return Err(EffectError::unknown(
+                        "the name of the commit was taken before it was sent",
+                    ));
+                }
+                Err(Refused::At(at, fault)) if Some(at) == name_at => {
+                    return Err(EffectError::not_applied(fault.into_error("name a commit")));
                 }
                 Err(Refused::At(at, _)) if at < checks => {
                     return Err(EffectError::Fenced { seen: None });
@@ -324,12 +376,12 @@ impl ZkFence {
     async fn raised_to(&self, key: &Key, token: FencingToken) -> Result<Raised, Stop> {
         let known = self.raised.lock().get(key).cloned();
         match known {
-            Some(raised) if raised.token == token => Ok(raised),
-            Some(raised) if raised.token > token => Err(Stop::Newer(raised.token)),
+            Some(raised) if raised.record.token == token => Ok(raised),
+            Some(raised) if raised.record.token > token => Err(Stop::Newer(raised.record.token)),
             _ => {
-                let version = self.raise_node(key, token).await?;
+                let (record, version) = self.raise_node(key, token).await?;
                 let raised = Raised {
-                    token,
+                    record,
                     version,
                     hold: self.store.hold_path(key, token),
                 };
@@ -339,38 +391,38 @@ impl ZkFence {
         }
     }
 
-    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's version.
-    async fn raise_node(&self, key: &Key, token: FencingToken) -> Result<i32, Stop> {
+    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's content and version.
+    async fn raise_node(&self, key: &Key, token: FencingToken) -> Result<(Record, i32), Stop> {
         let path = self.store.fence_path(key)?;
-        let data = token.number().to_string().into_bytes();
         for _ in 0..TRIES {
-            let (change, version) = match self.store.read_now(&path).await? {
+            let (change, record, version) = match self.store.read_now(&path).await? {
                 Some(node) => {
-                    let seen = parse(key, &node.data)?;
-                    if seen > token {
-                        return Err(Stop::Newer(seen));
+                    let mut record = Record::parse(key, &node.data)?;
+                    if record.token > token {
+                        return Err(Stop::Newer(record.token));
                     }
-                    if seen == token {
-                        return Ok(node.version);
+                    if record.token == token {
+                        return Ok((record, node.version));
                     }
-                    let version = Some(node.version);
+                    record.token = token;
                     let set = Change::Set {
                         path: path.clone(),
-                        data: data.clone(),
-                        version,
+                        data: record.data(),
+                        version: Some(node.version),
                     };
-                    (set, node.version.wrapping_add(1))
+                    (set, record, node.version.wrapping_add(1))
                 }
-                None => (
-                    Change::Create {
+                None => {
+                    let record = Record::new(token);
+                    let create = Change::Create {
                         path: path.clone(),
-                        data: data.clone(),
-                    },
-                    0,
-                ),
+                        data: record.data(),
+                    };
+                    (create, record, 0)
+                }
             };
             match self.store.change(&[change]).await {
-                Ok(()) => return Ok(version),
+                Ok(()) => return Ok((record, version)),
                 Err(Refused::At(_, Fault::NoNode)) => self.store.make_above(&path).await?,
                 Err(Refused::At(_, Fault::BadVersion | Fault::Exists)) => {}
                 Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
@@ -381,17 +433,6 @@ impl ZkFence {
         }
         Err(disturbed(key.as_str()).into())
     }
-}
-
-fn parse(key: &Key, data: &[u8]) -> Result<FencingToken, Error> {
-    let number = std::str::from_utf8(data)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    number.map(FencingToken::new).unwrap_or_else(|| {
-        Err(Error::corrupt(format!(
-            "the fence's node has a foreign value: key={key}; it was not changed, check who wrote it"
-        )))
-    })
 }
 
 fn newer(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
@@ -418,7 +459,14 @@ fn keys(locks: &[HeldKey]) -> String {
 impl Fence for ZkFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         match self.raised_to(key, token).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                let lock = HeldKey {
+                    key: key.clone(),
+                    token,
+                };
+                self.sweep_if_due(&[lock], LATE_LOOK).await;
+                Ok(())
+            }
             Err(Stop::Newer(seen)) => Err(newer(key, token, seen)),
             Err(Stop::Other(error)) => Err(error),
         }

@@ -17,7 +17,7 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 /// | `event` | fields |
 /// |---|---|
 /// | `acquire` | `key`, `holder` (the label), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
-/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown |
+/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
 /// Times are in microseconds. Locks are used often: send the log to a file of its own, as `examples/access_log.rs` does.
@@ -78,6 +78,8 @@ impl Observer for AccessLog {
                     (word(released), micros(held_for), micros(took));
                 if let Released::Unknown(error) = released {
                     line!(Level::WARN, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us, error = error.to_string());
+                } else if let Released::Withheld { why } = released {
+                    line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us, %why);
                 } else {
                     line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us);
                 }
@@ -100,7 +102,7 @@ fn word(released: &Released) -> &'static str {
         Released::Released => "released",
         Released::AlreadyGone => "already gone",
         Released::Unknown(_) => "unknown",
-        Released::Withheld => "withheld",
+        Released::Withheld { .. } => "withheld",
     }
 }
 

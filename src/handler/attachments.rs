@@ -1,15 +1,17 @@
-//! [`Attachments`]: what handlers have tied to a hold.
+//! [`Attachments`]: values that handlers have tied to a hold.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+
+use super::aside::Aside;
 
 type Attachment = Box<dyn Any + Send>;
 
-/// Everything that is tied to one hold. It is dropped once, at the end of the hold; what comes later is dropped at once.
+/// The values that are tied to one hold. They are dropped once, at the end of the hold; a value that is added later is dropped
+/// at once.
 pub(crate) struct Attachments(Mutex<Option<Attached>>);
 
 /// Dropped newest first, as locals are. One that panics does not keep the others.
@@ -30,7 +32,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         while let Some(attachment) = self.0.pop() {
             if catch_unwind(AssertUnwindSafe(move || drop(attachment))).is_err() {
-                tracing::error!("what a handler had attached to a hold panicked as it was dropped");
+                tracing::error!(target: "leasehold::handler", "what a handler had attached to a hold panicked as it was dropped");
             }
         }
     }
@@ -38,13 +40,13 @@ impl Drop for Attached {
 
 impl Attachments {
     pub(crate) fn put(&self, mut more: Attached) {
-        // What comes too late is dropped at the end of this call, when the mutex is free.
+        // A late value is dropped at the end of this call, when the mutex is unlocked.
         if let Some(attached) = &mut *self.0.lock() {
             attached.0.append(&mut more.0);
         }
     }
 
-    /// Takes everything out, for a hold that goes on as another.
+    /// Takes all values out, for a hold that continues as another.
     pub(crate) fn take(&self) -> Attached {
         self.0.lock().take().unwrap_or_default()
     }
@@ -54,12 +56,12 @@ impl Attachments {
         drop(self.take());
     }
 
-    /// Drops everything on a thread of its own: what users attach may block as it is dropped, and the manager's thread must
+    /// Drops the values on a thread of its own: a user's value may block while it is dropped, and the manager's thread must
     /// not wait for it.
-    pub(crate) fn end_aside(&self, manager: &Handle) {
+    pub(crate) fn end_aside(&self, aside: &Aside) {
         let attached = self.take();
         if attached.len() > 0 {
-            drop(manager.spawn_blocking(move || drop(attached)));
+            aside.call(move || drop(attached));
         }
     }
 }

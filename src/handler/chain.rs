@@ -69,7 +69,7 @@ impl Chain {
         for handler in &*self.handlers {
             if catch_unwind(AssertUnwindSafe(|| notify(&**handler))).is_err() {
                 tracing::error!(
-                    handler = handler.name(),
+                    target: "leasehold::handler", handler = handler.name(),
                     "a handler panicked when it was notified of a failure"
                 );
             }

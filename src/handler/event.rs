@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::lease::Lease;
+use crate::model::commit::HeldKey;
 use crate::model::error::{Error, LostReason};
 use crate::model::holder::Label;
 use crate::model::key::Key;
@@ -13,14 +14,14 @@ use crate::store::Released;
 
 use super::request::EndReason;
 
-/// Something that has happened. It borrows: copy out what is to be kept.
+/// Something that has happened. It borrows: copy the parts that you keep.
 ///
 /// Events of one hold come in the order *acquire, run ..., lost, release*, as far as they happen on one thread; events of
 /// different threads may overtake each other.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A caller began to wait, or ceased to: in the local queue, or for a lock that the store says is busy.
+    /// A caller began to wait, or stopped waiting: in the local queue, or for a lock that the store reports as busy.
     #[non_exhaustive]
     Wait {
         /// The key of the lock.
@@ -47,22 +48,24 @@ pub enum Event<'a> {
         holds: usize,
         /// How many the store extended.
         extended: usize,
-        /// How many the store says are not ours any more.
+        /// How many the store reports as not ours any more.
         gone: usize,
-        /// How many have no answer, or one that proves nothing: they are asked again.
+        /// How many have no answer, or one that proves nothing: they are sent again.
         unknown: usize,
         /// From the sending to the answer, or to its time limit.
         round_trip: Duration,
         /// How late the manager's thread came to its timer before it sent this.
         timer_lag: Duration,
     },
-    /// A guarded run went one step further.
+    /// A guarded run went one step further. One event, also where the run is under several locks.
     #[non_exhaustive]
     Run {
-        /// The key of the lock.
+        /// The key of the lock; of several locks, the first in the order of their keys.
         key: &'a Key,
-        /// The fencing token of the hold.
+        /// The fencing token of its hold.
         token: FencingToken,
+        /// All locks that the run is under, sorted by key; never empty.
+        locks: &'a [HeldKey],
         /// Which run: runs under one hold overlap. Unique in this process.
         run: u64,
         /// Which step.

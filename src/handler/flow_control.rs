@@ -1,4 +1,4 @@
-//! [`FlowControl`]: how often a lock is asked for, and how many are held at once.
+//! [`FlowControl`]: limits how often a lock is requested, and how many are held at once.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -25,7 +25,7 @@ use crate::model::key::Key;
 pub struct Rate(Quota);
 
 impl Rate {
-    /// At most `count` calls in each `span`, spread over it; up to `count` may come together after a pause.
+    /// At most `count` calls in each `span`, spread over it; up to `count` may arrive together after a pause.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Rate {
         })
     }
 
-    /// Sets how many calls may come together after a pause. Default: the calls of one span.
+    /// Sets how many calls may arrive together after a pause. Default: the calls of one span.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Rate {
 }
 
 /// A handler that limits the calls of this manager: their rate for each key, their rate in total, and how many calls wait or
-/// hold at once (feature `flow-control`). It counts calls, whatever comes of them.
+/// hold at once (feature `flow-control`). It counts calls, whatever their result.
 ///
 /// A call over a limit is refused with [`Contended`](crate::ErrorKind::Contended), or, if set to [wait](Self::waits), delayed
 /// within its own wait budget, and refused at once if the budget cannot be enough. Nothing is shared between processes: it
@@ -73,7 +73,8 @@ impl Rate {
 ///     .in_total(Rate::per(1_000, Duration::from_secs(1))?)
 ///     .at_once(200)
 ///     .waits();
-/// let locks = LockManager::builder(MemoryStore::new()?).handler(flow).build()?;
+/// let builder = LockManager::builder(MemoryStore::new()?);
+/// let locks = builder.handler(flow).build()?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 pub struct FlowControl {
@@ -96,7 +97,7 @@ struct PerKey {
     until_tidied: AtomicUsize,
 }
 
-/// Keys that nobody asks for any more are forgotten after so many calls.
+/// Keys that are not requested any more are forgotten after so many calls.
 const TIDY_EVERY: usize = 4096;
 
 #[derive(Clone)]

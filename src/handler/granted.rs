@@ -1,4 +1,4 @@
-//! [`AcquireResponse`]: what comes back through the chain.
+//! [`AcquireResponse`]: the answer that returns through the chain.
 
 use std::any::Any;
 use std::sync::Arc;

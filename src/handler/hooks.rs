@@ -9,7 +9,7 @@ use crate::model::error::Error;
 
 /// Wraps acquire and release. Renewals never pass through it.
 ///
-/// Every hook has an answer by default that passes the call on, so that a handler writes the hooks it needs.
+/// Every hook has a default that passes the call on, so a handler implements only the hooks that it needs.
 ///
 /// # Contract
 ///
@@ -30,7 +30,7 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// *When*: after the handlers in front have passed the call on, before the local queue and the store are asked. Once
     /// for each call.
-    /// *Sees*: key, label, TTL, what is left of the wait budget; behind [`Next::run`] the answer.
+    /// *Sees*: key, label, TTL, the remaining wait budget; behind [`Next::run`] the answer.
     /// *May*: refuse (answer an error or [`AcquireResponse::Busy`] without running `next`: nobody behind it is asked), delay,
     /// [`shorten`](AcquireRequest::shorten) the wait, [attach](AcquireRequest::attach) what is to live as long as the
     /// hold, refuse what was granted (it is released in the background). It cannot ask twice, since `next` is
@@ -38,7 +38,10 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// ```compile_fail,E0382
     /// # use leasehold::{Error, handler::{AcquireRequest, AcquireResponse, Next}};
-    /// async fn acquire(request: &mut AcquireRequest, next: Next<'_>) -> Result<AcquireResponse, Error> {
+    /// async fn acquire(
+    ///     request: &mut AcquireRequest,
+    ///     next: Next<'_>,
+    /// ) -> Result<AcquireResponse, Error> {
     ///     if let AcquireResponse::Busy = next.run(request).await? {
     ///         return next.run(request).await;
     ///     }
@@ -51,7 +54,8 @@ pub trait Handler: Send + Sync + 'static {
     /// ```compile_fail,E0451
     /// # use leasehold::{Lease, handler::{AcquireResponse, Granted}};
     /// fn forged(lease: Lease) -> AcquireResponse {
-    ///     AcquireResponse::Granted(Granted { lease, attachments: Default::default() })
+    ///     let attachments = Default::default();
+    ///     AcquireResponse::Granted(Granted { lease, attachments })
     /// }
     /// ```
     ///
@@ -118,7 +122,7 @@ pub trait Handler: Send + Sync + 'static {
     /// # Contract
     ///
     /// *When*: once, after a handler panicked or was cut off, or after the release was not answered by the store.
-    /// *Sees*: the request, and what happened.
+    /// *Sees*: the request, and the result.
     /// *May*: count, log, free its own resources. It changes nothing.
     /// *On error*: a panic is logged; the other handlers are still called.
     fn release_failed(&self, request: &ReleaseRequest, error: &Error) {

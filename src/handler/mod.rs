@@ -1,21 +1,23 @@
 //! The chain of handlers, and the observers.
 //!
 //! ```text
-//!  acquire ──► first ──► second ──► (local queue, store)        renewals: past all of them
+//!  acquire ──► first ──► second ──► (local queue, store)
 //!  answer  ◄── first ◄── second ◄──┘
 //! ```
+//!
+//! Renewals pass through no handler.
 //!
 //! A [`Handler`] *wraps* acquire and release: it may refuse, delay or shorten an acquire, and decorate a release. An
 //! [`Observer`] *sees* everything and decides nothing. If you only need to know, write an observer: it costs less and can do no
 //! harm.
 //!
 //! - The handler that was [added first](crate::LockManagerBuilder::handler) is outermost: first on the way in, last on the way out.
-//!   Each sees only the next one's answer, so that adding or removing one changes nothing for the others.
+//!   Each sees only the next one's answer, so adding or removing one changes nothing for the others.
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
-//! - No handler can make a grant: [`AcquireResponse::Granted`] comes from the store alone, through [`Next`].
-//! - What a handler takes for the time of the hold it ties to the request or the grant ([`AcquireRequest::attach`],
-//!   [`Granted::attach`]): it is dropped when the hold ends, for whatever reason, or when the call ends without one.
-//! - A handler that panics or does not answer fails its call and nothing else: what the store granted is released, the
+//! - No handler can make a grant: [`AcquireResponse::Granted`] comes only from the store, through [`Next`].
+//! - A handler ties a value that it needs for the time of the hold to the request or the grant ([`AcquireRequest::attach`],
+//!   [`Granted::attach`]): it is dropped when the hold ends, for any reason, or when the call ends without a hold.
+//! - A handler that panics or does not answer fails its own call and nothing else: the store's grant is released, the
 //!   manager lives on, no renewal waits.
 //!
 //! ```
@@ -27,9 +29,14 @@
 //! struct ArchiveIsClosed;
 //!
 //! impl Handler for ArchiveIsClosed {
-//!     async fn acquire(&self, request: &mut AcquireRequest, next: Next<'_>) -> Result<AcquireResponse, Error> {
+//!     async fn acquire(
+//!         &self,
+//!         request: &mut AcquireRequest,
+//!         next: Next<'_>,
+//!     ) -> Result<AcquireResponse, Error> {
 //!         if request.key().as_str().starts_with("archive/") {
-//!             return Err(Error::new(ErrorKind::Denied, "the archive is closed; ask again tomorrow"));
+//!             let message = "the archive is closed; ask again tomorrow";
+//!             return Err(Error::new(ErrorKind::Denied, message));
 //!         }
 //!         next.run(request).await
 //!     }
@@ -37,7 +44,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Error> {
-//! let locks = LockManager::builder(MemoryStore::new()?).handler(ArchiveIsClosed).build()?;
+//! let builder = LockManager::builder(MemoryStore::new()?);
+//! let locks = builder.handler(ArchiveIsClosed).build()?;
 //! assert!(locks.lock("orders/7").acquire().await.is_ok());
 //! let refused = locks.lock("archive/7").acquire().await.unwrap_err();
 //! assert_eq!(refused.kind(), ErrorKind::Denied);
@@ -46,6 +54,9 @@
 //! ```
 
 mod access_log;
+#[cfg(feature = "access-log-file")]
+mod access_log_file;
+mod aside;
 mod attachments;
 mod chain;
 mod event;
@@ -62,6 +73,9 @@ mod request;
 mod step;
 
 pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
+#[cfg(feature = "access-log-file")]
+pub use access_log_file::{AccessLogFile, Rotation};
+pub(crate) use aside::Aside;
 pub(crate) use attachments::Attachments;
 pub(crate) use chain::Chain;
 pub use event::{AcquireOutcome, Event};
@@ -70,6 +84,7 @@ pub use flow_control::{FlowControl, Rate};
 pub use granted::{AcquireResponse, Granted};
 pub use hooks::Handler;
 #[cfg(feature = "metrics")]
+#[doc(inline)]
 pub use metrics::Metrics;
 pub(crate) use next::Last;
 pub use next::{Next, NextRelease};

@@ -13,7 +13,7 @@ use super::step::Step;
 use crate::model::error::Error;
 use crate::store::Released;
 
-/// What is behind the last handler: the local queue and the store.
+/// The steps behind the last handler: the local queue and the store.
 pub(crate) trait Last: Sync {
     fn ask<'a>(
         &'a self,
@@ -30,7 +30,7 @@ impl Depth {
         self.0.store(depth, Ordering::Relaxed);
     }
 
-    /// The handler that is at work, or what is behind all of them.
+    /// The active handler, or the step behind all of them.
     pub(super) fn name(&self, handlers: &[Arc<dyn Erased>]) -> &'static str {
         match self.0.load(Ordering::Relaxed).checked_sub(1) {
             Some(index) => handlers.get(index).map_or("the store", |h| h.name()),
@@ -49,7 +49,7 @@ pub struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Passes the call on, and gives the answer.
+    /// Passes the call on, and returns the answer.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Next<'_> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was asked is given up, and what was granted is released in the background.
+    /// Cancel safe: the request is given up, and a grant is released in the background.
     pub async fn run(self, request: &mut AcquireRequest) -> Result<AcquireResponse, Error> {
         let Self {
             handlers,
@@ -98,7 +98,7 @@ impl NextRelease<'_> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the release goes on.
+    /// Cancel safe: the release continues.
     pub async fn run(self) -> Released {
         let Self {
             handlers,

@@ -30,9 +30,9 @@ pub trait Observer: Send + Sync + 'static {
     ///
     /// *When*: on the thread where it happens, which may be the manager's own (renewals, losses): it returns fast and never
     /// blocks. Many threads may call at once.
-    /// *Sees*: what the event says.
+    /// *Sees*: the content of the event.
     /// *May*: count, note, send on. It decides nothing, and calls no lock of this manager and waits for it.
-    /// *On error*: a panic is caught, and logged the first time; what was going on goes on.
+    /// *On error*: a panic is caught, and logged the first time; the operation continues.
     fn event(&self, event: &Event<'_>);
 }
 
@@ -71,7 +71,7 @@ impl Observers {
             let called = catch_unwind(AssertUnwindSafe(|| watching.observer.event(event)));
             if called.is_err() && !watching.has_panicked.swap(true, Ordering::Relaxed) {
                 tracing::error!(
-                    "an observer panicked; it still receives later events, and this message is logged once"
+                    target: "leasehold::handler", "an observer panicked; it still receives later events, and this message is logged once"
                 );
             }
         }

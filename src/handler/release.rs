@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, select};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::aside::Aside;
 use super::chain::{Chain, did_not_answer, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
@@ -19,18 +19,18 @@ use super::step::Step;
 use crate::clock::Clock;
 use crate::store::Released;
 
-/// How a release goes through the chain.
+/// How a release passes through the chain.
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
     pub(crate) clock: &'a Clock,
     /// How long the handlers may take before the release, and again after it.
     pub(crate) limit: Duration,
     /// Where the handlers run if not on the caller's task: nothing of theirs may hold up the manager's thread.
-    pub(crate) aside: Option<&'a Handle>,
+    pub(crate) aside: Option<&'a Aside>,
 }
 
 impl Chain {
-    /// Puts `request` through the chain and takes the `step` in the midst of it. Answers how the step went.
+    /// Puts `request` through the chain and runs the `step` in the middle of it. Returns the result of the step.
     pub(crate) async fn release(
         &self,
         request: ReleaseRequest,
@@ -55,11 +55,7 @@ impl Chain {
         );
         let mut chain: BoxFuture<'_, ()> = match aside {
             None => Box::pin(chain),
-            Some(manager) => {
-                let driver = manager.clone();
-                let driven = manager.spawn_blocking(move || driver.block_on(chain));
-                Box::pin(driven.map(drop))
-            }
+            Some(aside) => Box::pin(aside.drive(chain).map(drop)),
         };
         let gone_on = select(Box::pin(go.cancelled()), &mut chain);
         let is_over = match clock.timeout(limit, gone_on).await {
@@ -104,7 +100,7 @@ impl Chain {
             Either::Right(_) => Some(did_not_answer(depth.name(&self.handlers), limit)),
         };
         if let Some(error) = failure {
-            tracing::debug!(key = %request.key, token = %request.token, %error, "a release did not go well");
+            tracing::debug!(target: "leasehold::handler", key = %request.key, token = %request.token, %error, "a release did not go well");
             self.notify_each(|handler| handler.release_failed(&request, &error));
         }
     }

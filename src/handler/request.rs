@@ -1,4 +1,4 @@
-//! [`AcquireRequest`] and [`ReleaseRequest`]: what goes through the chain.
+//! [`AcquireRequest`] and [`ReleaseRequest`]: the requests that pass through the chain.
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct AcquireRequest {
     ttl: Duration,
     clock: Clock,
     started: Stamp,
-    /// `None`: one look, without a wait.
+    /// `None`: one request, without a wait.
     wait: Option<Duration>,
     /// Behind a mutex for the sake of `Sync` alone: a handler may keep a reference to the request over an await.
     attached: Mutex<Attached>,
@@ -63,21 +63,21 @@ impl AcquireRequest {
         self.ttl
     }
 
-    /// What is left of the wait budget that this call shares with every handler, the local queue and the store. Zero if the
-    /// caller asked for one look.
+    /// The remaining wait budget, which this call shares with every handler, the local queue and the store. Zero if the
+    /// caller does not wait.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let spent = self.spent();
         self.wait.unwrap_or_default().saturating_sub(spent)
     }
 
-    /// Whether the caller waits for a lock that is busy, or takes one look.
+    /// Whether the caller waits for a busy lock.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// Leaves at most `remaining` of the wait budget. It never grows. Of a single look there is nothing to take.
+    /// Leaves at most `remaining` of the wait budget. It never grows. A caller that does not wait has none.
     pub fn shorten(&mut self, remaining: Duration) {
         let spent = self.spent();
         self.wait = self
@@ -85,8 +85,8 @@ impl AcquireRequest {
             .map(|wait| wait.min(spent.saturating_add(remaining)));
     }
 
-    /// Keeps `permit` until the hold that comes of this call ends, for whatever reason; until the call ends, if no hold comes of
-    /// it. It may be dropped on any thread, after the lock has been released, newest first.
+    /// Keeps `permit` until the hold of this call ends, for any reason; until the call ends, if it gets no hold.
+    /// It may be dropped on any thread, after the lock has been released, newest first.
     pub fn attach(&self, permit: impl Any + Send) {
         self.attached.lock().add(permit);
     }

@@ -1,4 +1,4 @@
-//! The arithmetic of I1: how long a grant may be acted upon.
+//! The arithmetic of I1: for how long the holder may act on a grant.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) const LOCAL_DRIFT_PPM: u32 = 500;
 /// The coarsest unit in which a store counts a TTL.
 pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// What of a grant is given up for clocks that differ, besides [`LOCAL_DRIFT_PPM`] and [`GRANULARITY`].
+/// The part of a grant that is not used because clocks differ, besides [`LOCAL_DRIFT_PPM`] and [`GRANULARITY`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
     /// The store's clock runs at most this much fast, in parts per million.
@@ -20,31 +20,31 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The part of a granted TTL that may be acted upon (I1), rounded down; zero if nothing is left:
+    /// The part of a granted TTL in which the holder may act (I1), rounded down; zero if nothing is left:
     ///
     /// `ttl * (1 - 500 ppm) / (1 + server_drift) - granularity - margin`
     pub(crate) fn usable(&self, ttl: Duration) -> Duration {
         let kept = u128::from(1_000_000 - LOCAL_DRIFT_PPM);
         let whole = 1_000_000 + u128::from(self.server_drift_ppm);
-        // A duration has less than 2^94 nanoseconds, so that this product stays below 2^114.
+        // A duration has less than 2^94 nanoseconds, so this product is below 2^114.
         let scaled = ttl.as_nanos() * kept / whole;
         let usable = scaled.saturating_sub(GRANULARITY.as_nanos() + self.margin.as_nanos());
         Duration::from_nanos(u64::try_from(usable).unwrap_or(u64::MAX))
     }
 
-    /// One deadline for each clock, from that clock's own reading before the request left. Saturates, which is earlier
-    /// than what it stands for.
+    /// One deadline for each clock, from that clock's own reading before the request was sent. It saturates, which makes the
+    /// deadline earlier, never later.
     pub(super) fn deadlines(&self, sent_at: &Stamp, ttl: Duration) -> [u64; 3] {
         let ends = sent_at.plus(self.usable(ttl));
         ClockKind::ALL.map(|lane| ends.on(lane))
     }
 }
 
-/// What a proof comes to: a deadline on each clock, as of one look at the clocks.
+/// The result of one proof: a deadline on each clock, and one reading of the clocks.
 ///
-/// Leases of the same terms whose answers came together share one. So the look may be a little older than the move, as it is
-/// in a thread that was put aside between the two: whoever found a lease over meanwhile has ended it, and then it is not
-/// moved.
+/// Leases with the same settings whose answers arrived together share one. So the reading may be a little older than the
+/// renewal, as it is in a thread that was preempted between the two. That is safe: a reader that found a lease over in the
+/// meantime has ended it, and an ended lease is not renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     pub(super) now: [u64; 3],
@@ -52,7 +52,7 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// `now` was read when the answer was here, `sent_at` before the proven request left (I1); `ttl` is what the store granted.
+    /// `now` was read when the answer had arrived, `sent_at` before the proven request was sent (I1); `ttl` is what the store granted.
     pub(crate) fn new(terms: Terms, now: &Stamp, sent_at: &Stamp, ttl: Duration) -> Self {
         Self {
             now: ClockKind::ALL.map(|lane| now.on(lane)),
@@ -60,7 +60,7 @@ impl Renewal {
         }
     }
 
-    /// The proven deadline on the boot lane.
+    /// The proven deadline on the boot clock.
     pub(crate) fn deadline(&self) -> u64 {
         self.deadlines[ClockKind::Boot as usize]
     }

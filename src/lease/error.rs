@@ -1,27 +1,27 @@
-//! [`LeaseError`]: why a lease does not allow what was about to happen.
+//! [`LeaseError`]: why a lease does not allow an action.
 
 use std::time::Duration;
 
 use crate::model::error::{Error, ErrorKind, LostReason};
 
-/// Why a lease does not allow what was about to happen.
+/// Why a lease does not allow an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The lease is gone, for good.
+    /// The lease has ended, for good.
     #[error("the lease is lost: {0}; stop, and ask for the lock again")]
     Lost(LostReason),
-    /// The lease is live, but less is left of it than is needed.
+    /// The lease is live, but the remaining time is shorter than required.
     #[error(
         "the lease is too short: remaining={remaining:?} needed={needed:?}; wait for a renewal or ask for less"
     )]
     TooShort {
-        /// What was left.
+        /// The remaining time.
         remaining: Duration,
-        /// What was asked for.
+        /// The required time.
         needed: Duration,
     },
-    /// The hold is being released: no run begins or commits any more.
+    /// The hold is being released: no new run begins or commits.
     #[error("the hold is ending; stop, and ask for the lock again")]
     Ending,
 }

@@ -1,7 +1,7 @@
-//! [`Lease`]: our time-bounded right, as we may act on it.
+//! [`Lease`]: our right to act, limited in time.
 //!
 //! A lease is one shared cell. Its manager moves the deadline forward on each proven heartbeat; everybody else reads it.
-//! Nothing here waits for an event: whether the lease is live is a comparison of a clock with a word. (C. Gray, D.
+//! Nothing here waits for an event: whether the lease is live is one comparison of a clock with a word. (C. Gray, D.
 //! Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache consistency", 1989.)
 
 mod atomics;
@@ -34,10 +34,10 @@ use words::{Ended, Words};
 
 /// Our right to act on a lock, until a deadline. Cloning is cheap; all clones are the same lease.
 ///
-/// A lease is live while every clock that is read is *before* its deadline, strictly (I1). Once any reader saw it
+/// A lease is live while every clock that is read is *before* its deadline, strictly (I1). Once any reader has seen it
 /// lapsed or lost, no reader sees it live again (I2).
 ///
-/// A live lease is *not* a promise that nobody else acts: the process may stall between the look and the act. See
+/// A live lease does *not* promise that nobody else acts: the process may pause between the check and the action. See
 /// [`FencingToken`] for what closes that gap.
 #[derive(Clone)]
 #[doc(alias = "validity")]
@@ -53,28 +53,28 @@ struct Cell {
     signals: Signals,
 }
 
-/// What every look and every renewal reads, and only renewals and the end write, in the order in which it is read: all but
-/// the gate in one cache line.
+/// Every check and every renewal reads these fields, in this order; only renewals and the end write them. All except
+/// the gate are in one cache line.
 #[repr(C, align(64))]
 struct Hot {
     words: Words,
     generation: u64,
     clock: Clock,
-    /// Of a joint lease; no other has any.
+    /// The members of a joint lease; empty for every other lease.
     members: Box<[Lease]>,
     gate: Gate,
 }
 
-/// What a new lease is made from.
+/// The input for a new lease.
 #[derive(Debug)]
 pub(crate) struct Granted<'a> {
     pub(crate) key: &'a Key,
     pub(crate) token: FencingToken,
     /// Whether the store promises that its tokens grow (I8).
     pub(crate) is_fencing: bool,
-    /// Read before the request left (I1).
+    /// Read before the request was sent (I1).
     pub(crate) sent_at: &'a Stamp,
-    /// What the store granted, not what it was asked for.
+    /// What the store granted, which may be less than requested.
     pub(crate) ttl: Duration,
 }
 
@@ -119,32 +119,43 @@ impl Lease {
 
     /// Whether the lease is live by the fast clock: one clock read and one load.
     ///
-    /// For deciding early that work is useless. What must not happen without a lease goes through a guarded run.
+    /// Use it to stop useless work early. Work that must not happen without a lease belongs in a guarded run.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.look_fast().is_ok()
     }
 
-    /// What is left of the lease by the strict clocks; zero if it is not live.
+    /// The remaining time of the lease by the strict clocks; zero if it is not live.
     ///
-    /// It may grow between two calls (a renewal), and it may be over before the caller reads the answer.
+    /// It may grow between two calls (a renewal), and the lease may end before the caller reads the answer.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.look_strict().unwrap_or(Duration::ZERO)
     }
 
-    /// What is left of the lease by the strict clocks, if that is at least `needed`.
+    /// The deadlines as they are, in nanoseconds of each clock, in the order of [`ClockKind::ALL`](crate::clock::ClockKind::ALL);
+    /// all zero once a reader found the lease over, or it was ended (feature `test-util`).
+    ///
+    /// It compares nothing and marks nothing, unlike every other look at a lease. A test that judges leases with it does not
+    /// change what it judges. A joint lease has no deadlines of its own: look at its members.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn peek(&self) -> [u64; 3] {
+        self.cell.hot.words.peek()
+    }
+
+    /// The remaining time of the lease by the strict clocks, if it is at least `needed`.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if less is left.
+    /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if the remaining time is shorter.
     #[inline]
     pub fn ensure(&self, needed: Duration) -> Result<Duration, LeaseError> {
         at_least(needed, self.look_strict()?)
     }
 
-    /// Why the lease ended; `None` while nobody has seen it end.
+    /// Why the lease ended; `None` until a reader has seen that it ended.
     #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
         let of_members = || self.members().iter().find_map(Self::lost_reason);
@@ -153,12 +164,12 @@ impl Lease {
 
     /// Completes when the lease has ended, with the reason.
     ///
-    /// A convenience, and late by nature: on a busy machine it may complete long after the deadline. Never the proof
-    /// that a lease is live: ask [`is_live`](Self::is_live) for that.
+    /// A convenience, and always late: on a busy machine it may complete long after the deadline. It never proves
+    /// that a lease is live: use [`is_live`](Self::is_live) for that.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only watches.
+    /// Cancel safe: it only observes.
     pub async fn lost(&self) -> LostReason {
         if self.members().is_empty() {
             self.cell.signals.lost().await
@@ -167,13 +178,13 @@ impl Lease {
         }
     }
 
-    /// A token that is cancelled when the lease has ended, for code that takes one ([`tokio_util`]'s). To cancel it does not end
-    /// the lease.
+    /// A token that is cancelled when the lease has ended, for code that takes a token of [`tokio_util`]. Cancelling it does not
+    /// end the lease.
     ///
-    /// A convenience, as late as [`lost`](Self::lost): never the proof that a lease is live.
+    /// A convenience, as late as [`lost`](Self::lost): it never proves that a lease is live.
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
-        // A lapse that nobody has seen yet is found here.
+        // If the lease has lapsed and nobody has noticed yet, this call notices it.
         let _ = self.remaining();
         let (token, is_new) = self.cell.signals.token();
         if is_new {
@@ -194,7 +205,7 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only watches.
+    /// Cancel safe: it only observes.
     pub async fn at_risk(&self) {
         if self.members().is_empty() {
             self.cell.signals.at_risk().await;
@@ -203,20 +214,20 @@ impl Lease {
         }
     }
 
-    /// Whether a step or a commit under this lease is in doubt: its hold will not be released, but left to expire.
+    /// Whether a step or a commit under this lease is in doubt. If so, its hold is not released; it expires.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         self.cell.signals.is_in_doubt() || self.members().iter().any(Self::is_in_doubt)
     }
 
-    /// A look by the fast clock.
+    /// A check by the fast clock.
     #[inline(always)]
     pub(crate) fn look_fast(&self) -> Result<Duration, LeaseError> {
         self.look(self.cell.hot.clock.fast())
             .map(Duration::from_nanos)
     }
 
-    /// A look by both strict clocks: the lesser of what is left.
+    /// A check by both strict clocks: the smaller remaining time.
     #[inline(always)]
     pub(crate) fn look_strict(&self) -> Result<Duration, LeaseError> {
         let [boot, raw] = self.cell.hot.clock.strict();
@@ -242,7 +253,7 @@ impl Lease {
         LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
     }
 
-    /// Moves the deadline forward. An answer that comes after the deadline is thrown away, and the lease is lost.
+    /// Moves the deadline forward. An answer that arrives after the deadline is ignored, and the lease is lost.
     pub(crate) fn renew(&self, renewal: &Renewal) -> Result<(), LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
@@ -253,17 +264,17 @@ impl Lease {
             .map_err(|ended| self.end(ended, LostReason::Lapsed))
     }
 
-    /// Ends the lease for good. True for the one caller that ended it.
+    /// Ends the lease for good. Returns true to the one caller that ended it.
     pub(crate) fn revoke(&self, reason: LostReason) -> bool {
-        // Said first, so that a reader who finds the words lost finds the reason too.
+        // Set first, so that a reader that finds the words lost also finds the reason.
         self.cell.signals.will_end(reason);
         let ended = self.cell.hot.words.revoke();
         self.cell.signals.ended(ended.first, reason);
         ended.first
     }
 
-    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. It is at
-    /// risk as this one was: a renewal is reported only if it changed something. `None` if it had ended before.
+    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. The new
+    /// lease is at risk if this one was. `None` if it had already ended.
     pub(crate) fn handoff(&self) -> Option<Self> {
         let hot = &self.cell.hot;
         let is_at_risk = self.is_at_risk();
@@ -305,12 +316,12 @@ impl Lease {
         self.members().iter().for_each(Self::mark_in_doubt);
     }
 
-    /// A place from which one clone of an executor begins runs.
+    /// A slot from which one clone of an executor begins runs.
     pub(crate) fn register(&self) -> Running {
         Running::new(self.clone())
     }
 
-    /// No run begins and none commits from now on; runs in progress go on to their end.
+    /// No run begins and none commits from now on; runs in progress continue to their end.
     pub(crate) fn close(&self) {
         self.cell.hot.gate.close();
     }

@@ -1,4 +1,4 @@
-//! The cold side of a lease: its listeners, and the runs under it.
+//! The rarely used part of a lease: its listeners, and the runs under it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,19 +17,19 @@ const STEADY: u8 = 0;
 const AT_RISK: u8 = 1;
 const LOST: u8 = 2;
 
-/// Small, since every lock that is held has one.
+/// Small, because every held lock has one.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     reason: OnceLock<LostReason>,
     state: AtomicU8,
     in_doubt: AtomicBool,
-    /// Of every executor; made with the first.
+    /// One for each executor; made with the first.
     slots: Mutex<Option<Box<Slots>>>,
     /// Notified when the state changes, and when the last run under a closed gate has ended.
     moved: Notify,
-    /// Held by the run in turn that is in progress; made when first needed.
+    /// Locked by the `in_turn` run that is in progress; made when first needed.
     turn: OnceLock<Arc<tokio::sync::Mutex<()>>>,
-    /// Made when somebody asks for one.
+    /// Made when a caller asks for one.
     tokens: Mutex<Option<Box<Tokens>>>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Signals {
 #[derive(Debug, Default)]
 struct Tokens {
     own: Option<CancellationToken>,
-    /// Of the joint leases that this lease is a member of.
+    /// The tokens of the joint leases that this lease is a member of.
     of_joint: Vec<CancellationToken>,
 }
 
@@ -53,7 +53,7 @@ impl Signals {
         let _ = self.reason.set(reason);
     }
 
-    /// The lease has ended. The first to say why is believed; the one that ended it wakes those who watch.
+    /// The lease has ended. The first reason wins; the caller that ended the lease wakes the listeners.
     pub(super) fn ended(&self, first: bool, reason: LostReason) -> LostReason {
         let reason = *self.reason.get_or_init(|| reason);
         if first {
@@ -64,7 +64,7 @@ impl Signals {
         reason
     }
 
-    /// The lease's own token, and whether it was made now.
+    /// The lease's own token, and whether this call made it.
     pub(super) fn token(&self) -> (CancellationToken, bool) {
         let (token, is_new) = {
             let mut tokens = self.tokens.lock();
@@ -90,7 +90,7 @@ impl Signals {
             return;
         }
         let tokens = self.tokens.lock().take();
-        // Cancelled without the mutex: it wakes tasks.
+        // Cancelled after the mutex is unlocked, because it wakes tasks.
         for token in tokens
             .into_iter()
             .flat_map(|tokens| tokens.of_joint.into_iter().chain(tokens.own))
@@ -120,11 +120,11 @@ impl Signals {
         self.state.load(Ordering::SeqCst)
     }
 
-    /// Completes when `is_so`, which is looked at whenever something moved.
+    /// Completes when `is_so` returns true. It is called again after each change.
     async fn until(&self, is_so: impl Fn() -> bool) {
         while !is_so() {
             let mut moved = std::pin::pin!(self.moved.notified());
-            // Registered before the look, so that a move in between is not missed.
+            // Registered before the check, so that a change in between is not missed.
             moved.as_mut().enable();
             if is_so() {
                 return;
@@ -162,7 +162,7 @@ impl Signals {
     }
 }
 
-/// One executor's right to begin runs under a lease, and the count of those in progress.
+/// The right of one executor to begin runs under a lease, and the count of its runs in progress.
 #[derive(Debug)]
 pub(crate) struct Running {
     lease: Lease,
@@ -201,7 +201,7 @@ impl Running {
     /// [`LeaseError::Ending`] if the hold is ending, or its own reason if it has ended.
     #[inline]
     pub(crate) fn enter(&self) -> Result<InProgress<'_>, LeaseError> {
-        // Before it is counted: callers that keep trying under a closed gate would hold up the end of the hold.
+        // Checked before the run is counted: otherwise callers that keep trying under a closed gate would delay the end of the hold.
         if self.lease.is_closed() {
             return Err(self.refusal());
         }

@@ -11,7 +11,7 @@ use super::queue::{Called, Entered, Place};
 use super::request::{LockRequest, Patience};
 use crate::model::error::Error;
 
-/// Holds the lock; `None` if it is busy.
+/// Holds the lock; `None` if somebody else holds it.
 ///
 /// Cancel safe: a request to the store that was not answered is withdrawn in the background, and the caller leaves the local
 /// queue.
@@ -21,10 +21,28 @@ pub(super) async fn acquire_without_handlers(
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
     let context = handle.context();
+    let key = request.key.clone();
+    let held = take_turn(handle, request, patience).await?;
+    if held.is_none() {
+        let now = context.clock.stamp();
+        (context.readiness).ensure_ready(&key, context.store.name(), &now)?;
+    }
+    Ok(held)
+}
+
+async fn take_turn(
+    handle: &Handle,
+    request: LockRequest,
+    patience: Patience,
+) -> Result<Option<LockGuard>, Error> {
+    let context = handle.context();
     context.lifetime.ensure_open()?;
     request.ensure_supported(context.store.name(), &context.capability)?;
     let budget = Budget::begin(context, patience);
     let may_wait = patience != Patience::Once;
+    if may_wait {
+        context.ensure_may_wait_for(&request.key)?;
+    }
     let (turn, _counted, wait) = match context.queues.enter(&request, may_wait)? {
         None => return Ok(None),
         Some(Entered::Turn(turn, counted)) => (turn, counted, None),

@@ -38,8 +38,9 @@ enum ClaimEnd {
     Held(Box<LockGuard>),
     /// Another caller holds the lock, and the budget is spent.
     Busy,
-    /// A former holder in this process still has runs in progress.
-    TooEarly,
+    /// This claim cannot hold, and a new one may: a former holder in this process still has runs in progress, or what was
+    /// granted to the claim has been taken away.
+    Again,
     /// A new claim may succeed.
     Failed(Error),
 }
@@ -67,12 +68,18 @@ impl<'a> AcquireLoop<'a> {
     pub(super) async fn run(&mut self) -> Result<Option<LockGuard>, Error> {
         self.give_way().await;
         loop {
-            if !self.former_runs_ended().await {
+            if !self.former_runs_ended().await? {
                 return Ok(None);
             }
             match self.claim().await? {
                 ClaimEnd::Held(guard) => return Ok(Some(*guard)),
-                ClaimEnd::TooEarly => {}
+                ClaimEnd::Again if self.budget.left().is_zero() => return Ok(None),
+                ClaimEnd::Again => {
+                    // For one, the manager's task may not have noticed yet that a former holder's lease is over.
+                    let context = self.handle.context();
+                    let pause = context.retry_pause().min(self.budget.left());
+                    context.pause(pause).await;
+                }
                 ClaimEnd::Busy => return Ok(None),
                 ClaimEnd::Failed(error) => {
                     let pause = self.back_off();
@@ -86,16 +93,17 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// Waits for the runs of a former holder in this process. False if the budget is spent before they end.
-    async fn former_runs_ended(&mut self) -> bool {
+    async fn former_runs_ended(&mut self) -> Result<bool, Error> {
         let context = self.handle.context();
         let key = &self.request.key;
         if !context.former_runs.contains(key) {
-            return true;
+            return Ok(true);
         }
+        context.ensure_may_wait_for(key)?;
         self.wait = self.wait.take().or_else(|| context.hooks.begin_wait(key));
         let ended = context.former_runs.ended(key);
         let ended = context.clock.timeout(self.budget.left(), ended).await;
-        ended.is_some()
+        Ok(ended.is_some())
     }
 
     /// The pause before a store that failed is asked again.
@@ -138,21 +146,28 @@ impl<'a> AcquireLoop<'a> {
             context.lifetime.ensure_open()?;
             // Before the request leaves (I1).
             let sent_at = context.clock.stamp();
+            let was_asked = attempt.was_asked;
             let busy_for = match attempt.ask(limit).await {
                 Ok(Acquired::Granted(grant)) => return self.granted(attempt, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
+                Ok(Acquired::NotReady { retry_after }) => Some(retry_after),
                 // The wait ended before an answer could arrive. The claim is withdrawn with the attempt.
                 Err(_) if was_busy && self.budget.left().is_zero() => return Ok(ClaimEnd::Busy),
                 Err(error) if is_retryable(error.kind()) => {
                     self.failures += 1;
                     let pause = self.back_off();
                     let left = self.budget.left();
-                    if !attempt.claim.queues() || left <= pause {
+                    if !attempt.has_place() || left <= pause {
                         return Ok(ClaimEnd::Failed(error));
                     }
                     // The same claim again, so that a lost answer costs no place in the store's queue.
                     context.pause(pause).await;
                     continue;
+                }
+                // The first request broke no rule, so this one breaks none. The claim was granted, which its caller never learned,
+                // and what it was granted has been taken away.
+                Err(error) if was_asked && error.kind() == ErrorKind::Invalid => {
+                    return Ok(ClaimEnd::Again);
                 }
                 Err(error) => return Err(error),
             };
@@ -219,9 +234,11 @@ impl<'a> AcquireLoop<'a> {
     ) -> Result<ClaimEnd, Error> {
         let context = self.handle.context();
         let settings = &context.settings;
-        if context.former_runs.contains(&self.request.key) {
+        let key = &self.request.key;
+        let now = context.clock.stamp();
+        if context.former_runs.contains(key) || context.holds.has_unnoticed_runs(key, &now) {
             // They would undo their work over ours. The claim is withdrawn with the attempt, so other processes can have it.
-            return Ok(ClaimEnd::TooEarly);
+            return Ok(ClaimEnd::Again);
         }
         let granted = Granted {
             key: &grant.claim.key,

@@ -15,6 +15,8 @@ pub(super) struct Attempt<'a> {
     context: &'a Arc<ManagerContext>,
     pub(super) claim: Claim,
     is_open: bool,
+    /// The store may know of the claim from an earlier request.
+    pub(super) was_asked: bool,
     /// A request was not answered: it may be executed at any time.
     pub(super) was_in_doubt: bool,
 }
@@ -36,6 +38,7 @@ impl<'a> Attempt<'a> {
             context,
             claim,
             is_open: false,
+            was_asked: false,
             was_in_doubt: false,
         })
     }
@@ -46,18 +49,24 @@ impl<'a> Attempt<'a> {
         let context = self.context;
         let asked = context.store.acquire(&self.claim);
         let answer = context.clock.timeout(limit, asked).await;
+        // A caller who waits for less than the time of a request learns nothing about the store.
+        let is_cut_short = answer.is_none() && limit < context.settings.request_timeout;
         let answer = answer.unwrap_or_else(|| {
             Err(Error::in_doubt(format!(
                 "no answer to an acquire within {limit:?}: key={}; it is withdrawn in the background",
                 self.claim.key
             )))
         });
+        if !is_cut_short {
+            context.note_answer(&self.claim.key, &answer);
+        }
+        self.was_asked = true;
         match &answer {
             Ok(Acquired::Granted(_)) => {}
-            Ok(Acquired::Busy { .. }) => {
-                // A store that queues claims keeps a place for this one.
-                let has_place = self.claim.queues() && !self.claim.place_ttl.is_zero();
-                self.is_open = context.capability.queues || has_place;
+            Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => {
+                let capability = &context.capability;
+                // A queue without handovers keeps a node for each claim, even for one that is asked only once.
+                self.is_open = self.has_place() || (capability.queues && !capability.hands_over);
             }
             Err(error) => match error.kind() {
                 ErrorKind::InDoubt => self.was_in_doubt = true,
@@ -69,13 +78,19 @@ impl<'a> Attempt<'a> {
         answer
     }
 
+    /// Whether the store keeps a place for the claim once it has to wait.
+    pub(super) fn has_place(&self) -> bool {
+        let queues = self.claim.queues() || self.context.capability.queues;
+        queues && !self.claim.place_ttl.is_zero()
+    }
+
     /// Subscribes to wake-ups. `None` if there is no subscription: the caller polls.
     pub(super) async fn subscribe(&self, limit: Duration) -> Option<Hint> {
         let subscribing = self.context.store.subscribe(&self.claim);
         match self.context.clock.timeout(limit, subscribing).await {
             Some(Ok(hint)) => Some(hint),
             Some(Err(error)) => {
-                tracing::debug!(key = %self.claim.key, %error, "no subscription to wake-ups: polling");
+                tracing::debug!(target: "leasehold::manager", key = %self.claim.key, %error, "no subscription to wake-ups: polling");
                 None
             }
             None => None,

@@ -99,7 +99,7 @@ impl RenewalBatch {
                 }
                 Some(Renewed::Gone) => Err(LostReason::Gone),
                 Some(Renewed::Unknown(error)) => {
-                    tracing::debug!(key = %hold.lease.key(), %error, "a renewal proved nothing");
+                    tracing::debug!(target: "leasehold::manager", key = %hold.lease.key(), %error, "a renewal proved nothing");
                     errors.push((*id, error));
                     Ok(Answer::Unknown)
                 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -13,6 +14,7 @@ use super::timer_lag::TimerLag;
 use crate::clock::{ClockKind, Stamp};
 use crate::lease::Terms;
 use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::key::Key;
 
 #[derive(Debug)]
 pub(super) struct HoldBook {
@@ -123,6 +125,24 @@ impl HoldBook {
         next.lease.set_at_risk(pages.engine.is_failing(id));
         self.enter(&mut pages, id, next);
         Ok(())
+    }
+
+    /// Whether runs are in progress under a hold of the key whose lease is over, and the task is late and has not noticed it.
+    pub(super) fn has_unnoticed_runs(&self, key: &Key, now: &Stamp) -> bool {
+        let pages = self.lock();
+        let due = pages.engine.next_tick();
+        if due.is_none_or(|due| due > now.on(ClockKind::Boot)) {
+            return false;
+        }
+        let mut of_key = pages.holds().filter(|hold| hold.lease.key() == key);
+        of_key.any(|hold| {
+            let is_over = !hold.lease.is_live();
+            if is_over {
+                // For the drain: a lease that is over begins no run.
+                hold.lease.close();
+            }
+            is_over && hold.lease.drained().now_or_never().is_none()
+        })
     }
 
     fn enter(&self, pages: &mut Pages, id: HoldId, hold: &Arc<Hold>) {

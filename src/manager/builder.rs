@@ -13,7 +13,7 @@ use super::runtime::{OwnRuntime, own_runtime, start};
 use super::supervision::supervised;
 use super::task::Task;
 use crate::clock::Clock;
-use crate::handler::{Chain, Handler, Observer, Observers};
+use crate::handler::{Aside, Chain, Handler, Observer, Observers};
 use crate::model::error::Error;
 use crate::model::holder::{Label, OwnerToken};
 use crate::settings::Settings;
@@ -28,6 +28,7 @@ pub struct LockManagerBuilder {
     clock: Option<Clock>,
     label: Option<Label>,
     on_current_runtime: bool,
+    is_simulated: bool,
     chain: Chain,
     observers: Observers,
 }
@@ -40,6 +41,7 @@ impl LockManagerBuilder {
             clock: None,
             label: None,
             on_current_runtime: false,
+            is_simulated: false,
             chain: Chain::default(),
             observers: Observers::default(),
         }
@@ -84,6 +86,15 @@ impl LockManagerBuilder {
         self
     }
 
+    /// [On the current runtime](Self::on_current_runtime), and what the manager would do on threads beside it is done there too
+    /// (feature `test-util`): compensations of dropped runs, handlers around a background release, drops of what handlers
+    /// attached. So a test on one thread decides every order of events. None of these may block.
+    #[cfg(feature = "test-util")]
+    pub fn in_simulation(mut self) -> Self {
+        self.is_simulated = true;
+        self.on_current_runtime()
+    }
+
     /// Builds the manager and starts its thread.
     ///
     /// # Errors
@@ -114,6 +125,11 @@ impl LockManagerBuilder {
             clock,
             label: self.label.unwrap_or_else(Label::of_this_process),
             runtime: runtime.clone(),
+            aside: if self.is_simulated {
+                Aside::inline(&runtime)
+            } else {
+                Aside::threads(&runtime)
+            },
             hooks: Hooks::new(self.chain, self.observers),
             inbox,
             seed,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tracing::field::{Empty, display};
+use tracing::{Instrument, Span};
 
 use super::acquire::acquire_without_handlers;
 use super::context::ManagerContext;
@@ -25,14 +27,41 @@ pub(crate) async fn acquire(
     request: LockRequest,
     patience: Patience,
 ) -> Result<Option<LockGuard>, Error> {
-    let context = handle.context();
-    if context.hooks.observers.is_empty() {
-        return through_chain(handle, request, patience).await;
+    let span = tracing::info_span!(
+        target: "leasehold::manager",
+        "lock.acquire",
+        key = %request.key,
+        token = Empty,
+        outcome = Empty,
+    );
+    let observers = &handle.context().hooks.observers;
+    let call = (!observers.is_empty()).then(|| ObservedCall::begin(handle.context(), &request));
+    let answer = through_chain(handle, request, patience);
+    let answer = answer.instrument(span.clone()).await;
+    if !span.is_disabled() {
+        record(&span, &answer);
     }
-    let call = ObservedCall::begin(context, &request);
-    let answer = through_chain(handle, request, patience).await;
-    call.end(&answer);
+    drop(span);
+    // In the caller's own span: an observer may log.
+    if let Some(call) = call {
+        call.end(&answer);
+    }
+    if let Ok(Some(guard)) = &answer {
+        guard.hold().begin_span();
+    }
     answer
+}
+
+fn record(span: &Span, answer: &Result<Option<LockGuard>, Error>) {
+    let outcome = match answer {
+        Ok(Some(guard)) => {
+            span.record("token", display(guard.token()));
+            "held".to_owned()
+        }
+        Ok(None) => "busy".to_owned(),
+        Err(error) => error.kind().to_string(),
+    };
+    span.record("outcome", outcome);
 }
 
 async fn through_chain(

@@ -8,6 +8,7 @@ use futures_util::future::select;
 use tokio::runtime;
 
 use super::book::HoldBook;
+use super::contact::StoreContact;
 use super::engine::{Engine, Pace, nanos};
 use super::former_runs::FormerRuns;
 use super::hooks::Hooks;
@@ -15,11 +16,14 @@ use super::jitter::Jitter;
 use super::lifetime::Lifetime;
 use super::message::Inbox;
 use super::queue::Queues;
+use super::readiness::Readiness;
 use crate::clock::{Clock, ClockKind};
+use crate::handler::Aside;
+use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::settings::Settings;
-use crate::store::{AnyStore, Capability, LockInfo};
+use crate::store::{Acquired, AnyStore, Capability, LockInfo};
 
 pub(crate) struct ManagerContext {
     pub(super) store: AnyStore,
@@ -29,11 +33,15 @@ pub(crate) struct ManagerContext {
     pub(super) label: Label,
     /// The manager's runtime: for callers that have none, and for work that outlives its caller.
     pub(super) runtime: runtime::Handle,
+    /// For what may block.
+    pub(super) aside: Aside,
     pub(super) lifetime: Lifetime,
     pub(super) hooks: Hooks,
     pub(super) holds: HoldBook,
     pub(super) queues: Arc<Queues>,
     pub(super) former_runs: Arc<FormerRuns>,
+    pub(super) readiness: Readiness,
+    pub(super) contact: StoreContact,
     pub(super) inbox: Inbox,
     jitter: Jitter,
 }
@@ -45,6 +53,7 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) label: Label,
     pub(super) runtime: runtime::Handle,
+    pub(super) aside: Aside,
     pub(super) hooks: Hooks,
     pub(super) inbox: Inbox,
     pub(super) seed: u64,
@@ -66,12 +75,15 @@ impl ManagerContext {
             holds: HoldBook::new(engine, now),
             queues: Queues::new(parts.settings.max_waiters),
             former_runs: Arc::default(),
+            readiness: Readiness::default(),
+            contact: StoreContact::default(),
             jitter: Jitter::new(parts.seed),
             store: parts.store,
             settings: parts.settings,
             clock: parts.clock,
             label: parts.label,
             runtime: parts.runtime,
+            aside: parts.aside,
             hooks: parts.hooks,
             inbox: parts.inbox,
         })
@@ -100,6 +112,21 @@ impl ManagerContext {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.lifetime.is_closing()
+    }
+
+    /// Notes what an answer to an acquire shows of the store.
+    pub(super) fn note_answer(&self, key: &Key, answer: &Result<Acquired, Error>) {
+        match answer {
+            Ok(answer) => {
+                let now = self.clock.stamp();
+                self.contact.answered(&now);
+                self.readiness.answered(key, answer, &now);
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::InDoubt | ErrorKind::Unavailable => self.contact.failed(),
+                _ => {}
+            },
+        }
     }
 
     /// Who holds a lock; `None` if nobody does, or the store does not say it in time.

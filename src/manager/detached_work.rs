@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::handler::Aside;
 use crate::model::run_sink::Debt;
 
 /// Work under a hold that outlives its run. Made when there is any: most holds have none.
@@ -48,22 +48,20 @@ impl DetachedWork {
     }
 
     /// Drives `work` to its end on a thread of its own, where it may block without delaying a heartbeat.
-    pub(super) fn run(&self, runtime: &Handle, work: BoxFuture<'static, Vec<Debt>>) {
+    pub(super) fn run(&self, aside: &Aside, work: BoxFuture<'static, Vec<Debt>>) {
         let in_progress = self.begin();
-        let driver = runtime.clone();
-        runtime.spawn_blocking(move || {
+        drop(aside.drive(async move {
             let state = &in_progress.0;
-            let work = std::panic::AssertUnwindSafe(work).catch_unwind();
-            match driver.block_on(work) {
+            match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(debts) => debts.iter().for_each(|debt| state.debt(debt)),
                 Err(_) => {
                     state.mark_debt();
                     tracing::error!(
-                        "a compensation panicked; the effect that it should take back is in an unknown state"
+                        target: "leasehold::manager", "a compensation panicked; the effect that it should take back is in an unknown state"
                     );
                 }
             }
-        });
+        }));
     }
 
     /// Completes when nothing is in progress.
@@ -91,7 +89,7 @@ impl DetachedWork {
 impl State {
     fn debt(&self, debt: &Debt) {
         self.mark_debt();
-        tracing::warn!("an effect could not be taken back: {debt}; settle it by hand");
+        debt.log();
     }
 
     fn mark_debt(&self) {

@@ -18,6 +18,7 @@ impl LockGuard {
     /// as with a dropped guard.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
         let context = self.context();
+        context.ensure_not_inside(self.key(), "waits for its own end")?;
         let next = in_runtime(&context.runtime, downgraded(context, self.hold())).await?;
         self.set_ended();
         Ok(Self::new(self.handle(), next))
@@ -53,6 +54,7 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
     let next = successor(hold, grant).ok_or_else(|| lost(hold))?;
     let now = context.clock.stamp();
     context.holds.transfer(hold, &next, &now, None)?;
+    next.take_span(hold);
     *ended = Some(Released::Released);
     Ok(next)
 }

@@ -14,7 +14,7 @@ use super::message::Message;
 use super::store_requests::release_once;
 use crate::handler::{Around, EndReason, Event, ReleaseRequest};
 use crate::model::error::LostReason;
-use crate::store::Released;
+use crate::store::{Released, Withheld};
 
 /// Ends `hold`. It ends once; a later caller gets the same answer.
 ///
@@ -48,12 +48,13 @@ pub(super) async fn end_hold_within(
         limit,
     };
     let released = ending.run().await;
+    hold.end_span(|| ending.release_request().reason);
     context.holds.forget(hold);
     pass_turn(context, hold);
     match cause {
         EndCause::Clean => hold.attachments().end(),
         EndCause::Dropped | EndCause::Lost | EndCause::Closed => {
-            hold.attachments().end_aside(&context.runtime);
+            hold.attachments().end_aside(&context.aside);
         }
     }
     *ended = Some(released.clone());
@@ -62,6 +63,14 @@ pub(super) async fn end_hold_within(
 
 /// Waits until nothing runs under the hold. False if a run or a compensation is still in progress when its time is over.
 pub(super) async fn is_at_rest(context: &ManagerContext, hold: &Hold) -> bool {
+    // Mostly nothing runs, and then no clock is read.
+    let has_ended = async {
+        hold.lease.drained().await;
+        hold.detached.done().await;
+    };
+    if has_ended.now_or_never().is_some() {
+        return true;
+    }
     drained(context, hold).await && compensated(context, hold).await
 }
 
@@ -142,7 +151,7 @@ impl Ending<'_> {
             let around = Around {
                 clock: &self.context.clock,
                 limit: self.context.settings.request_timeout,
-                aside: (self.cause != EndCause::Clean).then_some(&self.context.runtime),
+                aside: (self.cause != EndCause::Clean).then_some(&self.context.aside),
             };
             let step = self.finish(is_at_rest);
             hooks.chain.release(request.clone(), around, step).await
@@ -195,10 +204,14 @@ impl Ending<'_> {
             cause,
             ..
         } = self;
-        if !is_at_rest || hold.lease.is_in_doubt() {
+        let why = match is_at_rest {
+            false => Some(Withheld::RunInProgress),
+            true => hold.lease.is_in_doubt().then_some(Withheld::InDoubt),
+        };
+        if let Some(why) = why {
             // A run that is still in progress, or an effect that may land late, has one TTL for it.
             hold.lease.revoke(self.lost_reason());
-            return Released::Withheld;
+            return Released::Withheld { why };
         }
         if *cause == EndCause::Clean && hand_off(context, hold) {
             return Released::Released;
@@ -218,12 +231,13 @@ impl Ending<'_> {
         };
         if !was_live && !hold.origin.times.lock_delay.is_zero() {
             // What was sent before the lapse has the lock delay to land.
-            return Released::Withheld;
+            return Released::Withheld {
+                why: Withheld::LockDelay,
+            };
         }
-        let released = release_once(context, &hold.origin.grant).await;
+        let released = release_once(context, hold).await;
         if let Released::Unknown(_) = &released {
-            let grant = hold.origin.grant.clone();
-            context.inbox.send(Message::Release(grant));
+            context.inbox.send(Message::Release(Arc::clone(hold)));
         }
         self.withdraw_unanswered();
         released

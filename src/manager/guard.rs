@@ -136,8 +136,9 @@ impl LockGuard {
     ///
     /// # Deadlock
     ///
-    /// It waits for runs in progress, without a limit, and the lock is renewed all the while. Do not await it from inside one of
-    /// them, nor while a run under it is not polled: use [`release_within`](Self::release_within) there.
+    /// It waits for runs in progress, without a limit, and the lock is renewed all the while. Inside of such a run it is an `Invalid`
+    /// error, and the hold ends in the background as that of a dropped guard. Do not await it while a run under it is not polled:
+    /// use [`release_within`](Self::release_within) there.
     pub async fn release(self) -> Result<Released, Error> {
         self.release_within(Duration::MAX).await
     }
@@ -155,6 +156,9 @@ impl LockGuard {
     /// Cancel safe: when this future is dropped, the end continues in the background, without the limit.
     pub async fn release_within(mut self, limit: Duration) -> Result<Released, Error> {
         let context = self.context();
+        if limit == Duration::MAX {
+            context.ensure_not_inside(self.key(), "waits for its own end")?;
+        }
         let ending = end_hold_within(context, &self.hold, EndCause::Clean, limit);
         let released = in_runtime(&context.runtime, ending).await;
         self.set_ended();

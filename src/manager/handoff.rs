@@ -13,6 +13,11 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     if !hold.is_queued() || !hold.origin.allows_handoff {
         return false;
     }
+    let key = &hold.origin.grant.claim.key;
+    // Mostly nobody waits, and then no clock is read.
+    if !context.queues.is_waited_for(key) {
+        return false;
+    }
     let settings = &context.settings;
     if is_used_up(context, hold) {
         if settings.handoff_count > 0 {
@@ -23,7 +28,6 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     if hold.detached.has_debts() || hold.lease.ensure(settings.min_usable).is_err() {
         return false;
     }
-    let key = &hold.origin.grant.claim.key;
     let Some(waiter) = context.queues.next(key) else {
         return false;
     };

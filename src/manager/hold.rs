@@ -2,16 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracing::Span;
+use tracing::field::{Empty, display};
 
 use super::detached_work::DetachedWork;
 use super::engine::HoldId;
 use super::queue::Turn;
 use super::request::HoldTimes;
 use crate::clock::Stamp;
-use crate::handler::Attachments;
+use crate::handler::{Attachments, EndReason};
 use crate::lease::Lease;
+use crate::model::error::LostReason;
 use crate::store::{Grant, Released};
 
 /// One grant, as one local caller holds it.
@@ -28,6 +32,8 @@ pub(crate) struct Hold {
     /// Made when a handler attaches something.
     attachments: OnceLock<Arc<Attachments>>,
     pub(super) progress: EndProgress,
+    /// `lock.hold`; disabled where nobody listens, and after the end.
+    span: Mutex<Span>,
 }
 
 /// Where a hold comes from.
@@ -81,6 +87,47 @@ impl Hold {
             detached: DetachedWork::default(),
             attachments: OnceLock::new(),
             progress: EndProgress::default(),
+            span: Mutex::new(Span::none()),
+        })
+    }
+
+    /// Begins the span `lock.hold`, in the span of the caller.
+    pub(super) fn begin_span(&self) {
+        let span = tracing::info_span!(
+            target: "leasehold::manager",
+            "lock.hold",
+            key = %self.lease.key(),
+            token = %self.lease.token(),
+            outcome = Empty,
+        );
+        if !span.is_disabled() {
+            *self.span.lock() = span;
+        }
+    }
+
+    /// The same hold under a new lease cell goes on with the span of the old one.
+    pub(super) fn take_span(&self, before: &Self) {
+        let span = std::mem::replace(&mut *before.span.lock(), Span::none());
+        *self.span.lock() = span;
+    }
+
+    /// Ends the span. The next call finds none.
+    pub(super) fn end_span(&self, outcome: impl FnOnce() -> EndReason) {
+        let span = std::mem::replace(&mut *self.span.lock(), Span::none());
+        if !span.is_disabled() {
+            span.record("outcome", display(outcome()));
+        }
+    }
+
+    /// How long the key rests after a release at `now`: not at all if the lease was lost. It counts from when we knew of the grant,
+    /// which the store made earlier.
+    pub(super) fn rest(&self, now: &Stamp) -> Duration {
+        let at_least = match self.lease.lost_reason() {
+            Some(LostReason::Released | LostReason::Closed) => self.origin.times.at_least,
+            _ => None,
+        };
+        at_least.map_or(Duration::ZERO, |most| {
+            most.saturating_sub(now.since(&self.began))
         })
     }
 

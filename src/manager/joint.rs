@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::guard::LockGuard;
 use super::hold::Hold;
 use super::sink::HoldSink;
 use crate::executor::Executor;
+use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 
-/// An executor whose runs are under `first` and all `others`. Debts and events carry the key of `first`.
+/// An executor whose runs are under `first` and all `others`, which come after it in the order of the keys.
 pub(crate) fn joint_executor(first: &LockGuard, others: &[LockGuard]) -> Executor {
     if others.is_empty() {
         return first.executor();
@@ -50,12 +52,22 @@ impl RunSink for JointSink {
         self.first.debt(debt);
     }
 
+    fn lock_numbers(&self) -> Vec<u64> {
+        let mut numbers = self.first.lock_numbers();
+        numbers.extend(self.others.iter().map(|hold| self.first.lock_number(hold)));
+        numbers
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        self.first.runtime()
+    }
+
     fn is_watched(&self) -> bool {
         self.first.is_watched()
     }
 
-    fn ran(&self, run: u64, event: RunEvent) {
-        self.first.ran(run, event);
+    fn ran(&self, locks: &[HeldKey], run: u64, event: RunEvent) {
+        self.first.ran(locks, run, event);
     }
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {

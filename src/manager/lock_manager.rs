@@ -1,15 +1,11 @@
 //! [`LockManager`]: the public face of the manager.
 
-use std::time::Duration;
-
 use tokio::sync::oneshot;
 
 use super::builder::LockManagerBuilder;
 use super::handle::Handle;
 use super::message::Message;
 use crate::model::error::Error;
-use crate::model::key::Key;
-use crate::model::token::FencingToken;
 use crate::settings::Settings;
 use crate::store::{Capability, Store};
 
@@ -34,32 +30,6 @@ use crate::store::{Capability, Store};
 #[derive(Clone, Debug)]
 pub struct LockManager {
     pub(crate) handle: Handle,
-}
-
-/// A lock that this manager holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Held {
-    /// Its key.
-    pub key: Key,
-    /// The fencing token of its grant.
-    pub token: FencingToken,
-    /// What is left of its lease.
-    pub remaining: Duration,
-    /// Whether its renewals are failing.
-    pub is_at_risk: bool,
-}
-
-/// The state of a manager.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Health {
-    /// How many locks it holds.
-    pub held: usize,
-    /// How late its thread came to its last timer. A long lag is the sign of a starved machine.
-    pub timer_lag: Duration,
-    /// The longest such lag since the manager was built.
-    pub worst_timer_lag: Duration,
 }
 
 impl LockManager {
@@ -87,37 +57,6 @@ impl LockManager {
     #[must_use]
     pub fn capability(&self) -> Capability {
         self.handle.context().capability
-    }
-
-    /// The locks that this manager holds, in the order of their keys.
-    #[must_use]
-    pub fn held(&self) -> Vec<Held> {
-        let leases: Vec<_> = {
-            let pages = self.handle.context().holds.lock();
-            pages.holds().map(|hold| hold.lease.clone()).collect()
-        };
-        let mut held: Vec<_> = leases
-            .iter()
-            .map(|lease| Held {
-                key: lease.key().clone(),
-                token: lease.token(),
-                remaining: lease.remaining(),
-                is_at_risk: lease.is_at_risk(),
-            })
-            .collect();
-        held.sort_by(|a, b| a.key.cmp(&b.key));
-        held
-    }
-
-    /// The state of the manager.
-    #[must_use]
-    pub fn health(&self) -> Health {
-        let holds = &self.handle.context().holds;
-        Health {
-            held: holds.lock().engine.len(),
-            timer_lag: holds.timer_lag.last(),
-            worst_timer_lag: holds.timer_lag.worst(),
-        }
     }
 
     /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes

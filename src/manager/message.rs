@@ -8,7 +8,7 @@ use super::former_runs::Marked;
 use super::hold::{EndCause, Hold};
 use super::queue::Turn;
 use crate::lease::Lease;
-use crate::store::{Claim, Grant};
+use crate::store::Claim;
 
 /// A request to the task.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) enum Message {
     /// Pass the turn of an ended hold once no run is in progress under its lease.
     PassTurn(Lease, Turn, Marked),
     /// Repeat a release that was not answered.
-    Release(Grant),
+    Release(Arc<Hold>),
     /// End every hold, then the store, then the task.
     Shutdown(Option<oneshot::Sender<()>>),
     /// Answer when there is nothing left to do until time passes or the store answers.

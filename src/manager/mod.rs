@@ -1,11 +1,14 @@
 //! The lock manager: it holds locks and moves their leases forward on proven heartbeats.
 //!
 //! ```text
-//!  caller ──► call ──► acquire ──► queue (one asks the store, the others wait) ──► store
-//!                         │                                                         ▲
-//!                         ▼                                                         │
-//!                       hold ──► book ◄── task (own thread, own runtime) ───────────┘
-//!                         │        └─ engine: when to renew, retry, give up (pure)
+//!  caller ──► call ──► acquire ──► queue ───────────────────────► store
+//!                         │        one asks, the others wait       ▲
+//!                         ▼                                        │
+//!                       hold ──► book ◄── task ────────────────────┘
+//!                         │        │      own thread, own runtime
+//!                         │        └─ engine: when to renew, retry,
+//!                         │           give up (pure)
+//!                         └─► lease: the word that every run reads
 //!                         └─► lease: the word that every run reads
 //! ```
 //!
@@ -19,12 +22,14 @@
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure) |
 //! | `request`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
-//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `former_runs`, `book`, `context`, `handle` | what a manager's parts have in common |
+//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `former_runs`, `readiness`, `contact`, `book`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `sink`, `guard`, `downgrade`, `joint` | what a holder has |
 //! | `budget`, `attempt`, `acquire_loop`, `acquire`, `call` | how a caller gets a hold |
 //! | `batch`, `failures`, `task`, `supervision` | what the manager's thread does |
-//! | `runtime`, `builder`, `lock_manager`, `operators` | the face |
+//! | `runtime`, `builder`, `lock_manager`, `health`, `operators` | the face |
+
+mod lock_manager;
 
 mod acquire;
 mod acquire_loop;
@@ -34,6 +39,7 @@ mod book;
 mod budget;
 mod builder;
 mod call;
+mod contact;
 mod context;
 mod detached_work;
 mod downgrade;
@@ -44,17 +50,19 @@ mod former_runs;
 mod guard;
 mod handle;
 mod handoff;
+mod health;
 mod hold;
 mod hooks;
 mod jitter;
 mod joint;
 mod lifetime;
-mod lock_manager;
 mod message;
 mod operators;
+mod own_runs;
 #[cfg(feature = "test-util")]
 mod probe;
 mod queue;
+mod readiness;
 mod request;
 mod runtime;
 #[cfg(test)]
@@ -70,8 +78,9 @@ pub use builder::LockManagerBuilder;
 pub(crate) use call::acquire;
 pub use guard::LockGuard;
 pub(crate) use handle::Handle;
+pub use health::{Health, Held};
 pub(crate) use joint::joint_executor;
-pub use lock_manager::{Health, Held, LockManager};
+pub use lock_manager::LockManager;
 #[cfg(feature = "test-util")]
 pub use probe::Renewals;
 pub(crate) use request::{HoldTimes, LockRequest, Patience};

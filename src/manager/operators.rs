@@ -76,15 +76,15 @@ impl LockManager {
             )))
         });
         if (revoked.as_ref()).is_err_and(|error| error.kind() == ErrorKind::InDoubt) {
-            tracing::warn!(%key, "a lock may have been taken away from its holder by force: there was no answer");
+            tracing::warn!(target: "leasehold::manager", %key, "a lock may have been taken away from its holder by force: there was no answer");
         }
         let revoked = revoked?;
         match (revoked, how) {
             (Revoked::Revoked { .. }, Revoke::AfterTtl) => {
-                tracing::warn!(%key, "a lock was taken away from its holder by force")
+                tracing::warn!(target: "leasehold::manager", %key, "a lock was taken away from its holder by force")
             }
             (Revoked::Revoked { .. }, Revoke::Now) => {
-                tracing::warn!(%key, "a lock was taken away from its holder by force, and is free at once: two may act until the old holder notices")
+                tracing::warn!(target: "leasehold::manager", %key, "a lock was taken away from its holder by force, and is free at once: two may act until the old holder notices")
             }
             _ => {}
         }

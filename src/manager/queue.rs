@@ -122,6 +122,12 @@ impl Queues {
         })))
     }
 
+    /// Whether the key may have a caller that waits.
+    pub(super) fn is_waited_for(&self, key: &Key) -> bool {
+        let keys = self.keys.lock();
+        keys.get(key).is_some_and(|queue| !queue.is_empty())
+    }
+
     /// Takes the first caller that still waits for the key out of the queue.
     pub(super) fn next(&self, key: &Key) -> Option<Waiter> {
         let mut keys = self.keys.lock();
@@ -142,7 +148,11 @@ impl Queues {
 
     /// Ends every wait: the callers learn that the manager is closed.
     pub(super) fn close(&self) {
-        for queue in self.keys.lock().values_mut() {
+        let mut keys = self.keys.lock();
+        // In the order of the keys, so that a simulation repeats.
+        let mut queues: Vec<_> = keys.iter_mut().collect();
+        queues.sort_unstable_by_key(|(key, _)| *key);
+        for (_, queue) in queues {
             queue.clear();
         }
     }
@@ -288,6 +298,7 @@ mod tests {
                 ttl: Duration::from_secs(10),
                 lock_delay: Duration::ZERO,
                 max_hold: None,
+                at_least: None,
             },
             mode: LockMode::Exclusive,
             is_fair: false,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::{Capability, FAIR_STORES, LockMode, READ_WRITE_STORES};
+use crate::store::{Capability, FAIR_STORES, LockMode, READ_WRITE_STORES, RESTING_STORES};
 
 /// One call for a lock.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct HoldTimes {
     pub(crate) lock_delay: Duration,
     /// The longest time that the hold is renewed for.
     pub(crate) max_hold: Option<Duration>,
+    /// After its release the key rests until this has passed since the grant.
+    pub(crate) at_least: Option<Duration>,
 }
 
 /// How long a caller waits.
@@ -73,6 +75,11 @@ impl LockRequest {
         if self.is_fair && !capability.is_fair() {
             return Err(Error::unsupported(format!(
                 "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues: {FAIR_STORES}"
+            )));
+        }
+        if self.times.at_least.is_some() && !capability.rests {
+            return Err(Error::unsupported(format!(
+                "this store cannot let a key rest after its release: store={store} key={key}; its record would end with a session or need a majority. Leave out hold_at_least and keep the lock for that long, or use a store whose capability says rests: {RESTING_STORES}"
             )));
         }
         Ok(())

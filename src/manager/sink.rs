@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::context::ManagerContext;
 use super::hold::Hold;
 use crate::handler::Event;
+use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 
@@ -24,6 +26,10 @@ impl HoldSink {
             context: Arc::clone(context),
             hold: Arc::clone(hold),
         }
+    }
+
+    pub(super) fn lock_number(&self, of: &Hold) -> u64 {
+        self.context.lock_number(of.lease.key())
     }
 }
 
@@ -46,17 +52,26 @@ impl RunSink for HoldSink {
                 observers.notify(&Event::Debt { debt });
             }
         });
-        (self.hold.detached).run(&self.context.runtime, Box::pin(work));
+        (self.hold.detached).run(&self.context.aside, Box::pin(work));
+    }
+
+    fn lock_numbers(&self) -> Vec<u64> {
+        vec![self.lock_number(&self.hold)]
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        Some(&self.context.runtime)
     }
 
     fn is_watched(&self) -> bool {
         !self.context.hooks.observers.is_empty()
     }
 
-    fn ran(&self, run: u64, event: RunEvent) {
+    fn ran(&self, locks: &[HeldKey], run: u64, event: RunEvent) {
         self.context.hooks.observers.notify(&Event::Run {
             key: &self.hold.origin.grant.claim.key,
             token: self.hold.origin.grant.token,
+            locks,
             run,
             event,
         });

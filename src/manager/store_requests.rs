@@ -3,13 +3,21 @@
 use std::time::Duration;
 
 use super::context::ManagerContext;
+use super::hold::Hold;
 use crate::model::error::Error;
-use crate::store::{Claim, Grant, Released};
+use crate::store::{Claim, Released};
 
 /// One attempt to release, within the request's time-out.
-pub(super) async fn release_once(context: &ManagerContext, grant: &Grant) -> Released {
+pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Released {
     let limit = context.settings.request_timeout;
-    let released = context.clock.timeout(limit, context.store.release(grant));
+    let grant = &hold.origin.grant;
+    let rest = hold.rest(&context.clock.stamp());
+    let releasing = if rest.is_zero() {
+        context.store.release(grant)
+    } else {
+        context.store.rest(grant, rest)
+    };
+    let released = context.clock.timeout(limit, releasing);
     released.await.unwrap_or_else(|| {
         Released::Unknown(Error::in_doubt(format!(
             "no answer to a release within {limit:?}: key={}; it is retried in the background",
@@ -19,17 +27,18 @@ pub(super) async fn release_once(context: &ManagerContext, grant: &Grant) -> Rel
 }
 
 /// Releases until the store confirms it, or the TTL has ended the hold.
-pub(super) async fn retry_release(context: &ManagerContext, grant: Grant) {
+pub(super) async fn retry_release(context: &ManagerContext, hold: &Hold) {
+    let grant = &hold.origin.grant;
     let started = context.clock.stamp();
     let mut pause = context.retry_pause();
     while context.clock.stamp().since(&started) < grant.proof.ttl {
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
-        if !matches!(release_once(context, &grant).await, Released::Unknown(_)) {
+        if !matches!(release_once(context, hold).await, Released::Unknown(_)) {
             return;
         }
     }
-    tracing::warn!(key = %grant.claim.key, "a release was never confirmed; its ttl has ended the hold");
+    tracing::warn!(target: "leasehold::manager", key = %grant.claim.key, "a release was never confirmed; its ttl has ended the hold");
 }
 
 /// Withdraws until the store confirms it, or a TTL has passed.
@@ -45,7 +54,7 @@ pub(super) async fn retry_withdraw(context: &ManagerContext, claim: Claim) {
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
     }
-    tracing::warn!(key = %claim.key, "an attempt could not be withdrawn within its ttl; if the store still executes it, it ends after another ttl");
+    tracing::warn!(target: "leasehold::manager", key = %claim.key, "an attempt could not be withdrawn within its ttl; if the store still executes it, it ends after another ttl");
 }
 
 /// The pause doubles, up to a request's time-out.

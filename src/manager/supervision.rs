@@ -19,7 +19,9 @@ pub(super) fn supervised(
     async move {
         match AssertUnwindSafe(task.run()).catch_unwind().await {
             Ok(()) => supervision.end(),
-            Err(_) => tracing::error!("the lock manager has panicked"),
+            Err(_) => {
+                tracing::error!(target: "leasehold::manager", "the lock manager has panicked")
+            }
         }
     }
 }
@@ -40,7 +42,7 @@ impl Drop for Supervision {
         let holds = context.holds.close();
         if !holds.is_empty() {
             tracing::error!(
-                holds = holds.len(),
+                target: "leasehold::manager", holds = holds.len(),
                 "the lock manager is dead; all its leases are lost"
             );
         }
@@ -51,7 +53,7 @@ impl Drop for Supervision {
             hold.lease.revoke(LostReason::Closed);
             report_lost(&context, &hold, LostReason::Closed);
             context.holds.forget(&hold);
-            hold.attachments().end_aside(&context.runtime);
+            hold.attachments().end_aside(&context.aside);
         }
     }
 }

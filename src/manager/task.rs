@@ -94,8 +94,8 @@ impl Task {
                 drop(marked);
                 drop(turn);
             }),
-            Message::Release(grant) => {
-                self.spawn(async move { retry_release(&context, grant).await });
+            Message::Release(hold) => {
+                self.spawn(async move { retry_release(&context, &hold).await });
             }
             Message::Shutdown(done) => self.begin_shutdown(done),
             #[cfg(feature = "test-util")]
@@ -184,7 +184,7 @@ impl Task {
             }
             Audit::Fault => {
                 tracing::error!(
-                    "a clock went backwards or the clocks disagree; every lease is lost"
+                    target: "leasehold::manager", "a clock went backwards or the clocks disagree; every lease is lost"
                 );
                 let holds: Vec<_> = self.context.holds.lock().holds().cloned().collect();
                 for hold in holds {
@@ -218,6 +218,11 @@ impl Task {
         let is_proven = verdicts
             .iter()
             .any(|verdict| matches!(verdict, Ok(Answer::Proven(_))));
+        if is_proven {
+            self.context.contact.answered(&now);
+        } else if !errors.is_empty() {
+            self.context.contact.failed();
+        }
 
         let mut turned = Vec::new();
         let mut lost = Vec::new();
@@ -304,8 +309,12 @@ impl Task {
         let limit = context.settings.request_timeout;
         match context.clock.timeout(limit, context.store.close()).await {
             Some(Ok(())) => {}
-            Some(Err(error)) => tracing::warn!(%error, "the store could not be closed in order"),
-            None => tracing::warn!("the store did not close within {limit:?}"),
+            Some(Err(error)) => {
+                tracing::warn!(target: "leasehold::manager", %error, "the store could not be closed in order")
+            }
+            None => {
+                tracing::warn!(target: "leasehold::manager", "the store did not close within {limit:?}")
+            }
         }
         let waiting = self.shutdown.map(|shutdown| shutdown.waiting);
         for done in waiting.into_iter().flatten() {

@@ -26,7 +26,7 @@ impl TimerLag {
         let worst = self.worst.fetch_max(nanos, Ordering::Relaxed);
         if nanos > worst && lag > tolerable {
             tracing::warn!(
-                ?lag,
+                target: "leasehold::manager", ?lag,
                 "the lock manager's thread is starved: heartbeats are sent late"
             );
         }

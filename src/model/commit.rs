@@ -2,6 +2,7 @@
 //!
 //! The executor and the fences share them.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +21,56 @@ pub struct HeldKey {
     pub token: FencingToken,
 }
 
-/// What a commit call is given: the right to make one durable change, now.
+/// One value of each lock of a run, for people: in the order of the keys, separated by commas.
+pub(crate) struct Listed<'a> {
+    locks: &'a [HeldKey],
+    value: fn(&HeldKey) -> &dyn fmt::Display,
+}
+
+/// The keys of some locks.
+pub(crate) fn keys(locks: &[HeldKey]) -> Listed<'_> {
+    Listed {
+        locks,
+        value: |lock| &lock.key,
+    }
+}
+
+/// The tokens of some locks.
+pub(crate) fn tokens(locks: &[HeldKey]) -> Listed<'_> {
+    Listed {
+        locks,
+        value: |lock| &lock.token,
+    }
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, lock) in self.locks.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{}", (self.value)(lock))?;
+        }
+        Ok(())
+    }
+}
+
+/// The error for a key that is none of those that are held.
+pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
+    let held = held.map(Key::as_str).collect::<Vec<_>>().join(" ");
+    Error::invalid(format!(
+        "the key is none of those that are held: keys={held}; name one of them"
+    ))
+}
+
+/// The argument of a commit call: the right to make one durable change, now.
 ///
 /// Cloning is cheap.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CommitPermit {
     locks: Arc<[HeldKey]>,
-    /// Write it with the change, so that a commit in doubt can be looked up.
+    /// Write it together with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
-    /// What is left of the lease: use it as the time-out of the call. An awaited commit is not polled after it, and is then in doubt;
+    /// The remaining time of the lease: use it as the time-out of the call. An awaited commit is not polled after it, and is then in doubt;
     /// if the process was stopped before the send until this time had passed, the fence has one more second to refuse it.
     pub remaining: Duration,
     /// The end of `remaining` on each of this machine's clocks, to compare with a later [`Clock::stamp`](crate::clock::Clock::stamp).
@@ -142,9 +183,9 @@ impl From<()> for Applied {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EffectError {
-    /// Proven: nothing was and nothing will be applied. A constraint refused it, or it was never sent.
+    /// Proven: nothing was applied and nothing will be. A constraint refused it, or it was never sent.
     NotApplied(BoxError),
-    /// No answer, or one that proves nothing: it may be applied, or may be applied later. The hold is not released but expires.
+    /// No answer, or one that proves nothing: it may be applied, now or later. The hold is not released; it expires.
     Unknown(BoxError),
     /// A fence refused the token, and the change was sent *once*. After a resend return [`Unknown`](Self::Unknown): the refused
     /// copy may be the second.
@@ -155,7 +196,7 @@ pub enum EffectError {
 }
 
 impl EffectError {
-    /// Proven: nothing was and nothing will be applied.
+    /// Proven: nothing was applied and nothing will be.
     pub fn not_applied(error: impl Into<BoxError>) -> Self {
         Self::NotApplied(error.into())
     }

@@ -7,16 +7,18 @@ use crate::model::txn::TxnId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Doubt {
-    /// The locks of the run, as the commit was given them.
+    /// The locks of the run, as the commit was given them: in order of key.
     pub locks: Vec<HeldKey>,
     /// The run's name, as the commit was given it.
     pub txn_id: TxnId,
 }
 
 impl Doubt {
-    /// The doubt about a commit of which the log or another process reported its locks and its name.
+    /// The doubt about a commit whose locks and name come from the log or from another process.
     #[must_use]
     pub fn new(locks: Vec<HeldKey>, txn_id: TxnId) -> Self {
+        let mut locks = locks;
+        locks.sort_unstable();
         Self { locks, txn_id }
     }
 }

@@ -3,10 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::key::Key;
 
-/// A boxed error of any kind, as the work, a store or a resource gave it.
+/// A boxed error of any kind, from the work, a store or a resource.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// What changed, and what the caller can do about it.
@@ -15,9 +16,12 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, the store grants nothing for now, or a limit (waiters, flow control) was reached, and the
-    /// wait ended. Nothing changed. Try later.
+    /// Somebody else holds the lock, or a limit (waiters, flow control) was reached, and the wait ended. Nothing changed. Try
+    /// later.
     Contended,
+    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have forgotten locks whose leases are
+    /// still live. Nothing changed. Try again after [`retry_after`](Error::retry_after).
+    NotReady,
     /// The lease is gone. Stop, and ask for the lock again.
     Lost(LostReason),
     /// A request was sent and no answer came: it may or may not have happened. The manager withdraws it in the background
@@ -27,9 +31,9 @@ pub enum ErrorKind {
     Unavailable,
     /// The store refuses this caller (credentials, access rights). Nothing changed. Fix the configuration.
     Denied,
-    /// The store cannot do this at all. Nothing changed. Choose another store or another kind of lock.
+    /// The store cannot do this. Nothing changed. Choose another store or another kind of lock.
     Unsupported,
-    /// What the store keeps is not what leasehold wrote. It was left untouched. Inspect it before you continue.
+    /// The store contains something that leasehold did not write. It was not changed. Inspect it before you continue.
     Corrupt,
     /// The call or the settings break a rule that the message names. Nothing changed. Fix the call.
     Invalid,
@@ -41,6 +45,7 @@ impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contended => f.write_str("contended"),
+            Self::NotReady => f.write_str("not ready"),
             Self::Lost(reason) => write!(f, "lost ({reason})"),
             Self::InDoubt => f.write_str("in doubt"),
             Self::Unavailable => f.write_str("unavailable"),
@@ -59,7 +64,7 @@ impl fmt::Display for ErrorKind {
 pub enum LostReason {
     /// Its deadline passed without a renewal.
     Lapsed,
-    /// The store says that the lock is not ours any more.
+    /// The store reports that the lock is not ours any more.
     Gone,
     /// It was released, or its guard was dropped.
     Released,
@@ -94,6 +99,7 @@ impl fmt::Display for LostReason {
 pub struct Error {
     kind: ErrorKind,
     key: Option<Key>,
+    retry_after: Option<Duration>,
     detail: Arc<Detail>,
 }
 
@@ -120,6 +126,7 @@ impl Error {
         Self {
             kind,
             key: None,
+            retry_after: None,
             detail: Arc::new(Detail {
                 message: message.into(),
                 source: None,
@@ -134,6 +141,7 @@ impl Error {
         Self {
             kind: self.kind,
             key: self.key,
+            retry_after: self.retry_after,
             detail: Arc::new(Detail {
                 message,
                 source: Some(source.into()),
@@ -160,6 +168,15 @@ impl Error {
         closed => Closed;
     }
 
+    /// A [`NotReady`](ErrorKind::NotReady) error of a store that grants nothing for `retry_after`.
+    #[must_use]
+    pub fn not_ready(message: impl Into<String>, retry_after: Duration) -> Self {
+        Self {
+            retry_after: Some(retry_after),
+            ..Self::new(ErrorKind::NotReady, message)
+        }
+    }
+
     /// What kind of error it is: decide by this.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -172,19 +189,39 @@ impl Error {
         self.key.as_ref()
     }
 
-    /// Whether asking for the lock again may succeed, with nothing fixed in between: `Contended`, `Unavailable`, `Lost`, and
-    /// `InDoubt`, since the manager withdraws an acquire that was not answered.
+    /// For how long nothing is granted, counted from when this error was made: known for [`NotReady`](ErrorKind::NotReady), and
+    /// for [`Contended`](ErrorKind::Contended) if the key [rests](crate::Lock::hold_at_least). An earlier call fails too, or waits
+    /// for that long.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether asking for the lock again may succeed, without any fix: `Contended`, `NotReady`, `Unavailable`,
+    /// `Lost`, and `InDoubt`, because the manager withdraws an unanswered acquire.
     ///
-    /// It is no advice to repeat the *work*: for a run, see [`RunError::was_applied`](crate::RunError::was_applied).
+    /// It does not say whether to repeat the *work*: for a run, see [`RunError::was_applied`](crate::RunError::was_applied).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind,
-            ErrorKind::Contended | ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Lost(_)
+            ErrorKind::Contended
+                | ErrorKind::NotReady
+                | ErrorKind::Unavailable
+                | ErrorKind::InDoubt
+                | ErrorKind::Lost(_)
         )
     }
 
-    /// The same error, about this key, unless it names one already.
+    /// The same error, with the time after which a retry may succeed.
+    pub(crate) fn retry_in(self, retry_after: Duration) -> Self {
+        Self {
+            retry_after: Some(retry_after),
+            ..self
+        }
+    }
+
+    /// The same error with this key, unless it already has one.
     pub(crate) fn of_key(mut self, key: &Key) -> Self {
         self.key.get_or_insert_with(|| key.clone());
         self

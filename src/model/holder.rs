@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::error::Error;
+use crate::model::random::random_bytes;
 
 /// The secret by which a store distinguishes each attempt to hold: 128 random bits.
 ///
-/// Each attempt has its own token, so an attempt whose fate is unknown can be withdrawn without
-/// harm to a later one. Anybody who knows the token can release the lock: `Debug` and `Display` do not
-/// show it, and [`expose`](Self::expose) is for stores alone.
+/// Each attempt has its own token, so an attempt whose outcome is unknown can be withdrawn without
+/// affecting a later one. Whoever knows the token can release the lock: `Debug` and `Display` do not
+/// show it, and only stores call [`expose`](Self::expose).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(alias = "lock value")]
 pub struct OwnerToken([u8; 16]);
@@ -20,7 +21,7 @@ impl OwnerToken {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes. No
-    /// weaker source is tried.
+    /// weaker source is used.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(random_bytes()?))
     }
@@ -62,17 +63,6 @@ impl fmt::Display for OwnerToken {
     }
 }
 
-/// 128 bits from the operating system's generator.
-pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|e| {
-        Error::unavailable(format!(
-            "the operating system gave no random bytes: {e}; nothing was asked of the store"
-        ))
-    })?;
-    Ok(bytes)
-}
-
 pub(crate) fn hex(bytes: [u8; 16]) -> String {
     digits(bytes).into_iter().map(char::from).collect()
 }
@@ -83,7 +73,7 @@ fn digits(bytes: [u8; 16]) -> [u8; 32] {
     std::array::from_fn(|index| DIGITS[usize::from(half(index))])
 }
 
-/// A holder's name for people: in inspection, logs and messages. It decides nothing.
+/// A holder's name for people: in inspection, logs and messages. No decision depends on it.
 ///
 /// 1 to 100 characters without control characters. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -109,7 +99,7 @@ impl Label {
         Ok(Self(Arc::from(text)))
     }
 
-    /// `host:process id`, or `process id` alone where the host's name is not known.
+    /// `host:process id`, or only `process id` if the host's name is not known.
     #[must_use]
     pub fn of_this_process() -> Self {
         let id = std::process::id();

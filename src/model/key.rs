@@ -12,10 +12,10 @@ crate::model::serde::by_conversion!(Key, String, |key: Key| key.as_str().to_owne
 
 /// The identity of a lock in a store.
 ///
-/// A key is 1 to 200 bytes of ASCII letters, digits and `. _ - : /`, in segments that `/` parts. No
+/// A key is 1 to 200 bytes of ASCII letters, digits and `. _ - : /`, in segments that `/` separates. No
 /// segment is empty, `.` or `..`. It is parsed once and never normalised: two keys are the same lock
-/// if and only if their text is the same, byte for byte. So a key can neither move a Redis key to
-/// another slot (`{}`), nor walk a ZooKeeper tree (`..`), nor carry a control character into a log.
+/// if and only if their text is the same, byte for byte. So a key cannot move a Redis key to
+/// another slot (`{}`), walk a ZooKeeper tree (`..`), or put a control character into a log.
 ///
 /// Cloning is cheap.
 ///
@@ -70,7 +70,7 @@ impl Key {
         Ok(Self(Arc::from(text)))
     }
 
-    /// The key of any text, as one segment: for names that come from users.
+    /// The key for any text, as one segment: for names that users choose.
     ///
     /// Letters, digits and `. - :` stay. Every other byte of the text, `_` and `/` included, is written as `_` and two
     /// hexadecimal digits. Two texts are the same key if and only if they are the same, byte for byte.
@@ -149,7 +149,7 @@ impl From<&Key> for Key {
     }
 }
 
-// So that `TryInto<Key>` takes a ready key as well as a text.
+// So `TryInto<Key>` accepts a parsed key as well as a text.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

@@ -1,10 +1,11 @@
-//! The words that every layer uses: plain values, with no store and no clock behind them.
+//! The vocabulary of every layer: plain values, without a store or a clock.
 
 pub(crate) mod commit;
 pub(crate) mod doubt;
 pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod key;
+pub(crate) mod random;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;
 #[cfg(feature = "serde")]

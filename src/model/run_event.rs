@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One step in the life of a guarded run, as observers see it.
+/// One step in the life of a guarded run, for observers.
 ///
 /// Every run that has [`Entered`](Self::Entered) ends with one event for which [`is_end`](Self::is_end) holds; a run that was
 /// refused at its entry has that one event only.
@@ -13,37 +13,37 @@ pub enum RunEvent {
     Entered,
     /// The work asked for the lease with `tx.check()`.
     Checked {
-        /// Whether the run could go on.
+        /// Whether the run could continue.
         is_live: bool,
     },
-    /// What the run did was taken back, as far as it could be. Reported before the end of the run, and only if there was
-    /// something to take back; where the future of the run was dropped, what must be awaited follows later, by itself.
+    /// The run's changes were undone, as far as possible. Reported before the end of the run, and only if there was
+    /// something to undo. If the future of the run was dropped, awaited compensations follow later in the background.
     Undone {
         /// How many hooks and compensations are done.
         done: usize,
         /// How many failed, panicked or could not soundly be tried.
         not_done: usize,
     },
-    /// Refused at its entry: the lease was over, or had less left than the commit budget. Nothing was done.
+    /// Refused at its entry: the lease was over, or its remaining time was shorter than the commit budget. Nothing was done.
     NotStarted,
     /// Committed within the lease, or accepted by a fence.
     Committed {
-        /// What was left of the lease when the commit began.
+        /// The remaining time of the lease when the commit began.
         slack: Duration,
     },
-    /// Committed, but the lease was over when the commit was done, and no fence vouches for it.
+    /// Committed, but the lease was over when the commit was done, and no fence protects the resource.
     CommittedLate {
         /// By how much, at most, the commit ended after the deadline.
         late_by: Duration,
     },
-    /// Not committed, and everything was taken back.
+    /// Not committed, and everything was undone.
     RolledBack,
-    /// Not committed, and not everything could be taken back.
+    /// Not committed, and not everything could be undone.
     Incomplete {
         /// How many effects outside the process are left.
         debts: usize,
     },
-    /// Refused by a fence or by a cell that a newer holder has written; everything was taken back.
+    /// Refused by a fence or by a cell that a newer holder has written; everything was undone.
     Fenced,
     /// The commit was sent, and it is not known whether it is applied.
     InDoubt,

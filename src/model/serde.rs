@@ -1,4 +1,4 @@
-//! Words as data (feature `serde`): each is written as its plain form and parsed when it is read.
+//! Serde for the vocabulary (feature `serde`): each value is written as its text or number and parsed when it is read.
 
 macro_rules! by_conversion {
     ($word:ty, $plain:ty, $write:expr) => {

@@ -3,15 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::clock::wall_millis;
 use crate::model::error::Error;
-use crate::model::holder::{hex, random_bytes};
+use crate::model::holder::hex;
+use crate::model::random::random_bytes;
 
 #[cfg(feature = "serde")]
 crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
 
-/// The name of one guarded run: 128 random bits, made when it is first used.
+/// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), and 80 random bits.
 ///
-/// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret.
+/// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret. Names
+/// are ordered by their time: a fence that keeps names for a limited time knows by it which names it may have deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId([u8; 16]);
 
@@ -22,7 +25,21 @@ impl TxnId {
     ///
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes.
     pub(crate) fn generate() -> Result<Self, Error> {
-        Ok(Self(random_bytes()?))
+        let Self(mut bytes) = Self::first_at(wall_millis());
+        bytes[TIME..].copy_from_slice(&random_bytes()?[TIME..]);
+        Ok(Self(bytes))
+    }
+
+    /// The first of all names that are made at this time, in milliseconds since 1970.
+    pub(crate) fn first_at(millis: u64) -> Self {
+        Self((u128::from(millis) << (128 - 8 * TIME)).to_be_bytes())
+    }
+
+    /// When it was made, by the wall clock of its process, in milliseconds since 1970.
+    #[must_use]
+    pub fn made_at(&self) -> u64 {
+        let time = self.0[..TIME].iter();
+        time.fold(0, |millis, byte| (millis << 8) | u64::from(*byte))
     }
 
     /// The name's bytes.
@@ -31,6 +48,9 @@ impl TxnId {
         &self.0
     }
 }
+
+/// How many of the bytes are the time.
+const TIME: usize = 6;
 
 /// Reads what `Display` writes: 32 hexadecimal digits.
 impl FromStr for TxnId {
@@ -82,5 +102,15 @@ mod tests {
         ] {
             assert!(text.parse::<TxnId>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_ordered_by_the_time_at_which_they_were_made() {
+        let before = wall_millis();
+        let name = TxnId::generate().unwrap();
+        assert!((before..=wall_millis()).contains(&name.made_at()));
+        assert!(TxnId::first_at(before) <= name);
+        assert!(name < TxnId::first_at(name.made_at() + 1));
+        assert_eq!(TxnId::first_at(7).made_at(), 7);
     }
 }

@@ -1,8 +1,8 @@
-//! Leader election: of many candidates one leads, and the next when it is gone.
+//! Leader election: one of many candidates leads, and the next one after it ends.
 //!
-//! Leadership is a hold: it is won by a store's proof and by nothing else, it ends by its own deadline whether or not news of
-//! that arrives, and what the leader does runs guarded. There is no moment at which "lost" could be said of what was not won:
-//! [`Leadership`] is the only thing that can be lost, and only [`campaign`](Election::campaign) gives it.
+//! Leadership is a hold: only a store's proof wins it, it ends by its own deadline whether or not a notification
+//! arrives, and the leader's work runs guarded. Only a [`Leadership`] can be lost, and only
+//! [`campaign`](Election::campaign) returns one, so "lost" is never reported for an office that was not won.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,25 +25,29 @@
 //! # }
 //! ```
 //!
-//! Each term has a token of its own, larger than that of the term before. Where the store keeps a queue, candidates are
+//! Each term has a token of its own, larger than that of the term before. If the store keeps a queue, candidates are
 //! elected in the order of their campaigns.
 
 use std::ops::Deref;
-use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
-use futures_util::future::{Either, select};
 use futures_util::stream::unfold;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::executor::{Abort, Committed, Executor, RunError, Tx};
 use crate::fence::Fence;
+use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
+use crate::recipes::term::OwnTerm;
+pub use crate::recipes::term::WhileLeader;
 use crate::store::Released;
 
 /// An office that one candidate holds at a time. Cloning is cheap.
@@ -51,8 +55,9 @@ use crate::store::Released;
 #[must_use = "nobody is elected until somebody campaigns"]
 #[doc(alias = "LeaderElection")]
 pub struct Election {
-    manager: LockManager,
+    pub(super) manager: LockManager,
     lock: Lock,
+    own_term: Arc<watch::Sender<Option<Lease>>>,
 }
 
 /// Who leads, as the store reports it.
@@ -81,12 +86,13 @@ impl LockManager {
         Election {
             manager: self.clone(),
             lock,
+            own_term: Arc::new(watch::Sender::new(None)),
         }
     }
 }
 
 impl Election {
-    /// Uses this TTL instead of the manager's: how long a leader that died keeps the office.
+    /// Uses this TTL instead of the manager's: for how long a leader that died keeps the office.
     pub fn ttl(self, ttl: Duration) -> Self {
         let lock = self.lock.ttl(ttl);
         Self { lock, ..self }
@@ -102,7 +108,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `Contended` if the office was not free within that time; `Invalid` for a name that is no [`Label`]; otherwise as
+    /// `Contended` if the office was not free within that time; `Invalid` for a name that is not a [`Label`]; otherwise as
     /// [`Lock::acquire`].
     ///
     /// # Cancel safety
@@ -131,7 +137,12 @@ impl Election {
         wait: Duration,
     ) -> Result<Option<Leadership>, Error> {
         let lock = self.lock.clone().labelled(Label::parse(name)?);
-        Ok(lock.acquire_within(wait).await?.map(Leadership::new))
+        let guard = lock.acquire_within(wait).await?;
+        Ok(guard.map(|guard| {
+            let runtime = self.manager.handle.context().runtime();
+            let term = OwnTerm::begin(&self.own_term, guard.lease(), runtime);
+            Leadership::new(guard, term)
+        }))
     }
 
     /// Who leads now; `None` if nobody does.
@@ -142,7 +153,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it only reads.
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, Error> {
         let record = self.manager.inspect(self.lock.key()?.clone()).await?;
         let held = record.filter(|record| record.holders > 0);
@@ -152,10 +163,10 @@ impl Election {
         }))
     }
 
-    /// Who leads: first as it is, then each change that is seen. It looks once in a
-    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so that a term which is shorter may be missed, and news are late by that much:
-    /// for people and for finding the leader, never to act upon. A look that fails is returned as an error, and the stream goes
-    /// on; it ends with the manager.
+    /// The leader: the current one first, then each change that is seen. The stream asks the store once in each
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so it may miss a shorter term, and it is late by up to that time:
+    /// use it for people and to find the leader, never to decide that you lead. A failed request is returned as an error, and the
+    /// stream continues; it ends with the manager.
     pub fn observe(
         &self,
     ) -> impl Stream<Item = Result<Option<LeaderInfo>, Error>> + Send + 'static {
@@ -167,14 +178,14 @@ impl Election {
         unfold(begin, Observing::next)
     }
 
-    /// Campaigns, does `work` while it leads, and campaigns again when the leadership is lost, until the work has completed in
+    /// Campaigns, runs `work` while it leads, and campaigns again when the leadership is lost, until the work has completed in
     /// one term. Then it resigns.
     ///
-    /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: what
-    /// must not happen without the leadership goes through [`Leadership::guarded`].
+    /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: a change that
+    /// must not happen without the leadership belongs in [`Leadership::guarded`].
     ///
-    /// In a spawned task the work has to be an `async move` closure that owns what it uses, or clones of it. Of one that
-    /// borrows the compiler says that `Send` or `AsyncFnMut` "is not general enough".
+    /// In a spawned task the work must be an `async move` closure that owns what it uses, or clones of it. For a closure that
+    /// borrows, the compiler reports that `Send` or `AsyncFnMut` "is not general enough".
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -205,40 +216,80 @@ impl Election {
     ///
     /// As [`campaign`](Self::campaign), where another campaign would fail too. While the office is taken, the store cannot be
     /// reached, or the term is lost before it begins (a newer leader has raised the fence), it campaigns again, without a
-    /// limit. Bound it from outside.
+    /// limit. Bound it with [`until`](WhileLeader::until).
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the work is dropped with it, and the office is resigned in the background.
-    pub async fn while_leader<T>(
-        &self,
-        name: &str,
-        work: impl AsyncFnMut(&Leadership) -> T,
-    ) -> Result<T, Error> {
-        let runtime = self.manager.handle.context().runtime();
-        in_runtime(runtime, self.led(name, work)).await
+    pub fn while_leader<'a, T, W>(
+        &'a self,
+        name: &'a str,
+        work: W,
+    ) -> WhileLeader<impl Future<Output = Result<Option<T>, Error>> + use<'a, T, W>>
+    where
+        W: AsyncFnMut(&Leadership) -> T,
+    {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let led = async move {
+            let runtime = self.manager.handle.context().runtime();
+            in_runtime(runtime, self.led(name, work, stopped)).await
+        };
+        WhileLeader::new(led, stop)
     }
 
+    /// The own term: the lease of the leadership that this election, or a clone of it, holds now; `None` while it does not lead.
+    /// It is cleared when the term ends, for whatever reason.
+    ///
+    /// For a health endpoint, or for code that waits until this process leads. The notification may arrive late: code that acts
+    /// as the leader uses [`Leadership::guarded`], and a reader checks [`Lease::is_live`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use leasehold::{LockManager, store::MemoryStore};
+    /// # let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let election = locks.election("scheduler");
+    /// let state = election.state();
+    /// let leads = || state.borrow().as_ref().is_some_and(|lease| lease.is_live());
+    /// assert!(!leads());
+    /// let leadership = election.campaign("host-a").await?;
+    /// assert!(leads());
+    /// leadership.resign().await?;
+    /// assert!(!leads());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Option<Lease>> {
+        self.own_term.subscribe()
+    }
+
+    /// `None` if it was stopped.
     async fn led<T>(
         &self,
         name: &str,
         mut work: impl AsyncFnMut(&Leadership) -> T,
-    ) -> Result<T, Error> {
+        stop: CancellationToken,
+    ) -> Result<Option<T>, Error> {
         let context = self.manager.handle.context();
         loop {
-            match self.campaign(name).await {
+            let campaign = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                campaign = self.campaign(name) => campaign,
+            };
+            match campaign {
                 Ok(leadership) => {
-                    let done = {
-                        let work = pin!(work(&leadership));
-                        let lost = pin!(leadership.lost());
-                        match select(work, lost).await {
-                            Either::Left((value, _)) => Some(value),
-                            Either::Right(_) => None,
-                        }
+                    let done = tokio::select! {
+                        biased;
+                        () = stop.cancelled() => None,
+                        value = work(&leadership) => Some(value),
+                        _ = leadership.lost() => None,
                     };
                     let _ = leadership.resign().await;
-                    if let Some(value) = done {
-                        return Ok(value);
+                    if done.is_some() || stop.is_cancelled() {
+                        return Ok(done);
                     }
                 }
                 Err(error) if error.is_retryable() => {}
@@ -249,7 +300,7 @@ impl Election {
     }
 }
 
-/// What an observer has received.
+/// The state that an observer has received.
 struct Observing {
     election: Election,
     /// `None`: nothing yet.
@@ -284,21 +335,26 @@ impl Observing {
 #[derive(Debug)]
 #[must_use = "the office is resigned as soon as its leadership is dropped"]
 pub struct Leadership {
+    term: OwnTerm,
     executor: Executor,
     guard: LockGuard,
 }
 
 impl Leadership {
-    fn new(guard: LockGuard) -> Self {
+    fn new(guard: LockGuard, term: OwnTerm) -> Self {
         let executor = guard.executor();
-        Self { executor, guard }
+        Self {
+            term,
+            executor,
+            guard,
+        }
     }
 
     /// Runs `work` under the leadership, as [`Executor::guarded`].
     ///
     /// # Errors
     ///
-    /// Every way out but a commit within the lease: see [`RunError`].
+    /// Every outcome except a commit within the lease: see [`RunError`].
     pub fn guarded<'env, T>(
         &'env self,
         work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
@@ -306,7 +362,7 @@ impl Leadership {
         self.executor.guarded(work)
     }
 
-    /// What runs mutations under the leadership. Hand clones of it to every worker.
+    /// The executor of runs under the leadership. Give a clone of it to every worker.
     #[must_use]
     pub fn executor(&self) -> &Executor {
         &self.executor
@@ -328,8 +384,12 @@ impl Leadership {
     ///
     /// Cancel safe: when this future is dropped, the end continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
-        let Self { executor, guard } = self;
-        drop(executor);
+        let Self {
+            term,
+            executor,
+            guard,
+        } = self;
+        drop((term, executor));
         guard.release().await
     }
 }

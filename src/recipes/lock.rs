@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use super::busy::busy;
 use crate::fence::{AnyFence, Fence, erase};
+use crate::lease::Lease;
 use crate::manager::{
     Handle, HoldTimes, LockGuard, LockManager, LockRequest, Patience, acquire, in_runtime,
 };
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::{Fencing, LockInfo, LockMode};
+use crate::store::{Fencing, LockMode};
 
-/// How a message about a wait that was in vain ends, after who may hold.
-pub(crate) const OR_NOT_YET: &str = "or the store grants nothing yet (a Redis server that restarted or was flushed: see the log); try later, or wait longer";
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// An exclusive lock: a key and how to ask for it. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -27,6 +29,7 @@ pub struct Lock {
     fence: Option<AnyFence>,
     lock_delay: Option<Duration>,
     max_hold: Option<Duration>,
+    at_least: Option<Duration>,
     mode: LockMode,
     is_fair: bool,
     label: Option<Label>,
@@ -47,6 +50,7 @@ impl LockManager {
             fence: None,
             lock_delay: None,
             max_hold: None,
+            at_least: None,
             mode: LockMode::Exclusive,
             is_fair: false,
             label: None,
@@ -62,11 +66,11 @@ impl Lock {
         self
     }
 
-    /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is handed out, so that no former
+    /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is returned, so no former
     /// holder can write between the new one's first read and its first write. If it cannot be raised within
     /// [`request_timeout`](crate::Settings::request_timeout), the lock is released and the acquire fails.
     ///
-    /// The store's tokens have to grow ([`Fencing::Monotonic`]): else every acquire is `Unsupported`.
+    /// The store's tokens must grow ([`Fencing::Monotonic`]); otherwise every acquire is `Unsupported`.
     pub fn fence(self, fence: impl Fence) -> Self {
         self.behind(erase(fence))
     }
@@ -76,16 +80,35 @@ impl Lock {
         self
     }
 
-    /// Lets the next holder wait for this long after an end that was not a release, instead of the manager's
+    /// After an end that was not a release, the next holder waits for this long, instead of the manager's
     /// [`lock_delay`](crate::Settings::lock_delay).
     pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = Some(lock_delay);
         self
     }
 
-    /// Renews a hold for this long at most, instead of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
+    /// Renews a hold for at most this long, instead of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Lets the key *rest* after the release, until `at_least` has passed since the grant: nobody is granted it before. For a job
+    /// that timers of several hosts start, a little apart: whoever comes late finds the key resting, however short the job was.
+    ///
+    /// The release writes the rest in the same step that frees the key, also that of a dropped guard. A rest is no hold: it may be
+    /// longer than [`max_ttl`](crate::Settings::max_ttl) (30 days at most), nobody renews it, no waiter is handed it, and
+    /// [`inspect`](LockManager::inspect) shows it. While it lasts, [`try_acquire`](Self::try_acquire) returns `None`, and
+    /// [`acquire`](Self::acquire) waits or fails with `Contended` and [`retry_after`](Error::retry_after).
+    ///
+    /// Not promised: a hold that was not released has no rest. The TTL alone ends the hold of a process that died, of a lease that
+    /// lapsed, and of a release that was [withheld](crate::store::Released::Withheld). A store that loses its locks
+    /// loses rests too, and they may be longer than its quarantine.
+    ///
+    /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
+    /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.
+    pub fn hold_at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
         self
     }
 
@@ -102,9 +125,9 @@ impl Lock {
     }
 
     /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed off
-    /// within a process. A caller who died is skipped when its place has ended, which is a matter of seconds.
+    /// within a process. A caller that died is skipped when its place expires, after a few seconds.
     ///
-    /// It costs a request for each caller where the plain lock asks once for a process. On a store without a queue every
+    /// It costs one request for each caller; the plain lock sends one for a process. On a store without a queue every
     /// acquire is `Unsupported`.
     pub fn fair(mut self) -> Self {
         self.is_fair = true;
@@ -117,7 +140,7 @@ impl Lock {
         self
     }
 
-    /// Held under this name, by a grant of its own each time: without handoffs.
+    /// Holds the lock under this name, each time with a new grant: without handoffs.
     pub(crate) fn labelled(mut self, label: Label) -> Self {
         self.label = Some(label);
         self.allows_handoff = false;
@@ -132,21 +155,25 @@ impl Lock {
         &self.handle
     }
 
-    /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. There is no wait without an
-    /// end: what is asked over a network may never be answered.
+    /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. Every wait has a limit,
+    /// because a request that is sent over a network may never be answered.
     ///
     /// If a former holder in this process lost the lock in the middle of a run, its next local holder waits until that run has
-    /// ended, undo included: the undo would erase the new holder's work too. Other processes do not wait for it. So do not ask for
-    /// a lock inside of a run under the same lock: that wait ends with an error.
+    /// ended, undo included: otherwise the undo would erase the new holder's work too. Other processes do not wait for it.
+    ///
+    /// A run that asks for a lock that it is under would wait for itself. It gets an error at once, also if it has lost the lock.
+    /// A task or thread that the run started is outside of it: it waits until the limit.
     ///
     /// # Errors
     ///
-    /// `Contended` if it was not free within that time, because somebody else held it (the message says who, where the store
-    /// knows) or the store granted nothing yet, or if as many callers wait as may; otherwise as the store failed last, or as a [handler](crate::handler) refused.
+    /// `Invalid` inside of a run under the same lock. `Contended` if another caller held it for all that time (the message names
+    /// the holder if the store knows), or if the limit of waiters is reached; `NotReady` if the
+    /// [store grants nothing yet](crate::docs::stores); otherwise as the store failed last, or as a [handler](crate::handler)
+    /// refused.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a place in the queue is given up, and what was asked of the store is withdrawn in the background.
+    /// Cancel safe: the place in the queue is given up, and the request to the store is withdrawn in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         let wait = self.handle.context().settings().wait;
         match self.acquire_within(wait).await? {
@@ -155,12 +182,12 @@ impl Lock {
         }
     }
 
-    /// Holds the lock, or gives `None` if it was not free within `wait`: one budget for everything that it takes. A
-    /// [store that grants nothing yet](crate::docs::stores) is as busy as one where somebody else holds it.
+    /// Holds the lock, or returns `None` if another caller held it for all of `wait`: one budget for all steps.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), except for a lock that is busy.
+    /// As [`acquire`](Self::acquire), except for a lock that somebody else holds. A store that grants nothing yet, to anybody,
+    /// is an error: [`NotReady`](ErrorKind::NotReady), with [`retry_after`](Error::retry_after).
     ///
     /// # Cancel safety
     ///
@@ -174,12 +201,12 @@ impl Lock {
         self.ask(patience).await
     }
 
-    /// Holds the lock, or gives `None` if it is not free now: one look, without a wait. A
-    /// [store that grants nothing yet](crate::docs::stores) is as busy as one where somebody else holds it.
+    /// Holds the lock, or returns `None` if another caller holds it now: one request, without a wait.
+    /// [`acquire_now`](Self::acquire_now) says who that is.
     ///
     /// # Errors
     ///
-    /// As the store failed.
+    /// As [`acquire_within`](Self::acquire_within).
     ///
     /// # Cancel safety
     ///
@@ -188,11 +215,35 @@ impl Lock {
         self.ask(Patience::Once).await
     }
 
+    /// As [`try_acquire`](Self::try_acquire), but a lock that is not free is an error, [`Contended`](ErrorKind::Contended), that
+    /// says why as far as the store knows: who holds it and for how long, what is left of it, how many wait; or that it
+    /// [rests](Self::hold_at_least). It costs a look at the store if the lock is not free.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_now(&self) -> Result<LockGuard, Error> {
+        match self.try_acquire().await? {
+            Some(guard) => Ok(guard),
+            None => Err(self.contended().await),
+        }
+    }
+
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self.handle.context().runtime()
     }
 
-    /// The error of a wait in vain, with who holds the lock. Without the length of the wait, which a handler may have shortened.
+    /// Whether the caller is inside of a run that has to end before this lock can be granted.
+    pub(crate) fn is_inside_run(&self) -> bool {
+        let context = self.handle.context();
+        (self.key.as_ref()).is_ok_and(|key| context.is_inside_run(key))
+    }
+
+    /// The error when a wait ended without the lock, with the holder.
     pub(crate) async fn contended(&self) -> Error {
         let context = self.handle.context();
         let key = match &self.key {
@@ -205,12 +256,8 @@ impl Lock {
             ))
             .of_key(key);
         }
-        let holder = in_runtime(self.runtime(), context.holder(key)).await;
-        let holder = holder.map_or_else(|| format!("somebody else holds it, {OR_NOT_YET}"), holds);
-        Error::contended(format!(
-            "the lock was not free within the wait: key={key}; {holder}"
-        ))
-        .of_key(key)
+        let info = in_runtime(self.runtime(), context.holder(key)).await;
+        busy(key, info.as_ref())
     }
 
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
@@ -241,13 +288,15 @@ impl Lock {
                 guard.key()
             )))
         });
+        // A reader beside us with a larger token may have raised it: the writers of before are shut out.
         let is_shut_out =
             matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
-        if self.mode == LockMode::Read && is_shut_out {
-            // A reader beside us with a larger token has raised it: the writers of before are shut out.
-            return Ok(guard);
-        }
-        // Nothing was done under this hold, so that nothing has to wait for its end.
+        let raised = match raised {
+            Err(_) if self.mode == LockMode::Read && is_shut_out => Ok(()),
+            raised => raised,
+        };
+        let raised = raised.and_then(|()| self.is_usable(guard.lease()));
+        // Nothing was done under this hold, so nothing has to wait for its end.
         match raised {
             Ok(()) => Ok(guard),
             Err(error) => {
@@ -255,6 +304,16 @@ impl Lock {
                 Err(error)
             }
         }
+    }
+
+    /// The raise took time, in which the process may have been stopped.
+    fn is_usable(&self, lease: &Lease) -> Result<(), Error> {
+        let left = lease.ensure(self.handle.context().settings().min_usable);
+        left.map(|_| ()).map_err(|error| {
+            Error::unavailable(format!(
+                "the fence was raised too late: {error}; raise ttl or look at the fence's latency"
+            ))
+        })
     }
 
     fn request(&self) -> Result<LockRequest, Error> {
@@ -270,8 +329,8 @@ impl Lock {
             mode: self.mode,
             is_fair: self.is_fair,
             label: self.label.clone(),
-            // Two holders with one token would be one to a fence.
-            allows_handoff: self.allows_handoff && self.fence.is_none(),
+            // Two holders with one token would be one to a fence, and a rest is for everybody.
+            allows_handoff: self.allows_handoff && self.fence.is_none() && self.at_least.is_none(),
         })
     }
 
@@ -282,7 +341,14 @@ impl Lock {
             ttl: self.ttl.unwrap_or(settings.ttl),
             lock_delay: self.lock_delay.unwrap_or(settings.lock_delay),
             max_hold: self.max_hold.or(settings.max_hold),
+            at_least: self.at_least,
         };
+        if self.at_least.is_some_and(|rest| rest > LONGEST_REST) {
+            return Err(Error::invalid(format!(
+                "a key cannot rest for so long: hold_at_least={:?} most={LONGEST_REST:?}; shorten it",
+                own.at_least.unwrap_or_default()
+            )));
+        }
         if (self.ttl, self.lock_delay, self.max_hold) != (None, None, None) {
             // The lock's own times obey the same rules as the manager's.
             let mut ours = settings.clone();
@@ -304,23 +370,6 @@ impl Lock {
         }
         Ok(own)
     }
-}
-
-/// Who holds a lock, for people.
-fn holds(info: LockInfo) -> String {
-    let mut text = match (&info.label, info.holders) {
-        (_, 0) => "it was revoked, and the old lease has not ended".to_owned(),
-        (Some(label), _) => format!("held by {label}"),
-        (None, _) => "somebody else holds it".to_owned(),
-    };
-    if let Some(remaining) = info.remaining {
-        let seconds = remaining.as_secs_f64();
-        text += &format!(", {seconds:.1} s left unless it is renewed");
-    }
-    if let Some(waiting) = info.queue {
-        text += &format!(", {waiting} in the store's queue");
-    }
-    text + "; try later, or wait longer"
 }
 
 /// `locks.lock("nightly").await?` is [`acquire`](Lock::acquire).

@@ -1,11 +1,15 @@
 //! The kinds of locks: each is a key and how to ask the manager for it.
 
-pub mod blocking;
-pub mod election;
 pub(crate) mod lock;
+
+pub mod blocking;
+mod busy;
+pub mod election;
 pub mod multi;
 mod one_shot;
 pub mod read_write;
+mod read_write_scope;
 pub mod reentrant;
 pub mod retry;
 pub mod semaphore;
+mod term;

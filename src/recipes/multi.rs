@@ -26,12 +26,12 @@
 //! # }
 //! ```
 //!
-//! Keys are asked for in their order, so that two callers never wait for each other. What was acquired before a failure is
-//! released before the failure is returned; what was acquired before a cancellation is released in the background.
+//! The keys are acquired in their order, so two callers never wait for each other. After a failure the keys that were acquired are
+//! released before the error is returned; after a cancellation they are released in the background.
 //!
 //! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks: they need *all*
 //! leases live, so they end with the earliest; they may write the cells of every key; and the permit of their commit
-//! [carries every key and token](crate::executor::CommitPermit::locks), so that a fence compares all of them.
+//! [contains every key and token](crate::executor::CommitPermit::locks), so a fence compares all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,24 +42,24 @@ use crate::executor::Executor;
 use crate::fence::{Fence, erase};
 use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, joint_executor};
+use crate::model::commit::not_held;
 use crate::model::error::{Error, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::recipes::lock::{Lock, OR_NOT_YET};
+use crate::recipes::lock::Lock;
 use crate::store::Released;
 
 /// Several keys and how to ask for all of them. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct MultiLock {
-    manager: LockManager,
+    pub(super) manager: LockManager,
     /// In the order of their keys, each once.
     locks: Result<Vec<Lock>, Error>,
 }
 
 impl LockManager {
-    /// All of these keys, each once, in whatever order they are named. No key, or a malformed one, is an error of every later
-    /// call.
+    /// All of these keys, each once, in any order. Without a key, or with a malformed one, every later call is an error.
     pub fn lock_all<K>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock
     where
         K: TryInto<Key>,
@@ -116,13 +116,13 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was acquired until then is released in the background, what was asked for is withdrawn.
+    /// Cancel safe: the keys that were acquired are released in the background, and open requests are withdrawn.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         let wait = self.manager.settings().wait;
         self.acquire_within(wait).await?.ok_or_else(|| {
             let count = self.locks.as_ref().map_or(0, Vec::len);
             Error::contended(format!(
-                "one of the locks was not free within the wait: keys={count}; somebody else holds it, {OR_NOT_YET}"
+                "one of the locks was not free within the wait: keys={count}; somebody else holds it; try later, or wait longer"
             ))
         })
     }
@@ -155,7 +155,14 @@ impl MultiLock {
 
     async fn hold_all(&self, wait: Option<Duration>) -> Result<Option<MultiGuard>, Error> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
-        let clock = self.manager.handle.context().clock();
+        let context = self.manager.handle.context();
+        if wait.is_some_and(|wait| !wait.is_zero()) {
+            // Before the wait for any of them.
+            for lock in locks {
+                context.ensure_may_wait_for(lock.key()?)?;
+            }
+        }
+        let clock = context.clock();
         let started = clock.stamp();
         // Dropped half way, it releases what it has.
         let mut guards = Vec::with_capacity(locks.len());
@@ -214,11 +221,12 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// What runs mutations under all of these locks. A run begins, continues and commits only while every lease is live, and the
+    /// The executor of runs under all of these locks. A run begins, continues and commits only while every lease is live, and the
     /// end of each hold waits for it.
     ///
-    /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together. Its debts and events carry the
-    /// first key in their order.
+    /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together. Its commit, its debts and its
+    /// events carry every key and token; [`Tx::token`](crate::Tx::token) is that of the first key in their order, and
+    /// [`Tx::token_of`](crate::Tx::token_of) that of a key.
     #[must_use]
     pub fn executor(&self) -> Executor {
         joint_executor(&self.first, &self.others)
@@ -248,12 +256,7 @@ impl MultiGuard {
 
     fn of(&self, key: &str) -> Result<&LockGuard, Error> {
         let guard = self.guards().find(|guard| guard.key().as_str() == key);
-        guard.ok_or_else(|| {
-            let held = self.keys().map(Key::as_str).collect::<Vec<_>>().join(" ");
-            Error::invalid(format!(
-                "the key is none of those that are held: keys={held}; name one of them"
-            ))
-        })
+        guard.ok_or_else(|| not_held(self.keys()))
     }
 
     /// The keys, in their order.
@@ -261,18 +264,18 @@ impl MultiGuard {
         self.guards().map(LockGuard::key)
     }
 
-    /// What is left of the lease that ends first; zero if one is not live.
+    /// The remaining time of the lease that ends first; zero if one is not live.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let each = self.guards().map(LockGuard::remaining);
         each.min().unwrap_or_default()
     }
 
-    /// Completes when the first lease has ended. A convenience, never the proof: see [`Lease::lost`].
+    /// Completes when the first lease has ended. A convenience; it never proves that a lease is live: see [`Lease::lost`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only watches.
+    /// Cancel safe: it only observes.
     pub async fn lost(&self) -> LostReason {
         let each = self.guards().map(|guard| Box::pin(guard.lost()));
         select_all(each).await.0

@@ -3,15 +3,15 @@
 use crate::executor::{
     Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, RunError, Tx,
 };
-use crate::manager::{LockGuard, in_runtime};
+use crate::manager::LockGuard;
 use crate::model::error::BoxError;
 use crate::recipes::lock::Lock;
 
 impl Lock {
     /// Acquires the lock, runs `work` under it on the calling task, and releases it.
     ///
-    /// The work blocks the calling task for as long as it takes, and may: renewals have a thread of their own. The release
-    /// never replaces what became of the work; one that is not answered is repeated in the background.
+    /// The work may block the calling task for as long as it takes: renewals have a thread of their own. The release
+    /// never replaces the outcome of the work; an unanswered release is repeated in the background.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -36,7 +36,7 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before the work begins, nothing has happened; dropped after it, its outcome stands and is not
+    /// Cancel safe: if dropped before the work begins, nothing has happened; if dropped after it, its outcome is final and is not
     /// reported. The lock is released in the background.
     pub async fn guarded<T>(
         &self,
@@ -64,7 +64,7 @@ impl Lock {
     ) -> Result<Committed<T>, RunError<T>> {
         let guard = self.held().await?;
         let executor = guard.executor();
-        let outcome = in_runtime(self.runtime(), executor.guarded_async(work)).await;
+        let outcome = executor.guarded_async(work).await;
         let _ = guard.release().await;
         outcome
     }
@@ -91,7 +91,7 @@ impl Lock {
     {
         let guard = self.held().await?;
         let executor = guard.executor();
-        let outcome = in_runtime(self.runtime(), executor.commit(call)).await;
+        let outcome = executor.commit(call).await;
         let _ = guard.release().await;
         outcome
     }

@@ -1,7 +1,7 @@
 //! Read/write locks: many readers or one writer.
 //!
-//! A key is read by many or written by one, first come, first served: a reader waits behind every writer that came before
-//! it, a writer behind everybody. So neither starves.
+//! A key is read by many or written by one, first come, first served: a reader waits behind every earlier writer, and a
+//! writer behind every earlier claim. So neither starves.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -24,11 +24,14 @@
 //! # No upgrade
 //!
 //! A reader cannot become a writer: two readers that both want to would wait for each other for ever. Release the read hold,
-//! acquire a write hold, and look again at what was read.
+//! acquire a write hold, and read the data again.
+//!
+//! A task that calls code that takes the same lock uses [`reentrant`](ReadWriteLock::reentrant): a writer may read there too.
 //!
 //! # What a read hold may do
 //!
-//! A [`ReadGuard`] has no [`Executor`](crate::Executor) and is no [`LockGuard`], so that no run under it can write a [`GuardedCell`](crate::GuardedCell) cell:
+//! A [`ReadGuard`] has no [`Executor`](crate::Executor) and is not a [`LockGuard`], so no run under it can write a
+//! [`GuardedCell`](crate::GuardedCell):
 //!
 //! ```compile_fail,E0599
 //! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
@@ -36,7 +39,7 @@
 //! # }
 //! ```
 //!
-//! Its token grows like every other. It may raise a fence, so that a writer of before is shut out while it reads; it must
+//! Its token grows like every other. It may raise a fence, so an earlier writer cannot write while it reads; it must
 //! never admit a write, because another reader has another token at the same time.
 
 use std::ops::Deref;
@@ -52,17 +55,17 @@ use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
 use crate::store::{LockMode, Released};
 
-/// A key that many read or one writes. Nothing is held. Cloning is cheap.
+/// A key with many readers or one writer. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
 #[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
-    reader: Lock,
-    writer: Lock,
+    pub(super) reader: Lock,
+    pub(super) writer: Lock,
 }
 
 impl LockManager {
-    /// The read/write lock of a key. A malformed key is an error of every later call, as is a store without such modes.
+    /// The read/write lock of a key. With a malformed key, or a store without such modes, every later call is an error.
     ///
     /// An exclusive [`lock`](Self::lock) of the same key excludes readers and writers.
     pub fn read_write<K>(&self, key: K) -> ReadWriteLock
@@ -87,8 +90,8 @@ impl ReadWriteLock {
         }
     }
 
-    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised to the token of each writer, and of each reader, so that
-    /// no former writer can write while they read. Readers do not shut each other out.
+    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised to the token of each writer, and of each reader, so
+    /// no former writer can write while they read. Readers do not block each other.
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = erase(fence);
         Self {
@@ -195,14 +198,18 @@ pub struct WriteGuard {
     inner: LockGuard,
 }
 
-/// The lease-checked step of a long read.
+/// The lease check for a long read.
 #[derive(Debug)]
 pub struct ReadCheck<'a> {
     lease: &'a Lease,
 }
 
-impl ReadCheck<'_> {
-    /// An error if the read hold is over, and a writer may be at work.
+impl<'a> ReadCheck<'a> {
+    pub(super) fn of(lease: &'a Lease) -> Self {
+        Self { lease }
+    }
+
+    /// Fails if the read hold is over: a writer may be active.
     ///
     /// # Errors
     ///
@@ -235,17 +242,17 @@ impl ReadGuard {
         self.inner.token()
     }
 
-    /// The time that is left of the lease; zero if it is not live.
+    /// The remaining time of the lease; zero if it is not live.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Completes when the lease has ended. A convenience, never the proof: see [`Lease::lost`].
+    /// Completes when the lease has ended. A convenience; it never proves that the lease is live: see [`Lease::lost`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only watches.
+    /// Cancel safe: it only observes.
     pub async fn lost(&self) -> LostReason {
         self.inner.lost().await
     }
@@ -263,19 +270,17 @@ impl ReadGuard {
         self.inner.release().await
     }
 
-    /// Reads under the hold: what `read` gives is given only if the lease was live before it and still is after it, so that
-    /// no writer came in between.
+    /// Reads under the hold: returns the result of `read` only if the lease was live before it and is still live after it, so
+    /// no writer was active in between.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and what it saw may be torn.
+    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and its result may be torn.
     pub fn guarded<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
-        let check = ReadCheck {
-            lease: self.lease(),
-        };
+        let check = ReadCheck::of(self.lease());
         check.check()?;
         let value = read(&check);
-        // A lease that is live now was live all the time: it never comes back (I2).
+        // A lease that is live now was live all the time: it never becomes live again (I2).
         check.check()?;
         Ok(value)
     }
@@ -299,13 +304,13 @@ impl WriteGuard {
         self.inner.release().await
     }
 
-    /// Becomes a reader without a gap: no other writer comes in between, the token stays. Runs in progress end first; the
-    /// executors of the write hold are refused from then on.
+    /// Becomes a reader without a gap: no other writer can enter in between, and the token does not change. Runs in progress
+    /// end first; the executors of the write hold refuse runs from then on.
     ///
     /// # Errors
     ///
-    /// `Lost` if the lease ended, `InDoubt` if something under it is in doubt or the store did not answer, otherwise as the
-    /// store failed. Nothing is held then: the hold is ended in the background.
+    /// `Lost` if the lease ended, `InDoubt` if an effect under it is in doubt or the store did not answer; otherwise as the
+    /// store failed. After an error nothing is held: the hold is ended in the background.
     ///
     /// # Cancel safety
     ///

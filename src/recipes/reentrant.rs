@@ -1,6 +1,6 @@
-//! Reentrant locks: who holds the lock may ask for it again.
+//! Reentrant locks: the holder may acquire the lock again.
 //!
-//! Who that is, is a value: a [`Scope`]. It is passed along, or carried by the task within [`scope`]. No thread ids: a task
+//! The holder is a value: a [`Scope`]. Pass it along, or let the task carry it within [`scope`]. It is not a thread id: a task
 //! moves between threads, and a thread runs many tasks.
 //!
 //! ```
@@ -13,7 +13,8 @@
 //!
 //! let scope = Scope::new();
 //! let outer = ledger.acquire(&scope).await?;
-//! let inner = ledger.acquire(&scope).await?; // the same hold; the store is not asked
+//! // The same hold, without a request to the store.
+//! let inner = ledger.acquire(&scope).await?;
 //! assert_eq!(inner.token(), outer.token());
 //! assert!(inner.release().await?.is_none()); // still held
 //! assert!(outer.release().await?.is_some());
@@ -21,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! Re-entry tests the deadline, counts, and keeps the token. The hold ends with the last of its guards, which in nested use
-//! is the outermost. From another scope the lock is an exclusive lock like every other: it waits.
+//! Re-entry checks the deadline, counts, and keeps the token. The hold ends with the last of its guards, which in nested use
+//! is the outermost. For another scope the lock is an ordinary exclusive lock: it waits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,28 +38,34 @@ use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::recipes::lock::Lock;
+use crate::recipes::read_write_scope::Entered;
+pub use crate::recipes::read_write_scope::{
+    ReentrantReadGuard, ReentrantReadWriteLock, ReentrantWriteGuard,
+};
 use crate::store::Released;
 
-/// The places of a scope: one for each lock that it has asked for, by manager and key.
-type Places = HashMap<(usize, Key), Arc<Place>>;
+/// The entries of a scope: one for each lock that it has acquired, by manager and key. The task that has locked an entry is acquiring
+/// the lock, and other tasks of the scope wait for it.
+type Places<T> = Mutex<HashMap<(usize, Key), Arc<tokio::sync::Mutex<T>>>>;
 
-/// The hold, while a guard of it lives. Who holds this mutex is asking for the lock, and others of the scope wait for it.
+/// The hold, while one of its guards lives.
 type Place = tokio::sync::Mutex<Weak<LockGuard>>;
 
 tokio::task_local! {
     static CURRENT: Scope;
 }
 
-/// Who holds reentrant locks. Cloning is cheap; all clones are the same scope.
+/// The identity of a holder of reentrant locks. Cloning is cheap; all clones are the same scope.
 ///
-/// Whoever has the scope is let in: to two tasks that share one, the lock is no lock.
+/// Two tasks that share a scope both enter: for them the lock excludes nothing.
 #[derive(Clone, Default)]
 pub struct Scope {
-    places: Arc<Mutex<Places>>,
+    places: Arc<Places<Weak<LockGuard>>>,
+    of_read_write: Arc<Places<Entered>>,
 }
 
-/// Runs `work` in a scope that [`Scope::current`] finds: within a scope that one, else a new one. It ends with the work;
-/// a task that the work spawns is outside of it.
+/// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one, otherwise a new one. It ends
+/// with the work; a task that the work spawns is outside of it.
 ///
 /// # Cancel safety
 ///
@@ -82,17 +89,32 @@ impl Scope {
     }
 
     fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
-        let manager = Arc::as_ptr(of.handle().context()) as usize;
-        let mut places = self.places.lock();
-        // A place that nobody asks at and whose hold has ended is of no use, so that a scope stays as small as what it holds.
-        places.retain(|_, place| {
-            let is_asked = Arc::strong_count(place) > 1;
-            is_asked || place.try_lock().is_ok_and(|held| held.strong_count() > 0)
-        });
-        Ok(Arc::clone(
-            places.entry((manager, of.key()?.clone())).or_default(),
-        ))
+        place(&self.places, of, |held| held.strong_count() == 0)
     }
+
+    pub(super) fn of_read_write(
+        &self,
+        of: &Lock,
+    ) -> Result<Arc<tokio::sync::Mutex<Entered>>, Error> {
+        place(&self.of_read_write, of, Entered::is_empty)
+    }
+}
+
+fn place<T: Default>(
+    places: &Places<T>,
+    of: &Lock,
+    is_empty: impl Fn(&T) -> bool,
+) -> Result<Arc<tokio::sync::Mutex<T>>, Error> {
+    let manager = Arc::as_ptr(of.handle().context()) as usize;
+    let mut places = places.lock();
+    // An entry without a hold and without a caller is removed, so a scope stays as small as the number of its holds.
+    places.retain(|_, place| {
+        let is_asked = Arc::strong_count(place) > 1;
+        is_asked || place.try_lock().is_ok_and(|held| !is_empty(&held))
+    });
+    Ok(Arc::clone(
+        places.entry((manager, of.key()?.clone())).or_default(),
+    ))
 }
 
 impl fmt::Debug for Scope {
@@ -105,11 +127,11 @@ impl fmt::Debug for Scope {
 #[derive(Clone, Debug)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct ReentrantLock {
-    lock: Lock,
+    pub(super) lock: Lock,
 }
 
 impl LockManager {
-    /// The reentrant lock of a key: to other scopes, and to whoever uses the same key without one, an exclusive lock.
+    /// The reentrant lock of a key. For other scopes, and for callers that use the same key without one, it is an exclusive lock.
     pub fn reentrant<K>(&self, key: K) -> ReentrantLock
     where
         K: TryInto<Key>,
@@ -122,7 +144,7 @@ impl LockManager {
 }
 
 impl ReentrantLock {
-    /// Asks for this TTL instead of the manager's, as [`Lock::ttl`].
+    /// Uses this TTL instead of the manager's, as [`Lock::ttl`].
     pub fn ttl(self, ttl: Duration) -> Self {
         Self {
             lock: self.lock.ttl(ttl),

@@ -82,8 +82,8 @@ impl<'a> Attempts<'a> {
         self.policy.within.saturating_sub(passed)
     }
 
-    /// Waits before the next attempt, between half of the delay and all of it: `jitter` thousandths of the rest. False if there is
-    /// no time for another attempt.
+    /// Waits before the next attempt, between half of the delay and all of it: `jitter` thousandths of the rest. Returns false
+    /// if there is no time for another attempt.
     async fn pause(&mut self, jitter: u32) -> bool {
         let half = self.delay / 2;
         let pause = half + half * jitter / 1_000;
@@ -99,8 +99,8 @@ impl<'a> Attempts<'a> {
 impl Lock {
     /// As [`guarded`](Self::guarded), and repeated while nothing was applied and the policy allows it.
     ///
-    /// Each attempt acquires the lock anew. It is repeated exactly if [`RunError::is_retryable`] holds: never when parts of the run
-    /// may be applied. An error of the work counts as a rollback and is repeated too: for a decision that a repetition does not
+    /// Each attempt acquires the lock anew. The run is repeated exactly if [`RunError::is_retryable`] holds: never when parts of it
+    /// may be applied. An error of the work counts as a rollback and is repeated too: to report a decision that a repetition does not
     /// change, return it in the value, `Ok(Err(why))`.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Lock {
     }
 
     async fn pause(&self, attempts: &mut Attempts<'_>) -> bool {
-        // Callers that met once must not meet again.
+        // Callers that collided once must not collide again.
         let jitter = self.handle().context().random_below(1_000);
         in_runtime(self.runtime(), attempts.pause(jitter)).await
     }

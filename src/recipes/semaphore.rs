@@ -1,9 +1,9 @@
 //! A semaphore: at most `n` holders of a name at a time, over all processes.
 //!
-//! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, of which a caller holds any. So it works on
-//! every store, and a slot is a lock like every other: its own lease, its own fencing token that grows with each holder *of
+//! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, and a caller holds any one of them. So it works on
+//! every store, and a slot is an ordinary lock: its own lease, its own fencing token that grows with each holder *of
 //! that slot*, its own fence. A resource that checks tokens keeps one fence for each slot ([`LockGuard::key`]): with one
-//! fence for all, the holder that came last would shut out the others, who are live.
+//! fence for all slots, the newest holder would lock out the others, which are live.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! All clients must name the same `n`: it is not kept in the store. There is no order among those who wait: whoever
-//! asks first when a slot is free has it. Where callers have to be served in their order, take a fair lock for each slot, or one
+//! All clients must use the same `n`: the store does not keep it. Waiting callers are not served in order: the first request
+//! after a slot became free gets it. If callers must be served in order, use a fair lock for each slot, or one
 //! fair lock in front of it.
 
 use std::ops::Deref;
@@ -33,25 +33,25 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::fence::{Fence, erase};
 use crate::manager::{LockGuard, LockManager};
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
-use crate::recipes::lock::{Lock, OR_NOT_YET};
+use crate::recipes::lock::Lock;
 use crate::store::Released;
 
-/// At most this many slots: who waits asks for each of them.
+/// The largest number of slots: a waiting caller asks for each of them.
 pub const MAX_SLOTS: u32 = 64;
 
 /// A name that at most `n` callers hold at a time. Nothing is held. Cloning is cheap.
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore holds nothing until a slot is acquired"]
 pub struct Semaphore {
-    manager: LockManager,
+    pub(super) manager: LockManager,
     slots: Result<Vec<Lock>, Error>,
 }
 
 impl LockManager {
-    /// The semaphore of a name with `slots` slots, 1 to [`MAX_SLOTS`]. Another number, or a name that is no key, is an error of
-    /// every later call.
+    /// The semaphore of a name with `slots` slots, 1 to [`MAX_SLOTS`]. With another number, or a name that is not a key, every
+    /// later call is an error.
     pub fn semaphore<K>(&self, name: K, slots: u32) -> Semaphore
     where
         K: TryInto<Key>,
@@ -76,8 +76,8 @@ impl LockManager {
 }
 
 impl Semaphore {
-    /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the slot's own key, so that one
-    /// holder does not shut out another.
+    /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the slot's own key, so
+    /// holders of different slots do not lock each other out.
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = erase(fence);
         let behind = |lock: Lock| lock.behind(Arc::clone(&fence));
@@ -101,7 +101,7 @@ impl Semaphore {
         self.acquire_within(wait).await?.ok_or_else(|| {
             let count = self.slots.as_ref().map_or(0, Vec::len);
             Error::contended(format!(
-                "no slot was free within the wait: slots={count}; others hold them, {OR_NOT_YET}"
+                "no slot was free within the wait: slots={count}; others hold them; try later, or wait longer"
             ))
         })
     }
@@ -118,17 +118,23 @@ impl Semaphore {
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
         let clock = self.manager.handle.context().clock();
         let started = clock.stamp();
-        if let Some(guard) = self.try_acquire().await? {
-            return Ok(Some(guard));
+        match self.try_acquire().await {
+            Ok(Some(permit)) => return Ok(Some(permit)),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::NotReady => {}
+            Err(error) => return Err(error),
         }
         let left = wait.saturating_sub(clock.stamp().since(&started));
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
+        // A slot that a run of the caller is under cannot become free before the run ends.
+        let all_own = slots.iter().all(Lock::is_inside_run);
         let mut asked: FuturesUnordered<_> = (0..)
             .zip(slots)
+            .filter(|(_, lock)| all_own || !lock.is_inside_run())
             .map(|(slot, lock)| async move { (slot, lock.acquire_within(left).await) })
             .collect();
         let mut failed = None;
-        // The first that is granted is taken; the others are withdrawn as they are dropped.
+        // The first grant is used; the other requests are withdrawn when they are dropped.
         while let Some((slot, held)) = asked.next().await {
             match held {
                 Ok(Some(inner)) => return Ok(Some(SemaphorePermit { inner, slot })),
@@ -151,14 +157,19 @@ impl Semaphore {
     pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>, Error> {
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
         let count = slots.len() as u32;
-        // From another slot each time, so that callers do not all ask for the first one.
+        // Begins with another slot each time, so callers do not all ask for the first one.
         let first = self.manager.handle.context().random_below(count);
+        let mut not_ready = None;
         for slot in (0..count).map(|n| (first + n) % count) {
-            if let Some(inner) = slots[slot as usize].try_acquire().await? {
-                return Ok(Some(SemaphorePermit { inner, slot }));
+            match slots[slot as usize].try_acquire().await {
+                Ok(Some(inner)) => return Ok(Some(SemaphorePermit { inner, slot })),
+                Ok(None) => {}
+                // Another slot may be on another server.
+                Err(error) if error.kind() == ErrorKind::NotReady => not_ready = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        not_ready.map_or(Ok(None), Err)
     }
 }
 
@@ -171,7 +182,7 @@ pub struct SemaphorePermit {
 }
 
 impl SemaphorePermit {
-    /// Which slot it is, from 0. At most one holder has it at a time, so that it can name what the holder uses.
+    /// The number of the slot, from 0. At most one holder has it at a time, so it can name the resource that the holder uses.
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.slot

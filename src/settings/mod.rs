@@ -51,8 +51,8 @@ pub struct Settings {
     /// How many times in a TTL a lease is renewed; more often if [`margin`](Self::margin) and drift leave less of it. Default 3; 2
     /// to 20.
     pub renewals_per_ttl: u32,
-    /// How long `acquire` waits for a busy lock. Default 45 s, so that it outlasts the 30 s in which a Redis server grants nothing after
-    /// a restart; up to a day. There is no wait without an end.
+    /// How long `acquire` waits for a busy lock. Default 45 s, which is longer than the 30 s in which a Redis server grants
+    /// nothing after a restart; up to a day. There is no wait without an end.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub wait: Duration,
     /// The shortest pause between two attempts at a busy lock. Default 10 ms; 1 ms to
@@ -70,7 +70,8 @@ pub struct Settings {
     /// [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub request_timeout: Duration,
-    /// The longest time that a holder keeps a lock, from its grant or its handoff; then the lease is lost. Default none; at least [`ttl`](Self::ttl).
+    /// The longest time that a holder keeps a lock, from its grant or its handoff; then the lease is lost. Default none; at
+    /// least [`ttl`](Self::ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
     pub max_hold: Option<Duration>,
     /// How much longer the store keeps a lock than its lease lasts. The next holder waits this long after a hold that was not
@@ -78,10 +79,10 @@ pub struct Settings {
     /// `ttl` and `lock_delay` together are at most [`max_ttl`](Self::max_ttl).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub lock_delay: Duration,
-    /// What must be left of a lease when a commit begins, and when a run begins. Default 10 ms; less than the usable TTL.
+    /// The remaining time of a lease that a commit, or a run, needs when it begins. Default 10 ms; less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub commit_budget: Duration,
-    /// What must be left of a lease when `acquire` returns; a grant with less is released and requested again.
+    /// The remaining time of a lease that `acquire` returns; a grant with less is released and requested again.
     /// Default 50 ms; [`commit_budget`](Self::commit_budget) to less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub min_usable: Duration,
@@ -92,10 +93,10 @@ pub struct Settings {
     ///
     /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and begins none later than
     /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released in the store, which wakes the other processes, and
-    /// this one lets them ask first: on a store that queues every claim (ZooKeeper) it stands behind all that wait, so that of
-    /// `p` processes each waits for at most `p - 1` grants; on others (Redis, quorum, memory) it asks one look at the store
-    /// later than those who were woken. As a rule they come first then; on a busy machine it may have a few grants in a row. For
-    /// a promise there, take [`fair`](crate::Lock::fair) locks, which are never handed off, or switch handoffs off.
+    /// this one lets them ask first. On a store that [queues](crate::store::Capability::queues) every claim its new place is
+    /// behind all that wait, so each of `p` processes waits for at most `p - 1` grants. On a quorum, which has no queue, it reads
+    /// the lock once before it asks. As a rule the processes that were woken are first; on a busy machine it may get a few
+    /// grants in a row. If you need a promise there, use [`fair`](crate::Lock::fair) locks, which are never handed off, or set 0.
     pub handoff_count: u32,
     /// For how long, from the grant, a hold may be handed off. Default 200 ms; up to a minute. See
     /// [`handoff_count`](Self::handoff_count).

@@ -102,15 +102,13 @@ fn within<T: PartialOrd + fmt::Debug>(
     least: T,
     most: T,
 ) -> Result<(), Fault> {
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    Err(Fault {
+    let is_within = value >= least && value <= most;
+    require(
+        is_within,
         field,
-        message: format!(
-            "setting {field}={value:?} is out of range; set it from {least:?} to {most:?}"
-        ),
-    })
+        value,
+        format_args!("from {least:?} to {most:?}"),
+    )
 }
 
 /// As `within`, where the upper end is another setting.
@@ -120,15 +118,9 @@ fn up_to(
     least: Duration,
     (other, most): (&'static str, Duration),
 ) -> Result<(), Fault> {
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    Err(Fault {
-        field,
-        message: format!(
-            "setting {field}={value:?} is out of range; set it from {least:?} to {other}={most:?}"
-        ),
-    })
+    let is_within = value >= least && value <= most;
+    let allowed = format_args!("from {least:?} to {other}={most:?}");
+    require(is_within, field, value, allowed)
 }
 
 fn at_least(
@@ -137,14 +129,22 @@ fn at_least(
     other: &'static str,
     least: Duration,
 ) -> Result<(), Fault> {
-    if value >= least {
+    let allowed = format_args!("to {other}={least:?} or more");
+    require(value >= least, field, value, allowed)
+}
+
+fn require(
+    is_allowed: bool,
+    field: &'static str,
+    value: impl fmt::Debug,
+    allowed: fmt::Arguments<'_>,
+) -> Result<(), Fault> {
+    if is_allowed {
         return Ok(());
     }
     Err(Fault {
         field,
-        message: format!(
-            "setting {field}={value:?} is out of range; set it to {other}={least:?} or more"
-        ),
+        message: format!("setting {field}={value:?} is out of range; set it {allowed}"),
     })
 }
 

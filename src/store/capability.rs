@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 /// Which stores of this crate support a kind of lock, for the messages of those that do not.
-pub(crate) const FAIR_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
-pub(crate) const READ_WRITE_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
-pub(crate) const REVOKING_STORES: &str = "MemoryStore, RedisStore and ZooKeeperStore";
+pub(crate) const FAIR_STORES: &str =
+    "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
+pub(crate) const READ_WRITE_STORES: &str =
+    "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
+pub(crate) const REVOKING_STORES: &str =
+    "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
+pub(crate) const RESTING_STORES: &str = "MemoryStore, FileStore, RedisStore and PostgresStore";
 
 /// Whether a store guarantees that its tokens grow (I8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,16 +34,22 @@ pub struct Capability {
     /// Whether every claim that has to wait keeps a place in the store's queue until it is granted or withdrawn. Claims are
     /// then served in the order of arrival, and every lock is fair.
     pub queues: bool,
+    /// Whether a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a short
+    /// handover time, and wakes only that claim (of readers: all up to the next writer). That claim asks again, and then holds
+    /// for its full TTL under the same token.
+    pub hands_over: bool,
     /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, if other claims do not.
     pub fair: bool,
     /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader.
     pub read_write: bool,
     /// Whether an operator can take a lock away ([`revoke`](super::Store::revoke)).
     pub revokes: bool,
+    /// Whether a release can let the key [rest](super::Store::rest).
+    pub rests: bool,
     /// How often the manager renews grants; `None` for its own choice, a third of the TTL.
     pub heartbeat: Option<Duration>,
     /// Whether [`inspect`](super::Store::inspect) reports the holder's label and token.
-    pub tells_holder: bool,
+    pub reports_holder: bool,
 }
 
 impl Capability {
@@ -51,11 +61,13 @@ impl Capability {
             wakes: false,
             ttl_per_lock: false,
             queues: false,
+            hands_over: false,
             fair: false,
             read_write: false,
             revokes: false,
+            rests: false,
             heartbeat: None,
-            tells_holder: false,
+            reports_holder: false,
         }
     }
 

@@ -14,7 +14,8 @@ use crate::model::token::FencingToken;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// Alone. A waiting claim has no place in the store, unless it [is fair](Claim::is_fair).
+    /// Alone. A waiting claim has no place in the store, unless it [is fair](Claim::is_fair) or the store's capability says that
+    /// [all claims queue](super::Capability::queues).
     #[default]
     Exclusive,
     /// Together with other readers. It queues: a reader waits for every earlier writer.
@@ -26,7 +27,7 @@ pub enum LockMode {
 impl LockMode {
     /// Whether claims in these two modes may hold one key at the same time.
     #[must_use]
-    pub const fn goes_with(self, other: Self) -> bool {
+    pub const fn is_compatible_with(self, other: Self) -> bool {
         matches!((self, other), (Self::Read, Self::Read))
     }
 }
@@ -65,8 +66,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Makes a claim for the exclusive lock, which takes no place in a queue. If the claim is made fair, its place is kept
-    /// for its TTL.
+    /// Makes a claim for the exclusive lock. If it gets a place in a queue, because it is made fair or because
+    /// [all claims queue](super::Capability::queues), the place is kept for its TTL.
     #[must_use]
     pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
         Self {
@@ -80,7 +81,8 @@ impl Claim {
         }
     }
 
-    /// Whether the claim gets a place in the store's queue when it has to wait.
+    /// Whether the claim asks for a place in the store's queue when it has to wait. Where
+    /// [all claims queue](super::Capability::queues), others get one too.
     #[must_use]
     pub fn queues(&self) -> bool {
         self.is_fair || self.mode != LockMode::Exclusive

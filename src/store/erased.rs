@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -24,6 +25,7 @@ pub(crate) trait Erased: Debug + Send + Sync {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Acquired, Error>>;
     fn renew<'a>(&'a self, grants: &'a [Grant]) -> BoxFuture<'a, Vec<Renewed>>;
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Released>;
+    fn rest<'a>(&'a self, grant: &'a Grant, rest: Duration) -> BoxFuture<'a, Released>;
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>>;
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>>;
     fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>>;
@@ -52,6 +54,10 @@ impl<S: Store> Erased for S {
 
     fn release<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Released> {
         Box::pin(Store::release(self, grant))
+    }
+
+    fn rest<'a>(&'a self, grant: &'a Grant, rest: Duration) -> BoxFuture<'a, Released> {
+        Box::pin(Store::rest(self, grant, rest))
     }
 
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>> {

@@ -43,6 +43,24 @@ pub enum Raised {
 ///    [`MAX_SKEW`]. After that every forgotten lock has ended, and the member's time is past every token that it issued or
 ///    confirmed.
 pub trait Member: Store {
+    /// Returns once a request can be sent without a wait, or cannot be sent at all.
+    ///
+    /// # Contract
+    ///
+    /// Sends nothing that grants. Right after it returned `Ok`, the first poll of [`vote`](Self::vote) puts the vote on its
+    /// connection, ahead of whatever is asked later. So a quorum can drop a vote that it no longer needs before it is sent.
+    ///
+    /// # Errors
+    ///
+    /// Why no request can be sent now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: whatever is being prepared continues for the next caller.
+    fn ready(&self) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Makes one attempt to hold a lock, with a token of at least `floor`.
     ///
     /// # Contract

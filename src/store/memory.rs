@@ -1,22 +1,17 @@
 //! [`MemoryStore`]: locks in the memory of this process. It specifies what every other store must do.
 
-mod line;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use self::line::{Held, Line};
 use super::{
-    Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockInfo, LockMode, MAX_SKEW,
-    Member, Raised, Released, Renewed, Revoke, Revoked, Store, Vote,
+    Acquired, Asked, Capability, Claim, Grant, Hint, Line, LockInfo, MAX_SKEW, Member, Origin,
+    Raised, Released, Renewed, Revoke, Revoked, Store, Tombstones, Vote, Waiters, Wakes, not_held,
 };
 use crate::clock::{Clock, Stamp};
-use crate::model::error::{Error, ErrorKind, LostReason};
-use crate::model::holder::OwnerToken;
+use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
@@ -35,12 +30,11 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     lines: HashMap<Key, Line>,
-    /// Withdrawn claims, and until when each is remembered: an acquire that is executed after its withdrawal is refused.
-    withdrawn: HashMap<OwnerToken, Stamp>,
-    waiting: HashMap<Key, Arc<Notify>>,
+    withdrawn: Tombstones,
+    waiting: HashMap<Key, Waiters>,
     last_token: u64,
     /// After a restart: nothing is granted before this.
-    quarantine: Option<Stamp>,
+    quarantine: Option<Duration>,
     sweep_at: usize,
 }
 
@@ -77,126 +71,94 @@ impl MemoryStore {
     pub fn restart(&self, quarantine: Duration) {
         let mut state = self.state.lock();
         *state = State::default();
-        state.quarantine = Some(self.clock.stamp().plus(quarantine));
+        state.quarantine = Some(self.now() + quarantine);
+    }
+
+    /// The time since the zero of the store's clock.
+    fn now(&self) -> Duration {
+        self.clock.stamp().since(&Stamp::from_nanos([0; 3]))
     }
 
     fn grant(
         &self,
         claim: &Claim,
-        token: impl FnOnce(&mut State, &Stamp) -> Result<FencingToken, Error>,
+        mut token: impl FnMut(&mut u64, Duration) -> Result<FencingToken, Error>,
     ) -> Result<Acquired, Error> {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        state.sweep(&now);
-        if state.withdrawn.contains_key(&claim.owner) {
-            return Err(Error::invalid(format!(
-                "this claim was withdrawn: key={}; make a new claim",
-                claim.key
-            )));
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let now = self.now();
+        state.sweep(now);
+        state.withdrawn.check(claim)?;
+        let retry_after = state.quarantine_left(now);
+        if !retry_after.is_zero() {
+            return Ok(Acquired::NotReady { retry_after });
         }
-        if let Some(held) = state.held_by(claim, &now) {
-            let proof = GrantProof::of(remaining(held, &now));
-            return Ok(Acquired::Granted(Grant::new(
-                claim.clone(),
-                held.token,
-                proof,
-            )));
-        }
-        state.ensure_trusted(&now)?;
         let line = state.lines.entry(claim.key.clone()).or_default();
-        if let Err(busy) = line.may_enter(claim, &now) {
-            let remaining = Some(busy.remaining);
-            return Ok(Acquired::Busy { remaining });
-        }
-        let token = token(&mut state, &now)?;
-        let held = Held {
-            claim: claim.clone(),
-            token,
-            ends: now.plus(claim.ttl),
+        let asked = Asked {
+            claim,
+            origin: Origin::default(),
+            now,
         };
-        let line = state.lines.entry(claim.key.clone()).or_default();
-        line.enter(held);
-        Ok(Acquired::Granted(Grant::new(
-            claim.clone(),
-            token,
-            GrantProof::of(claim.ttl),
-        )))
+        let last_token = &mut state.last_token;
+        let (acquired, wakes) = line.acquire(asked, &mut || token(last_token, now))?;
+        state.wake(&claim.key, &wakes);
+        Ok(acquired)
+    }
+
+    /// One request to the line of a key, which then wakes whoever the line names. `None` if the store knows nothing of the key.
+    fn request<T>(
+        &self,
+        key: &Key,
+        request: impl FnOnce(
+            &mut Line,
+            Duration,
+            &mut dyn FnMut() -> Result<FencingToken, Error>,
+        ) -> (T, Wakes),
+    ) -> Option<T> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let now = self.now();
+        let line = state.lines.get_mut(key)?;
+        let last_token = &mut state.last_token;
+        let (answer, wakes) = request(line, now, &mut || next_token(last_token, now));
+        if wakes.is_free && line.is_idle(now) {
+            state.lines.remove(key);
+        }
+        state.wake(key, &wakes);
+        Some(answer)
     }
 }
 
 impl State {
-    /// The live hold of a claim.
-    fn held_by(&mut self, claim: &Claim, now: &Stamp) -> Option<&mut Held> {
-        self.lines.get_mut(&claim.key)?.held_by(&claim.owner, now)
+    /// For how long the store grants nothing after a restart.
+    fn quarantine_left(&self, now: Duration) -> Duration {
+        self.quarantine
+            .map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
-    fn ensure_trusted(&self, now: &Stamp) -> Result<(), Error> {
-        let left = self
-            .quarantine
-            .map_or(Duration::ZERO, |until| until.since(now));
-        if left.is_zero() {
-            return Ok(());
-        }
-        Err(Error::unavailable(format!(
-            "the store restarted and forgot its locks: it grants nothing for another {left:?}; try later"
-        )))
-    }
-
-    /// Larger than every earlier token, also after the store forgot its counter, because the clock does not go back (I8).
-    fn next_token(&mut self, now: &Stamp) -> Result<FencingToken, Error> {
-        let token = FencingToken::new((self.last_token + 1).max(micros(now)))?;
-        self.last_token = token.number();
-        Ok(token)
-    }
-
-    /// Removes a claim that holds or waits, and then wakes the waiters.
-    fn leave(&mut self, claim: &Claim) {
-        let line = self.lines.get_mut(&claim.key);
-        if line.is_some_and(|line| line.leave(&claim.owner)) {
-            self.wake(&claim.key);
+    fn wake(&mut self, key: &Key, wakes: &Wakes) {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.wake(wakes);
         }
     }
 
-    fn wake(&mut self, key: &Key) {
-        if let Some(waiting) = self.waiting.remove(key) {
-            waiting.notify_waiters();
-        }
-    }
-
-    /// Leaves a tombstone: a request of this claim that arrives later is refused.
-    fn bury(&mut self, claim: &Claim, now: &Stamp) {
-        self.withdrawn.insert(claim.owner, now.plus(claim.ttl));
-    }
-
-    /// Removes expired entries each time the store has doubled. So an operation costs O(1) on average, and the store keeps at
+    /// Removes what is over each time the store has doubled. So an operation costs O(1) on average, and the store keeps at
     /// most twice its live entries plus [`SWEEP_FLOOR`].
-    fn sweep(&mut self, now: &Stamp) {
-        let entries = self.lines.len() + self.withdrawn.len() + self.waiting.len();
-        if entries < self.sweep_at.max(SWEEP_FLOOR) {
+    fn sweep(&mut self, now: Duration) {
+        if self.lines.len() + self.waiting.len() < self.sweep_at.max(SWEEP_FLOOR) {
             return;
         }
-        let Self {
-            lines,
-            withdrawn,
-            waiting,
-            ..
-        } = self;
-        lines.retain(|_, line| !line.is_idle(now));
-        withdrawn.retain(|_, until| !until.since(now).is_zero());
-        waiting.retain(|key, waiters| lines.contains_key(key) || Arc::strong_count(waiters) > 1);
-        let alive = self.lines.len() + self.withdrawn.len() + self.waiting.len();
-        self.sweep_at = SWEEP_FLOOR.max(2 * alive);
+        self.lines.retain(|_, line| !line.is_idle(now));
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.sweep_at = SWEEP_FLOOR.max(2 * (self.lines.len() + self.waiting.len()));
     }
 }
 
-/// The store's time in the unit of its tokens.
-fn micros(now: &Stamp) -> u64 {
-    let since_zero = now.since(&Stamp::from_nanos([0; 3]));
-    u64::try_from(since_zero.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn remaining(held: &Held, now: &Stamp) -> Duration {
-    held.ends.since(now)
+/// Larger than every earlier token, also after the store forgot its counter, because the clock does not go back (I8).
+fn next_token(last: &mut u64, now: Duration) -> Result<FencingToken, Error> {
+    let token = FencingToken::new((*last + 1).max(Line::micros(now)))?;
+    *last = token.number();
+    Ok(token)
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -206,112 +168,82 @@ impl Store for MemoryStore {
     }
 
     fn capability(&self) -> Capability {
-        Capability {
-            fencing: Fencing::Monotonic,
-            wakes: true,
-            ttl_per_lock: true,
-            fair: true,
-            read_write: true,
-            revokes: true,
-            tells_holder: true,
-            ..Capability::least()
-        }
+        Line::CAPABILITY
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        self.grant(claim, State::next_token)
+        self.grant(claim, next_token)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        let renew_one = |grant: &Grant| match state.held_by(&grant.claim, &now) {
-            Some(held) => {
-                held.ends = now.plus(grant.claim.ttl);
-                Renewed::Extended(GrantProof::of(grant.claim.ttl))
-            }
+        let now = self.now();
+        let renew_one = |grant: &Grant| match state.lines.get_mut(&grant.claim.key) {
+            Some(line) => line.renew(&grant.claim, now),
             None => Renewed::Gone,
         };
         grants.iter().map(renew_one).collect()
     }
 
     async fn release(&self, grant: &Grant) -> Released {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        match state.held_by(&grant.claim, &now) {
-            Some(_) => {
-                state.leave(&grant.claim);
-                Released::Released
-            }
-            None => Released::AlreadyGone,
-        }
+        let owner = &grant.claim.owner;
+        self.request(&grant.claim.key, |line, now, token| {
+            line.release(owner, now, token)
+        })
+        .unwrap_or(Released::AlreadyGone)
+    }
+
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        let owner = &grant.claim.owner;
+        self.request(&grant.claim.key, |line, now, token| {
+            line.rest(owner, rest, now, token)
+        })
+        .unwrap_or(Released::AlreadyGone)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        state.sweep(&now);
-        state.bury(claim, &now);
-        state.leave(claim);
+        self.state.lock().withdrawn.add(claim, self.now());
+        self.request(&claim.key, |line, now, token| {
+            ((), line.withdraw(&claim.owner, now, token))
+        });
         Ok(())
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let mut state = self.state.lock();
-        state.sweep(&self.clock.stamp());
-        let waiting = Arc::clone(state.waiting.entry(claim.key.clone()).or_default());
-        Ok(Hint::new(waiting.notified_owned()))
+        state.sweep(self.now());
+        let waiting = state.waiting.entry(claim.key.clone()).or_default();
+        Ok(waiting.subscribe(claim.owner))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
         let claim = &grant.claim;
-        let held = state.held_by(claim, &now).ok_or_else(|| gone(&claim.key))?;
-        if held.claim.mode == LockMode::Exclusive {
-            return Err(Error::invalid(format!(
-                "an exclusive hold cannot become a read hold: key={}; take a write lock",
-                claim.key
-            )));
-        }
-        held.claim.mode = LockMode::Read;
-        let proof = GrantProof::of(remaining(held, &now));
-        let downgraded = Grant::new(held.claim.clone(), held.token, proof);
-        state.wake(&claim.key);
-        Ok(downgraded)
+        self.request(&claim.key, |line, now, token| {
+            match line.downgrade(claim, now, token) {
+                Ok((grant, wakes)) => (Ok(grant), wakes),
+                Err(error) => (Err(error), Wakes::default()),
+            }
+        })
+        .unwrap_or_else(|| Err(not_held(&claim.key)))
     }
 
     async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
-        let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        let Some(line) = state.lines.get_mut(key) else {
-            return Ok(Revoked::NotHeld);
-        };
-        let revoked = line.revoke(how == Revoke::AfterTtl, &now);
-        let free_in = line.barred_for(&now);
-        for held in &revoked {
-            state.bury(&held.claim, &now);
-        }
-        state.wake(key);
-        if revoked.is_empty() {
-            return Ok(Revoked::NotHeld);
-        }
-        Ok(Revoked::Revoked { free_in })
+        let revoked = self.request(key, |line, now, token| line.revoke(how, now, token));
+        Ok(revoked.unwrap_or(Revoked::NotHeld))
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         let state = self.state.lock();
-        let now = self.clock.stamp();
         let line = state.lines.get(key);
-        Ok(line.and_then(|line| record(key, line, &now)))
+        Ok(line.and_then(|line| line.info(key, self.now())))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let state = self.state.lock();
-        let now = self.clock.stamp();
+        let now = self.now();
         let mut records: Vec<_> = (state.lines.iter())
             .filter(|(key, _)| key.as_str().starts_with(prefix))
-            .filter_map(|(key, line)| record(key, line, &now))
+            .filter_map(|(key, line)| line.info(key, now))
             .collect();
         records.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(records)
@@ -324,32 +256,43 @@ impl Store for MemoryStore {
 
 #[deny(clippy::missing_trait_methods)]
 impl Member for MemoryStore {
+    async fn ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// A quorum's claim takes no place: its client asks all members again.
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
-        let acquired = self.grant(claim, |state, now| {
-            let most = micros(now).saturating_add(MAX_SKEW.as_micros() as u64);
-            if state.last_token >= most {
-                return Err(ahead(state.last_token, micros(now)));
+        let once = Claim {
+            place_ttl: Duration::ZERO,
+            ..claim.clone()
+        };
+        let mut acquired = self.grant(&once, |last, now| {
+            let most = Line::micros(now).saturating_add(MAX_SKEW.as_micros() as u64);
+            if *last >= most {
+                return Err(ahead(*last, Line::micros(now)));
             }
             let floor = floor
                 .map(FencingToken::number)
                 .filter(|&floor| floor <= most);
             // The next token is one above the counter.
-            state.last_token = state
-                .last_token
-                .max(floor.map_or(0, |floor| floor.saturating_sub(1)));
-            state.next_token(now)
+            *last = (*last).max(floor.map_or(0, |floor| floor.saturating_sub(1)));
+            next_token(last, now)
         })?;
-        let micros = micros(&self.clock.stamp());
+        if let Acquired::Granted(grant) = &mut acquired {
+            grant.claim = claim.clone();
+        }
+        let micros = Line::micros(self.now());
         Ok(Vote { acquired, micros })
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
         let mut state = self.state.lock();
-        let now = self.clock.stamp();
-        if token.number() > micros(&now).saturating_add(MAX_SKEW.as_micros() as u64) {
-            return Err(ahead(token.number(), micros(&now)));
+        let now = self.now();
+        if token.number() > Line::micros(now).saturating_add(MAX_SKEW.as_micros() as u64) {
+            return Err(ahead(token.number(), Line::micros(now)));
         }
-        let Some(held) = state.held_by(claim, &now) else {
+        let line = state.lines.get_mut(&claim.key);
+        let Some(held) = line.and_then(|line| line.held_by(&claim.owner, now)) else {
             return Ok(Raised::Gone);
         };
         held.token = token;
@@ -362,32 +305,6 @@ fn ahead(token: u64, micros: u64) -> Error {
     Error::unavailable(format!(
         "a token is further ahead of this member's clock than {MAX_SKEW:?}: token={token} clock={micros}; set the clocks"
     ))
-}
-
-fn gone(key: &Key) -> Error {
-    Error::new(
-        ErrorKind::Lost(LostReason::Gone),
-        format!("the claim does not hold the lock: key={key}; acquire it again"),
-    )
-}
-
-/// Describes a key; `None` if it is free.
-fn record(key: &Key, line: &Line, now: &Stamp) -> Option<LockInfo> {
-    let holders = line.holders(now).count();
-    let barred_for = line.barred_for(now);
-    if holders == 0 && barred_for.is_zero() {
-        return None;
-    }
-    let last = line.holders(now).last();
-    Some(LockInfo {
-        label: last.map(|held| held.claim.label.clone()),
-        token: last.map(|held| held.token),
-        remaining: Some(last.map_or(barred_for, |held| remaining(held, now))),
-        mode: last.map(|held| held.claim.mode),
-        holders,
-        queue: Some(line.waiting(now)),
-        ..LockInfo::of(key.clone())
-    })
 }
 
 #[cfg(test)]

@@ -8,35 +8,55 @@
 
 mod capability;
 mod claim;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod dial;
 mod erased;
 #[cfg(feature = "test-util")]
 mod faulty;
+#[cfg(all(feature = "file", target_os = "linux"))]
+mod file;
+mod line;
 mod member;
 mod memory;
 mod outcome;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod prefix;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 pub use capability::{Capability, Fencing};
-pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, REVOKING_STORES};
+pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES};
 pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(feature = "test-util")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::{FileOptions, FileStore, OnDeath};
+#[cfg(feature = "redis")]
+pub(crate) use line::HANDOVER_TIME;
+pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, not_held};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) use line::{Held, Place};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
-pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked};
+pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Withheld};
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use prefix::Prefix;
+#[doc(inline)]
 pub use quorum::Quorum;
 #[cfg(feature = "redis")]
+#[doc(inline)]
 pub use redis::{RedisOptions, RedisStore};
 
 pub use crate::model::holder::OwnerToken;
@@ -62,9 +82,14 @@ use crate::model::key::Key;
 /// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store supports it: a claim that has
 ///    to wait keeps a place from its first request until it is granted or withdrawn, or until it sent no request for its
 ///    [`place_ttl`](Claim::place_ttl). No claim is granted before an earlier place whose mode is not
-///    [compatible](LockMode::goes_with); a claim without a place comes after all places. Several dead waiters delay the
+///    [compatible](LockMode::is_compatible_with); a claim without a place comes after all places. Several dead waiters delay the
 ///    others as long as one does.
-/// 7. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
+///    If the capability says that all claims [queue](Capability::queues), this is so for every claim whose place lasts for any
+///    time.
+/// 7. **Handover**, if the capability says [`hands_over`](Capability::hands_over): a release, a withdrawal or the end of a TTL
+///    grants the key in the same step to the first places, as far as their modes are compatible, each for at most a second or
+///    its TTL, and wakes only these claims. Such a claim asks again, and is then granted for its full TTL with that token.
+/// 8. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
 ///    renewed and is released separately.
 ///
 /// Every method may be called from many tasks at once, and may be dropped at every await. The outcome of a dropped request
@@ -104,6 +129,26 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Compares and deletes. Idempotent. Wakes waiters. Returns `Released`, `AlreadyGone` or `Unknown`, never
     /// `Withheld`.
     fn release(&self, grant: &Grant) -> impl Future<Output = Released> + Send;
+
+    /// Ends a hold, and lets the key rest for `rest` from now on, by the store's clock.
+    ///
+    /// # Contract
+    ///
+    /// As [`release`](Self::release), and in the same step a *rest* begins: a record of its own and no hold. Nobody is granted the
+    /// key until it is over; only an exclusive hold can leave one. An attempt is answered with [`Acquired::Busy`] and what is left of it. It may be
+    /// longer than any TTL, nobody renews it, and it is not handed over: places stay, and are served when it is over. A shorter rest
+    /// does not end a longer one. [`Revoke::Now`] ends it. A store that loses its locks may lose it too. A claim that does not hold
+    /// the lock changes nothing. The default implementation is `Unsupported`.
+    fn rest(&self, grant: &Grant, rest: Duration) -> impl Future<Output = Released> + Send {
+        let _ = rest;
+        let refused = unsupported(
+            self.name(),
+            "let a key rest",
+            &grant.claim.key,
+            RESTING_STORES,
+        );
+        async move { Released::Unknown(refused) }
+    }
 
     /// Cancels an attempt whose outcome is unknown, and removes its place in a queue.
     ///
@@ -182,6 +227,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<LockInfo>, Error>> + Send;
 
     /// Closes the store's connections. The manager calls it once, at its end.
+    ///
+    /// # Contract
+    ///
+    /// Releases nothing: what is held stays held until its TTL is over, because it may have an effect on its way (I5). The same
+    /// goes for a store that is dropped without this call.
     ///
     /// # Errors
     ///

@@ -26,6 +26,12 @@ pub enum Acquired {
         /// The remaining time of the holder, if the store reports it. A retry after this time may succeed.
         remaining: Option<Duration>,
     },
+    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have forgotten locks whose leases
+    /// are still live. A claim that queues may have a place, as after [`Busy`](Self::Busy).
+    NotReady {
+        /// For how long the store grants nothing.
+        retry_after: Duration,
+    },
 }
 
 /// The answer for one grant of a renewal batch.
@@ -51,11 +57,48 @@ pub enum Released {
     AlreadyGone,
     /// No answer. The manager retries in the background until the release is confirmed or the TTL is over.
     Unknown(Error),
-    /// Not released, on purpose: a step or a commit under it is in doubt, a run under it had not ended when its lease did, or
-    /// it lapsed and there is a lock delay. If the store still keeps the lock, its TTL ends it, so a late effect has that
-    /// long to arrive. A lock that the store has already lost ([`LostReason::Gone`](crate::LostReason::Gone)) may have its
-    /// next holder by then.
-    Withheld,
+    /// Not released, on purpose, so that a late effect has time to arrive: if the store still keeps the lock, its TTL ends it.
+    /// A lock that the store has already lost ([`LostReason::Gone`](crate::LostReason::Gone)) may have its next holder by
+    /// then.
+    Withheld {
+        /// Why it was not released.
+        why: Withheld,
+    },
+}
+
+/// Why a lock was not released.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Withheld {
+    /// A step or a commit under it is in doubt.
+    InDoubt,
+    /// A run, or a compensation, was still in progress when the lease ended.
+    RunInProgress,
+    /// It lapsed, and its lock delay keeps the next holder out.
+    LockDelay,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InDoubt => "a step or a commit under it is in doubt",
+            Self::RunInProgress => "a run was still in progress when its lease ended",
+            Self::LockDelay => "it lapsed, and its lock delay keeps the next holder out",
+        })
+    }
+}
+
+impl fmt::Display for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("released"),
+            Self::AlreadyGone => f.write_str("the lock was not ours any more"),
+            Self::Unknown(_) => f.write_str("the release was not confirmed"),
+            Self::Withheld { why } => {
+                write!(f, "not released, its ttl ends it: {why}")
+            }
+        }
+    }
 }
 
 /// How a lock is taken away from its holder.
@@ -126,11 +169,16 @@ pub struct LockInfo {
     pub token: Option<FencingToken>,
     /// The remaining time of the hold by the store's clock, if the store reports it.
     pub remaining: Option<Duration>,
+    /// For how long the latest holder has had its grant, by the store's clock, if the store knows it. A handoff within a process
+    /// goes on with the same grant.
+    pub held_for: Option<Duration>,
     /// How the lock is held, if the store reports it.
     pub mode: Option<LockMode>,
-    /// The number of holders: several if they are readers, zero while a revoked hold's time runs out. The other fields
-    /// describe the latest holder.
+    /// The number of holders: several if they are readers, zero while a revoked hold's time runs out, while the key rests, or
+    /// while the next in line is called. The other fields describe the latest holder.
     pub holders: usize,
+    /// Whether the key [rests](super::Store::rest) after the release of its last holder, for the remaining time.
+    pub is_resting: bool,
     /// The number of claims in the store's queue, if the store reports it.
     pub queue: Option<usize>,
 }
@@ -144,8 +192,10 @@ impl LockInfo {
             label: None,
             token: None,
             remaining: None,
+            held_for: None,
             mode: None,
             holders: 1,
+            is_resting: false,
             queue: None,
         }
     }

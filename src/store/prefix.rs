@@ -1,5 +1,7 @@
 //! [`Prefix`]: several applications in one store, each with its own keys.
 
+use std::time::Duration;
+
 use super::{
     Acquired, Capability, Claim, Grant, Hint, LockInfo, Member, Raised, Released, Renewed, Revoke,
     Revoked, Store, Vote,
@@ -106,6 +108,13 @@ impl<S: Store> Store for Prefix<S> {
         }
     }
 
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        match self.grant(grant) {
+            Ok(grant) => self.store.rest(&grant, rest).await,
+            Err(_) => Released::AlreadyGone,
+        }
+    }
+
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         self.store.withdraw(&self.claim(claim)?).await
     }
@@ -145,6 +154,10 @@ impl<S: Store> Store for Prefix<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: Member> Member for Prefix<S> {
+    async fn ready(&self) -> Result<(), Error> {
+        self.store.ready().await
+    }
+
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
         let vote = self.store.vote(&self.claim(claim)?, floor).await?;
         let acquired = ours(vote.acquired, claim);
@@ -162,7 +175,7 @@ fn ours(acquired: Acquired, claim: &Claim) -> Acquired {
         Acquired::Granted(grant) => {
             Acquired::Granted(Grant::new(claim.clone(), grant.token, grant.proof))
         }
-        busy @ Acquired::Busy { .. } => busy,
+        other @ (Acquired::Busy { .. } | Acquired::NotReady { .. }) => other,
     }
 }
 

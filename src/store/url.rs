@@ -91,6 +91,12 @@ impl StoreUrl {
         self.url.path().trim_matches('/')
     }
 
+    /// Whether it names a server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn has_hosts(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
     /// The path as a file's name; `None` if it has hosts, or no path.
     #[cfg(feature = "redis")]
     pub(crate) fn file(&self) -> Option<std::path::PathBuf> {
@@ -146,7 +152,7 @@ impl fmt::Debug for StoreUrl {
 
 impl HostPort {
     /// `H1` and `h1`, `127.1` and `127.0.0.1` are one server.
-    fn parse(text: &str, default_port: u16) -> Option<Self> {
+    pub(crate) fn parse(text: &str, default_port: u16) -> Option<Self> {
         // An IPv6 address has colons within its brackets.
         let after_address = text.rfind(']').map_or(0, |at| at + 1);
         let (host, port) = match text[after_address..].split_once(':') {
@@ -186,6 +192,29 @@ pub(crate) fn shown(name: &str) -> String {
     }
 }
 
+/// The value of an option cannot be read.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn refuse(name: &str, value: &str, use_instead: &str) -> Error {
+    let shown: String = value.chars().take(40).collect();
+    Error::invalid(format!(
+        "option {name}={shown:?} cannot be read; use {use_instead}"
+    ))
+}
+
+/// An option that is a duration.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn span(name: &str, value: &str) -> Result<std::time::Duration, Error> {
+    humantime::parse_duration(value)
+        .map_err(|_| refuse(name, value, "a duration such as 30s or 500ms"))
+}
+
+/// An option that is a number.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn number(name: &str, value: &str) -> Result<u32, Error> {
+    let number = value.parse();
+    number.map_err(|_| refuse(name, value, "a whole number"))
+}
+
 /// Takes the hosts out of a URL: the URL with a placeholder, and the hosts.
 fn split(text: &str) -> Result<(String, String), Error> {
     let Some((scheme, rest)) = text.split_once("://") else {
@@ -209,11 +238,11 @@ fn split(text: &str) -> Result<(String, String), Error> {
     Ok((url, hosts.to_owned()))
 }
 
-fn decoded(text: &str) -> Result<String, Error> {
+pub(crate) fn decoded(text: &str) -> Result<String, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(String::from).map_err(|_| {
         Error::invalid(
-            "the user or the password of the URL is not UTF-8; percent-encode it as UTF-8",
+            "the user, the password or the path of the URL is not UTF-8; percent-encode it as UTF-8",
         )
     })
 }

@@ -11,6 +11,8 @@ use leasehold::store::{
 };
 use leasehold::{Error, FencingToken, Key};
 
+use crate::over::{Changes, Over};
+
 /// The promise that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
@@ -39,8 +41,16 @@ pub(crate) enum Fault {
     WritesTogether,
     ReadersPassWriters,
     DowngradeReleases,
+    HandsOverToNobody,
+    WakesEverybody,
+    /// The token of a handover is not the one that the claim then gets.
+    HandoverIsAnotherGrant,
     RevokesAtOnce,
     RevokesNothing,
+    RestIsForgotten,
+    RestEndsWithTheTtl,
+    RestIsHandedOver,
+    RestDoesNotCompare,
     /// Extends by half of what it proves.
     RenewExtendsHalf,
     /// A claim that holds and asks again gets proof of a full TTL, and keeps the time that it had.
@@ -49,12 +59,16 @@ pub(crate) enum Fault {
     QueuedClaimsLeaveNoTombstone,
     /// After a downgrade the hold is known by its new mode only.
     DowngradeForgetsTheGrant,
+    /// The end of a client frees what it holds.
+    CloseReleases,
     /// No fault: all is kept, and as little as possible is claimed.
     ClaimsTheLeast,
 }
 
+pub(crate) type Broken = Over<Faults>;
+
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct Faults {
     store: MemoryStore,
     fault: Fault,
     asked: Arc<AtomicU64>,
@@ -69,17 +83,16 @@ struct Memory {
     downgraded: Vec<OwnerToken>,
 }
 
-impl Broken {
-    pub(crate) fn new(store: MemoryStore, fault: Fault) -> Self {
-        let asked = Arc::default();
-        Self {
-            store,
-            fault,
-            asked,
-            memory: Mutex::default(),
-        }
-    }
+pub(crate) fn broken(store: MemoryStore, fault: Fault) -> Broken {
+    Over(Faults {
+        store,
+        fault,
+        asked: Arc::default(),
+        memory: Mutex::default(),
+    })
+}
 
+impl Faults {
     /// The owner token that the store knows a claim by.
     fn known_by(&self, claim: &Claim) -> OwnerToken {
         let memory = self.memory.lock().unwrap();
@@ -99,9 +112,11 @@ impl Broken {
     }
 }
 
-impl Store for Broken {
-    fn name(&self) -> &'static str {
-        "broken"
+impl Changes for Faults {
+    type Store = MemoryStore;
+
+    fn beneath(&self) -> &MemoryStore {
+        &self.store
     }
 
     fn capability(&self) -> Capability {
@@ -119,7 +134,7 @@ impl Store for Broken {
             Fault::ForgetsWhoHolds => claim.owner = OwnerToken::generate()?,
             Fault::EndsEarly => claim.ttl = ttl / 2,
             Fault::NeverEnds => claim.ttl = Duration::from_secs(1_000_000),
-            Fault::ServesInAnyOrder => claim.is_fair = false,
+            Fault::ServesInAnyOrder | Fault::HandsOverToNobody => claim.place_ttl = Duration::ZERO,
             Fault::PlacesOutliveTheirWaiters => claim.place_ttl = Duration::from_secs(1_000_000),
             Fault::LosesPlaces => claim.place_ttl = ttl / 8,
             Fault::ReadsAlone if claim.mode == LockMode::Read => claim.mode = LockMode::Write,
@@ -215,6 +230,26 @@ impl Store for Broken {
         }
     }
 
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        match self.fault {
+            Fault::RestIsForgotten => self.store.release(grant).await,
+            Fault::RestEndsWithTheTtl => self.store.rest(grant, rest.min(grant.claim.ttl)).await,
+            Fault::RestIsHandedOver => match self.store.inspect(&grant.claim.key).await {
+                Ok(Some(info)) if info.queue != Some(0) => self.store.release(grant).await,
+                _ => self.store.rest(grant, rest).await,
+            },
+            Fault::RestDoesNotCompare => {
+                let mut claim = grant.claim.clone();
+                claim.owner = OwnerToken::generate().unwrap();
+                if let Ok(Acquired::Granted(other)) = self.store.acquire(&claim).await {
+                    return self.store.rest(&other, rest).await;
+                }
+                self.store.rest(grant, rest).await
+            }
+            _ => self.store.rest(grant, rest).await,
+        }
+    }
+
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         match self.fault {
             Fault::WithdrawLeavesNoTombstone => {
@@ -248,6 +283,7 @@ impl Store for Broken {
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         match self.fault {
             Fault::NeverWakes => Ok(Hint::never()),
+            Fault::WakesEverybody => Ok(Hint::new(std::future::ready(()))),
             _ => self.store.subscribe(claim).await,
         }
     }
@@ -273,6 +309,13 @@ impl Store for Broken {
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         match self.fault {
             Fault::TellsNothing => Ok(None),
+            Fault::HandoverIsAnotherGrant => {
+                let mut info = self.store.inspect(key).await?;
+                if let Some(info) = &mut info {
+                    info.token = Some(FencingToken::new(1)?);
+                }
+                Ok(info)
+            }
             _ => self.store.inspect(key).await,
         }
     }
@@ -285,27 +328,30 @@ impl Store for Broken {
     }
 
     async fn close(&self) -> Result<(), Error> {
+        if self.fault == Fault::CloseReleases {
+            self.free();
+        }
         self.store.close().await
     }
 }
 
 impl Member for Broken {
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
-        let floor = floor.filter(|_| self.fault != Fault::FloorIsIgnored);
-        self.store.vote(claim, floor).await
+        let floor = floor.filter(|_| self.0.fault != Fault::FloorIsIgnored);
+        self.0.store.vote(claim, floor).await
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
-        match self.fault {
+        match self.0.fault {
             Fault::RaiseDoesNothing => Ok(Raised::Raised),
             Fault::RaiseDoesNotCompare => {
                 let mut other = claim.clone();
                 other.key = "elsewhere".parse()?;
                 // The memory store has one counter for all keys.
-                let _vote = self.store.vote(&other, Some(token)).await?;
+                let _vote = self.0.store.vote(&other, Some(token)).await?;
                 Ok(Raised::Raised)
             }
-            _ => self.store.raise(claim, token).await,
+            _ => self.0.store.raise(claim, token).await,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use leasehold::conformance::Clause;
 
-use crate::broken::{Broken, Fault};
+use crate::broken::{Fault, broken};
 use crate::in_process::suite;
 
 #[tokio::test]
@@ -27,7 +27,10 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::ListsEverything, Clause::Inspection),
         (Fault::TellsNothing, Clause::Inspection),
         (Fault::ServesInAnyOrder, Clause::Order),
-        (Fault::PlacesOutliveTheirWaiters, Clause::Order),
+        (Fault::PlacesOutliveTheirWaiters, Clause::Handover),
+        (Fault::HandsOverToNobody, Clause::Handover),
+        (Fault::WakesEverybody, Clause::Handover),
+        (Fault::HandoverIsAnotherGrant, Clause::Handover),
         (Fault::LosesPlaces, Clause::Order),
         (Fault::ReadsAlone, Clause::ReadWrite),
         (Fault::WritesTogether, Clause::ReadWrite),
@@ -37,10 +40,15 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::AskingAgainExtendsNothing, Clause::Expiry),
         (Fault::QueuedClaimsLeaveNoTombstone, Clause::Uncertainty),
         (Fault::DowngradeForgetsTheGrant, Clause::ReadWrite),
+        (Fault::CloseReleases, Clause::Expiry),
         (Fault::RevokesAtOnce, Clause::Revocation),
         (Fault::RevokesNothing, Clause::Revocation),
+        (Fault::RestIsForgotten, Clause::Rest),
+        (Fault::RestEndsWithTheTtl, Clause::Rest),
+        (Fault::RestIsHandedOver, Clause::Rest),
+        (Fault::RestDoesNotCompare, Clause::Rest),
     ] {
-        let report = suite(|memory, _| Broken::new(memory, fault)).await;
+        let report = suite(|memory, _| broken(memory, fault)).await;
         assert!(
             report.sum(clause).failed > 0,
             "{fault:?} should fail {clause:?}\n{report}"
@@ -50,7 +58,7 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
 
 #[tokio::test]
 async fn the_report_of_a_store_that_claims_nothing_lists_what_did_not_apply() {
-    let report = suite(|memory, _| Broken::new(memory, Fault::ClaimsTheLeast)).await;
+    let report = suite(|memory, _| broken(memory, Fault::ClaimsTheLeast)).await;
     assert_eq!(report.failures().count(), 0, "{report}");
     assert_eq!(report.sum(Clause::Fencing).passed, 0);
     assert!(report.sum(Clause::Fencing).did_not_apply > 0);
@@ -63,7 +71,7 @@ async fn the_report_of_a_store_that_claims_nothing_lists_what_did_not_apply() {
 #[tokio::test]
 #[should_panic(expected = "FAILED         Exclusion")]
 async fn a_report_with_a_failure_does_not_pass() {
-    suite(|memory, _| Broken::new(memory, Fault::GrantsTwice))
+    suite(|memory, _| broken(memory, Fault::GrantsTwice))
         .await
         .assert_passed();
 }

@@ -5,6 +5,10 @@
     reason = "both kinds of servers bring the canary along"
 )]
 
+#[path = "../support/over.rs"]
+mod over;
+#[path = "../support/postgres.rs"]
+mod postgres;
 #[path = "../support/cutter.rs"]
 mod proxy;
 #[path = "../support/redis.rs"]
@@ -16,5 +20,7 @@ mod broken;
 mod can_fail;
 mod in_process;
 mod keeps_the_contract;
+mod on_files;
+mod on_postgres;
 mod on_redis;
 mod on_zookeeper;

@@ -23,7 +23,7 @@ impl Harness for OnServer {
     }
 
     fn ttl(&self) -> Duration {
-        Duration::from_millis(600)
+        Duration::from_millis(1_200)
     }
 
     fn clock(&self) -> Clock {
@@ -45,7 +45,7 @@ pub(crate) async fn durable() -> Report {
     let durable = ["--appendonly", "yes", "--appendfsync", "always"];
     let server = RedisServer::start_with(&durable);
     // As if it had been used, and started again: a new server would be waited for.
-    server.cli(&["SET", "{leasehold}:marker", "before 0 30000 durable"]);
+    server.cli(&["SET", "{leasehold}:marker", "v2 before 0 30000 durable"]);
     let harness = OnServer { server, query: "" };
     conformance::run(&harness).await
 }
@@ -62,7 +62,7 @@ pub(crate) async fn replicated() -> Report {
     }
     let harness = OnServer {
         server: master,
-        query: "restart_quarantine=off&replicas=1&replica_wait=1s",
+        query: "restart_quarantine=off&replicas=1&replica_wait=10s",
     };
     let report = conformance::run(&harness).await;
     drop(replica);
@@ -79,7 +79,7 @@ impl Harness for OnCluster {
     }
 
     fn ttl(&self) -> Duration {
-        Duration::from_millis(600)
+        Duration::from_millis(1_200)
     }
 
     fn clock(&self) -> Clock {

@@ -44,26 +44,26 @@ impl Scene {
                 pause().await;
                 *tx.write(cell) = 1;
                 gauge.set(1);
-                let (undone, told) = (gauge.clone(), trace.clone());
+                let (undone, reported) = (gauge.clone(), trace.clone());
                 tx.undo(move || {
-                    told.add("local undo");
+                    reported.add("local undo");
                     undone.set(0);
                 });
                 pause().await;
                 for amount in [10, 20] {
-                    let (send, told) = (outside.clone(), trace.clone());
+                    let (send, reported) = (outside.clone(), trace.clone());
                     let debit = async move {
-                        told.add(format!("sent {amount}"));
+                        reported.add(format!("sent {amount}"));
                         pause().await;
                         send.add(-amount);
-                        told.add(format!("done {amount}"));
+                        reported.add(format!("done {amount}"));
                         Ok(())
                     };
-                    let (send, told) = (outside.clone(), trace.clone());
+                    let (send, reported) = (outside.clone(), trace.clone());
                     let credit = async move |_| {
                         pause().await;
                         send.add(amount);
-                        told.add(format!("compensated {amount}"));
+                        reported.add(format!("compensated {amount}"));
                     };
                     tx.step(format!("debit {amount}"), debit, credit).await?;
                     pause().await;
@@ -71,9 +71,9 @@ impl Scene {
                 if fails {
                     return Err("no funds".into());
                 }
-                let (resource, told) = (resource.clone(), trace.clone());
+                let (resource, reported) = (resource.clone(), trace.clone());
                 tx.commit_with(async move |_| {
-                    told.add("commit sent");
+                    reported.add("commit sent");
                     pause().await;
                     resource.set(1);
                     pause().await;
@@ -150,7 +150,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_run_dropped_at_any_point_of_its_work_or_commit_leaves_nothing_untold() {
+async fn a_run_dropped_at_any_point_of_its_work_or_commit_leaves_nothing_unreported() {
     let mut points = Vec::new();
     for polls in 0.. {
         let scene = Scene::new();
@@ -400,6 +400,30 @@ fn runs_in_turn_do_not_erase_each_others_changes() {
     assert!(poll_once(works.as_mut()).is_pending());
     assert!(matches!(poll_once(works.as_mut()), Poll::Ready(Ok(_))));
     assert_eq!(gauge.value(), 5);
+}
+
+#[test]
+fn a_run_in_turn_that_is_dropped_is_undone_before_its_turn_ends() {
+    let stage = Stage::new();
+    let trace = Trace::default();
+    let executor = stage.executor.in_turn();
+    let (next, undone) = (stage.executor.in_turn(), trace.clone());
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        tx.undo(move || {
+            let began = undone.clone();
+            let mut other = Box::pin(next.guarded_async(async |_| {
+                began.add("the next one began");
+                Ok(())
+            }));
+            let _ = poll_once(other.as_mut());
+            undone.add("undone");
+        });
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(run.as_mut()).is_pending());
+    drop(run);
+    assert_eq!(trace.all(), ["undone"]);
 }
 
 #[test]

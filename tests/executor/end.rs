@@ -169,7 +169,7 @@ fn the_commit_budget_is_kept_at_the_commit() {
 }
 
 #[test]
-fn hooks_after_the_commit_are_told_how_it_went_and_harm_nobody() {
+fn hooks_after_the_commit_get_its_receipt_and_harm_nobody() {
     let (stage, trace) = (Stage::new(), Trace::default());
     let outcome = stage.executor.guarded(|tx| {
         tx.on_committed(|receipt| trace.add(format!("{:?}", receipt.proof)));
@@ -184,12 +184,12 @@ fn hooks_after_the_commit_are_told_how_it_went_and_harm_nobody() {
     assert_eq!(outcome.unwrap().value, 7);
     assert_eq!(trace.all(), ["Some(WithinLease)", "last"]);
 
-    let told = &trace;
+    let reported = &trace;
     let late = stage.executor.guarded(|tx| {
         let txn_id = tx.txn_id()?;
         tx.on_committed(move |receipt| {
             assert_eq!((receipt.proof, receipt.txn_id), (None, Some(txn_id)));
-            told.add("late");
+            reported.add("late");
         });
         tx.commit_with(|_| {
             stage.lapse();

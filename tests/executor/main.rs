@@ -6,6 +6,7 @@
 mod executor_support;
 
 mod cells;
+mod chains;
 mod drops;
 mod end;
 mod outcomes;

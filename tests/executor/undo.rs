@@ -116,7 +116,7 @@ fn a_snapshot_is_put_back() {
 }
 
 #[test]
-fn an_intent_is_told_before_the_effect_is_sent() {
+fn an_intent_is_reported_before_the_effect_is_sent() {
     let stage = Stage::new();
     let outcome = stage.executor.guarded(|tx| {
         tx.step(

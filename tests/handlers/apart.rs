@@ -117,7 +117,7 @@ fn play(ways: &[Way], is_busy: bool, drops: bool) -> (Vec<Vec<String>>, String) 
         };
         drop(theirs);
         until_ended(&world, "a").await;
-        // Nobody's last note is left out: the end in the background has told all of them by then.
+        // Nobody's last note is left out: the end in the background has notified all of them by then.
         world.ours.shutdown().await;
         answer
     });

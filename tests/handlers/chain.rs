@@ -182,7 +182,7 @@ async fn a_handler_that_does_not_pass_the_call_on_refuses_it_and_nobody_behind_i
             "front asks",
             "front error",
             "front hears of Denied",
-            // Never reached, and told all the same.
+            // Never reached, and notified all the same.
             "behind hears of Denied",
         ]
     );

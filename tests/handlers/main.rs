@@ -8,6 +8,7 @@ mod prometheus;
 mod support;
 
 mod access_log;
+mod access_log_file;
 mod apart;
 mod attached;
 mod chain;

@@ -176,14 +176,14 @@ async fn what_went_wrong_is_counted_by_its_name() {
 }
 
 #[tokio::test]
-async fn two_managers_are_told_apart_by_their_label() {
+async fn two_managers_are_distinguished_by_their_label() {
     let (world, seen) = measured(no_handoff(), || Metrics::of("orders"));
     let _guard = world.ours.lock("a").acquire().await.unwrap();
     assert_eq!(seen.value(r#"leasehold_held{manager="orders"}"#), 1.0);
 }
 
 #[test]
-fn every_metric_stands_in_the_table_of_the_docs_and_the_other_way_round() {
+fn every_metric_is_in_the_table_of_the_docs_and_the_other_way_round() {
     let recorder = Prometheus::default();
     drop(::metrics::with_local_recorder(&recorder, Metrics::new));
     let dump = recorder.dump();
@@ -204,4 +204,32 @@ fn every_metric_stands_in_the_table_of_the_docs_and_the_other_way_round() {
     registered.sort_unstable();
     documented.sort_unstable();
     assert_eq!(registered, documented);
+}
+
+/// The words of a text that begin with our prefix.
+fn names(text: &str) -> std::collections::BTreeSet<String> {
+    let is_of_word = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    let words = text.split(|char| !is_of_word(char));
+    let ours = words.filter(|word| word.starts_with("leasehold_"));
+    ours.map(|word| {
+        let histogram = ["_bucket", "_sum", "_count"];
+        let name = histogram.iter().find_map(|end| word.strip_suffix(end));
+        name.unwrap_or(word).to_owned()
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn the_dashboard_shows_every_metric_and_names_no_other() {
+    let (_world, seen) = measured(no_handoff(), Metrics::new);
+    let text = include_str!("../../examples/grafana/leasehold.json");
+    let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions: Vec<_> = targets
+        .map(|target| target["expr"].as_str().unwrap())
+        .collect();
+    assert_eq!(names(&expressions.join(" ")), names(&seen.dump()));
 }

@@ -10,8 +10,8 @@ use leasehold::store::{Faulty, MemoryStore, Operation, Released};
 use leasehold::{LockManager, LostReason};
 use parking_lot::Mutex;
 
-/// Events in words, in the order in which they were told.
-type Told = Arc<Mutex<Vec<String>>>;
+/// Events in words, in the order in which they were reported.
+type Reported = Arc<Mutex<Vec<String>>>;
 
 fn word(event: &Event<'_>) -> String {
     match event {
@@ -49,39 +49,39 @@ fn word(event: &Event<'_>) -> String {
     }
 }
 
-fn watched() -> (World, Told) {
-    let told = Told::default();
-    let notes = Arc::clone(&told);
+fn watched() -> (World, Reported) {
+    let reported = Reported::default();
+    let notes = Arc::clone(&reported);
     let world = World::built(no_handoff(), |b| {
         b.observer(move |event: &Event<'_>| notes.lock().push(word(event)))
     });
-    (world, told)
+    (world, reported)
 }
 
-/// What was told since the last time.
-fn taken(told: &Told) -> Vec<String> {
-    std::mem::take(&mut *told.lock())
+/// What was reported since the last time.
+fn taken(reported: &Reported) -> Vec<String> {
+    std::mem::take(&mut *reported.lock())
 }
 
 #[tokio::test]
 async fn a_hold_is_seen_from_its_acquire_over_its_renewals_to_its_release() {
-    let (world, told) = watched();
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let token = guard.token();
     world.pass(secs(10)).await;
-    let seen = taken(&told);
+    let seen = taken(&reported);
     assert_eq!(seen[0], format!("acquire a held {token} 0ns"));
     assert!(seen.len() > 3, "{seen:?}");
     assert!(seen[1..].iter().all(|event| event == "renew 1: 1 0 0"));
     let _ = guard.release().await;
-    assert_eq!(taken(&told), ["release a released Released 10s"]);
+    assert_eq!(taken(&reported), ["release a released Released 10s"]);
 }
 
 #[tokio::test]
 async fn waiting_callers_are_counted_as_they_come_and_go() {
-    let (world, told) = watched();
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    taken(&told);
+    taken(&reported);
     let lock = world.ours.lock("a");
     let mut first = Box::pin(lock.acquire());
     assert!(poll_once(first.as_mut()).await.is_pending());
@@ -90,28 +90,28 @@ async fn waiting_callers_are_counted_as_they_come_and_go() {
         assert!(poll_once(second.as_mut()).await.is_pending());
     }
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         ["wait a 1", "wait a 2", "wait a 1", "acquire a abandoned"]
     );
     world.clock.advance(ms(1_500));
     let _ = guard.release().await;
     let second = first.await.unwrap();
-    let seen = taken(&told);
+    let seen = taken(&reported);
     assert!(seen.contains(&"wait a 0".to_owned()), "{seen:?}");
     let held = format!("acquire a held {} 1.5s", second.token());
     assert!(seen.contains(&held), "{seen:?}");
 }
 
 #[tokio::test]
-async fn a_caller_who_waits_for_another_process_is_counted_and_told_as_busy_at_the_end() {
-    let (world, told) = watched();
+async fn a_caller_that_waits_for_another_process_is_counted_and_reported_as_busy_at_the_end() {
+    let (world, reported) = watched();
     let _theirs = world.theirs.lock("a").acquire().await.unwrap();
     let lock = world.ours.lock("a");
     let answer = while_time_passes(&world, secs(60), lock.acquire_within(secs(2))).await;
     assert!(answer.unwrap().is_none());
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         [
             "wait a 1",
             "wait a 0",
@@ -123,16 +123,16 @@ async fn a_caller_who_waits_for_another_process_is_counted_and_told_as_busy_at_t
 
 #[tokio::test]
 async fn every_run_that_entered_has_one_end() {
-    let (world, told) = watched();
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
-    taken(&told);
+    taken(&reported);
     let slack = guard.remaining();
 
     executor.guarded(|tx| Ok(tx.check()?)).unwrap().into_value();
     let committed = format!("{:?}", RunEvent::Committed { slack });
     let checked = "Checked { is_live: true }";
-    assert_eq!(taken(&told), ["Entered", checked, &committed]);
+    assert_eq!(taken(&reported), ["Entered", checked, &committed]);
 
     let failed = executor.guarded(|tx| {
         tx.undo(|| ());
@@ -141,7 +141,7 @@ async fn every_run_that_entered_has_one_end() {
     });
     assert!(failed.is_err());
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         [
             "Entered",
             "Undone { done: 1, not_done: 1 }",
@@ -157,7 +157,7 @@ async fn every_run_that_entered_has_one_end() {
     }));
     assert!(panicked.is_err());
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         ["Entered", "Undone { done: 1, not_done: 0 }", "Panicked"]
     );
 
@@ -171,7 +171,7 @@ async fn every_run_that_entered_has_one_end() {
     );
     assert!(!is_done);
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         ["Entered", "Undone { done: 1, not_done: 0 }", "Dropped"]
     );
 
@@ -180,13 +180,13 @@ async fn every_run_that_entered_has_one_end() {
         Ok(())
     });
     assert!(in_doubt.is_err());
-    assert_eq!(taken(&told), ["Entered", "debt the commit", "InDoubt"]);
+    assert_eq!(taken(&reported), ["Entered", "debt the commit", "InDoubt"]);
 
     world.clock.advance(secs(60));
     assert!(executor.guarded(|_| Ok(())).is_err());
     // The manager has found the loss as well by now, or will.
     let of_run = |event: &String| !event.starts_with("lost") && !event.starts_with("release");
-    let seen: Vec<_> = taken(&told).into_iter().filter(of_run).collect();
+    let seen: Vec<_> = taken(&reported).into_iter().filter(of_run).collect();
     assert_eq!(seen, ["NotStarted"]);
 }
 
@@ -225,10 +225,10 @@ async fn the_events_of_overlapping_runs_carry_the_number_of_their_run() {
 
 #[tokio::test]
 async fn an_awaited_run_is_seen_like_any_other_and_its_late_commit_too() {
-    let (world, told) = watched();
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
-    taken(&told);
+    taken(&reported);
     let done = executor
         .guarded_async(async |tx| {
             tokio::task::yield_now().await;
@@ -238,7 +238,7 @@ async fn an_awaited_run_is_seen_like_any_other_and_its_late_commit_too() {
     let slack = done.unwrap().slack;
     let committed = format!("{:?}", RunEvent::Committed { slack });
     assert_eq!(
-        taken(&told),
+        taken(&reported),
         ["Entered", "Checked { is_live: true }", &committed]
     );
     let clock = world.clock.clone();
@@ -250,7 +250,7 @@ async fn an_awaited_run_is_seen_like_any_other_and_its_late_commit_too() {
         Ok(())
     });
     assert!(late.is_err());
-    let seen = taken(&told);
+    let seen = taken(&reported);
     assert!(seen.contains(&"Entered".to_owned()));
     assert!(
         seen.iter().any(|event| event.starts_with("CommittedLate")),
@@ -259,10 +259,10 @@ async fn an_awaited_run_is_seen_like_any_other_and_its_late_commit_too() {
 }
 
 #[tokio::test]
-async fn a_debt_and_a_loss_are_told_once() {
-    let (world, told) = watched();
+async fn a_debt_and_a_loss_are_reported_once() {
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    taken(&told);
+    taken(&reported);
     let owed = guard
         .executor()
         .guarded_async(async |tx| {
@@ -276,7 +276,7 @@ async fn a_debt_and_a_loss_are_told_once() {
         })
         .await;
     assert_eq!(owed.unwrap_err().debts().len(), 1);
-    let seen = taken(&told);
+    let seen = taken(&reported);
     let debts: Vec<_> = seen.iter().filter(|e| e.starts_with("debt")).collect();
     assert_eq!(debts, ["debt debit 7"]);
     let intents: Vec<_> = seen.iter().filter(|e| e.starts_with("intent")).collect();
@@ -287,7 +287,7 @@ async fn a_debt_and_a_loss_are_told_once() {
     world.pass(secs(4)).await;
     drop(guard);
     world.settled().await;
-    let seen = taken(&told);
+    let seen = taken(&reported);
     let lost: Vec<_> = seen.iter().filter(|e| e.starts_with("lost")).collect();
     assert_eq!(lost, ["lost a Gone"]);
     let ends: Vec<_> = seen.iter().filter(|e| e.starts_with("release")).collect();
@@ -296,7 +296,7 @@ async fn a_debt_and_a_loss_are_told_once() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_was_not_answered_is_told_with_its_round_trip() {
+async fn a_renewal_that_was_not_answered_is_reported_with_its_round_trip() {
     let clock = ManualClock::new();
     let inner = MemoryStore::with_clock(clock.clone());
     let store = Faulty::new(inner, clock.clone(), 7);
@@ -355,11 +355,11 @@ async fn a_panicking_observer_harms_nobody_and_keeps_nobody_from_seeing() {
 
 #[tokio::test]
 async fn a_shutdown_is_a_road_and_no_loss() {
-    let (world, told) = watched();
+    let (world, reported) = watched();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.ours.shutdown().await;
     assert_eq!(guard.lease().lost_reason(), Some(LostReason::Closed));
-    let seen = taken(&told);
+    let seen = taken(&reported);
     assert!(seen.contains(&format!("release a {} Released 0ns", EndReason::Closed)));
     assert!(!seen.iter().any(|event| event.starts_with("lost")));
 }

@@ -8,7 +8,7 @@ use leasehold::fence::{Fence, FenceGate};
 use leasehold::{Error, FencingToken, GuardedCell, Key, LostReason, RunError};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
-use crate::yielding::yielding;
+use crate::yielding::leaves_nothing_whenever_dropped;
 
 #[tokio::test]
 async fn one_leads_and_the_next_after_it_resigned() {
@@ -95,7 +95,7 @@ async fn an_observer_sees_each_leader_and_each_vacancy_once() {
         let seen = seen.unwrap().unwrap().unwrap();
         assert_eq!(seen.name.unwrap().as_str(), name);
         assert_eq!(seen.term, Some(leadership.term()));
-        // While nothing changes nothing is told.
+        // While nothing changes nothing is reported.
         let mut quiet = Box::pin(leaders.next());
         for _ in 0..30 {
             assert!(poll_once(&mut quiet).await.is_pending());
@@ -150,19 +150,10 @@ async fn who_lost_the_leadership_campaigns_again_until_its_work_is_done() {
 
 #[tokio::test]
 async fn a_campaign_that_is_dropped_at_any_await_leaves_the_office_vacant() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
-        let completed = poll_and_drop(times, locks.election("e").campaign("host-a"));
-        locks.settled().await;
-        assert!(
-            locks.inspect("e").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        if completed {
-            assert!(times >= 2, "the store was never pending");
-            return;
-        }
-    }
+    leaves_nothing_whenever_dropped(2, async |locks, times| {
+        poll_and_drop(times, locks.election("e").campaign("host-a"))
+    })
+    .await;
 }
 
 /// A fence that a newer holder has raised before the first raise arrives.
@@ -193,4 +184,59 @@ async fn a_candidate_whose_fence_was_raised_late_campaigns_again() {
     let leading = election.while_leader("host-a", async |leadership| leadership.term());
     let term = while_time_passes(&world, secs(3), Box::pin(leading)).await;
     assert!(term.is_ok(), "{term:?}");
+}
+
+#[tokio::test]
+async fn the_own_term_is_shown_while_it_lasts_and_cleared_however_it_ends() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let mut state = election.clone().state();
+    let term = |state: &tokio::sync::watch::Receiver<Option<leasehold::Lease>>| {
+        state.borrow().as_ref().map(leasehold::Lease::token)
+    };
+    assert_eq!(term(&state), None);
+    let leadership = election.campaign("host-a").await.unwrap();
+    assert_eq!(term(&state), Some(leadership.term()));
+    let _ = leadership.resign().await;
+    assert_eq!(term(&state), None, "resigned");
+
+    drop(election.campaign("host-a").await.unwrap());
+    assert_eq!(term(&state), None, "dropped");
+    world.settled().await;
+
+    let leadership = while_time_passes(&world, secs(3), Box::pin(election.campaign("host-a")));
+    let leadership = leadership.await.unwrap();
+    state.mark_unchanged();
+    world.store.forget();
+    let changed = while_time_passes(&world, secs(20), Box::pin(state.changed()));
+    changed.await.unwrap();
+    assert_eq!(term(&state), None, "lost, with its leadership still there");
+    assert!(!leadership.lease().is_live());
+    // The end of an old term does not clear the next one.
+    let next = while_time_passes(&world, secs(20), Box::pin(election.campaign("host-a")));
+    let next = next.await.unwrap();
+    drop(leadership);
+    assert_eq!(term(&state), Some(next.term()));
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let work = async |_: &leasehold::Leadership| {
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
+    let ended = election.while_leader("host-a", work).until(stop.clone());
+    assert!(ended.await.unwrap().is_none());
+    assert!(world.is_free("e").await);
+
+    let _theirs = world.theirs.election("e").campaign("host-b").await.unwrap();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let work = async |_: &leasehold::Leadership| ();
+    let mut waiting = Box::pin(election.while_leader("host-a", work).until(stop.clone()));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    stop.cancel();
+    assert!(waiting.await.unwrap().is_none(), "a candidate stops too");
 }

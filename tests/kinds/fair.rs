@@ -1,6 +1,7 @@
 //! Fair locks: first come, first served over processes.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
@@ -166,13 +167,16 @@ async fn a_plain_caller_does_not_pass_those_who_queue() {
 #[tokio::test]
 async fn a_store_without_a_queue_refuses_and_says_which_store_has_one() {
     let clock = ManualClock::new();
-    let store = crate::plain::Plain(MemoryStore::with_clock(clock.clone()));
+    let store = crate::plain::plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
     let error = locks.lock("a").fair().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("MemoryStore"), "{error}");
     assert!(locks.lock("a").acquire().await.is_ok());
 }
+
+/// A waiter that asks this often does not lose what it was handed.
+const WITHIN_A_HANDOVER: Duration = Duration::from_millis(900);
 
 fn claim(key: &str) -> Claim {
     let label = Label::parse("waiter").unwrap();
@@ -230,8 +234,8 @@ proptest! {
                     }
                 }
                 _ => {
-                    // Alive is who asks within its place's time, or renews.
-                    clock.advance(secs(2));
+                    // Alive is who asks within its place's time and within a handover's, or renews.
+                    clock.advance(WITHIN_A_HANDOVER);
                     for waiter in &waiting {
                         let granted = ask(&store, waiter);
                         prop_assert!(granted.is_none() || holder.is_none());
@@ -264,7 +268,7 @@ proptest! {
             waiters.iter().filter(|(_, dies)| !dies).map(|(waiter, _)| waiter).collect();
         // The holder is dead too: one ttl, and one place at most, before the first is served; then one after the other.
         for _ in 0..15 + alive.len() {
-            clock.advance(secs(1));
+            clock.advance(WITHIN_A_HANDOVER);
             let mut served = None;
             for (index, waiter) in alive.iter().enumerate() {
                 if let Some(grant) = ask(&store, waiter) {

@@ -4,17 +4,25 @@
 #[path = "../support/bare_thread.rs"]
 mod bare_thread;
 mod election;
+mod exits;
 mod fair;
+mod joint;
+mod leftovers;
 mod multi;
 mod no_runtime;
+#[path = "../support/no_threads.rs"]
+mod no_threads;
 mod operators;
 #[path = "../support/plain.rs"]
 mod plain;
 mod read_write;
 mod reentrant;
+mod reentrant_read_write;
+mod rest;
 mod retry;
 mod semaphore;
 #[path = "../support/mod.rs"]
 mod support;
 mod waiting;
+#[path = "../support/yielding.rs"]
 mod yielding;

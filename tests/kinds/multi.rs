@@ -1,17 +1,14 @@
 //! All or nothing.
 
-use std::sync::{Arc, Mutex};
-
 use leasehold::clock::ManualClock;
 use leasehold::executor::{EffectError, read_together};
-use leasehold::handler::Event;
 use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
 use leasehold::{
     Cause, ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError, Settings,
 };
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
-use crate::yielding::yielding;
+use crate::yielding::leaves_nothing_whenever_dropped;
 
 async fn free(world: &World, keys: &[&str]) -> bool {
     for key in keys {
@@ -95,38 +92,19 @@ async fn bad_input_is_an_error_of_every_call() {
 
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_await_leaves_no_partial_hold() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
-        let completed = poll_and_drop(times, locks.lock_all(["a", "b", "c"]).acquire());
-        locks.settled().await;
-        assert!(
-            locks.list("").await.unwrap().is_empty(),
-            "dropped after {times} polls"
-        );
-        assert!(locks.held().is_empty());
-        if completed {
-            assert!(times >= 6, "the store was never pending");
-            return;
-        }
-    }
+    leaves_nothing_whenever_dropped(6, async |locks, times| {
+        poll_and_drop(times, locks.lock_all(["a", "b", "c"]).acquire())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
+    leaves_nothing_whenever_dropped(2, async |locks, times| {
         let guard = locks.lock_all(["a", "b", "c"]).acquire().await.unwrap();
-        let completed = poll_and_drop(times, guard.release());
-        locks.settled().await;
-        assert!(
-            locks.list("").await.unwrap().is_empty(),
-            "dropped after {times} polls"
-        );
-        if completed {
-            assert!(times >= 2, "the store was never pending");
-            return;
-        }
-    }
+        poll_and_drop(times, guard.release())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -152,7 +130,7 @@ async fn a_run_is_under_every_lease() {
             tx.check()?;
             let revoked = world.theirs.revoke("b", Revoke::Now).await?;
             assert!(matches!(revoked, Revoked::Revoked { .. }));
-            // The next heartbeat tells of it.
+            // The next heartbeat reports it.
             world.pass(secs(4)).await;
             assert!(tx.check().is_err());
             Ok(())
@@ -172,7 +150,7 @@ async fn a_run_is_under_every_lease() {
 }
 
 #[tokio::test]
-async fn the_lease_over_all_tells_when_any_is_at_risk_and_when_it_has_ended() {
+async fn the_joint_lease_reports_when_any_is_at_risk_and_when_it_has_ended() {
     let clock = ManualClock::new();
     let memory = MemoryStore::with_clock(clock.clone());
     let network = Faulty::new(memory, clock.clone(), 1);
@@ -255,6 +233,10 @@ async fn no_hold_is_released_before_a_dropped_run_is_compensated() {
 }
 
 #[tokio::test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test that would hang without the rule ends by itself"
+)]
 async fn a_dropped_run_under_more_keys_than_a_runtime_has_threads_is_compensated() {
     let world = World::new();
     let keys = (0..600).map(|number| format!("many/{number}"));
@@ -270,7 +252,9 @@ async fn a_dropped_run_under_more_keys_than_a_runtime_has_threads_is_compensated
     }));
     assert!(poll_once(&mut run).await.is_pending());
     drop(run);
-    compensated.await.unwrap();
+    // A thread for each key would be more than there are: the compensation would wait for one.
+    let compensated = tokio::time::timeout(secs(60), compensated).await;
+    compensated.expect("it runs").unwrap();
 }
 
 #[tokio::test]
@@ -297,25 +281,6 @@ async fn two_callers_who_name_the_keys_in_other_orders_do_not_block_each_other()
         )
     };
     while_time_passes(&world, secs(60), both).await;
-}
-
-#[tokio::test]
-async fn observers_see_the_runs_under_all() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let notes = Arc::clone(&seen);
-    let world = World::built(Settings::default(), |b| {
-        b.observer(move |event: &Event<'_>| {
-            if let Event::Run { key, .. } = event {
-                notes.lock().unwrap().push(key.to_string());
-            }
-        })
-    });
-    let guard = world.ours.lock_all(["a", "b"]).acquire().await.unwrap();
-    let executor = guard.executor();
-    let _done = executor.guarded(|_| Ok(())).unwrap();
-    let seen = seen.lock().unwrap();
-    assert!(!seen.is_empty());
-    assert!(seen.iter().all(|key| key == "a"), "{seen:?}");
 }
 
 #[tokio::test]

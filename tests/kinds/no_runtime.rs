@@ -1,14 +1,17 @@
 //! Every kind of lock is driven by any executor, and blocks where blocking is allowed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use futures_util::StreamExt;
 use leasehold::executor::EffectError;
 use leasehold::reentrant::Scope;
 use leasehold::store::MemoryStore;
-use leasehold::{ErrorKind, LockManager};
+use leasehold::{Abort, ErrorKind, LockManager, RunError};
 
 use crate::bare_thread::block_on;
+use crate::no_threads;
 use crate::support::ms;
 
 fn manager() -> LockManager {
@@ -79,4 +82,54 @@ async fn blocking_calls_are_for_threads_that_may_block() {
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     let held = tokio::task::spawn_blocking(move || lock.acquire().map(|guard| guard.release()));
     let _ = held.await.unwrap().unwrap();
+}
+
+/// The calls of a run are limited in time, and there is no runtime with timers.
+#[test]
+fn the_runs_of_a_guard_need_no_runtime_of_their_own() {
+    let locks = manager();
+    block_on(async {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let executor = guard.executor();
+        let committed = executor.commit(async |_permit| {
+            second_poll().await;
+            Ok::<_, EffectError>(())
+        });
+        committed.await.unwrap().into_value();
+
+        let compensated = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&compensated);
+        let executor = guard.executor().in_turn();
+        let rolled_back = executor.guarded_async(async |tx| -> Result<(), Abort> {
+            let effect = async {
+                second_poll().await;
+                Ok::<_, EffectError>(())
+            };
+            tx.step("an effect", effect, move |_| async move {
+                second_poll().await;
+                seen.store(true, Ordering::SeqCst);
+            })
+            .await?;
+            Err("a reason".into())
+        });
+        assert!(matches!(
+            rolled_back.await,
+            Err(RunError::RolledBack { .. })
+        ));
+        assert!(compensated.load(Ordering::SeqCst));
+    });
+}
+
+#[tokio::test]
+async fn a_manager_whose_thread_cannot_be_started_is_an_error() {
+    if no_threads::begin() {
+        let refused = LockManager::new(MemoryStore::new().unwrap()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        return;
+    }
+    let name = "no_runtime::a_manager_whose_thread_cannot_be_started_is_an_error";
+    let output = no_threads::run(name);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 passed"), "{said}");
 }

@@ -1,11 +1,15 @@
 //! What operators do: take a lock away, look, and set a lock delay.
 
+use std::time::Duration;
+
 use leasehold::clock::ManualClock;
-use leasehold::store::{Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked};
+use leasehold::store::{
+    Faults, Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked,
+};
 use leasehold::{ErrorKind, LockManager, LostReason, Settings};
 
-use crate::plain::Plain;
-use crate::support::{World, ms, poll_once, secs, while_time_passes};
+use crate::plain::plain;
+use crate::support::{Far, World, ms, poll_once, secs, while_time_passes};
 
 #[tokio::test]
 async fn a_lock_taken_by_force_is_entered_only_after_the_old_lease_ended() {
@@ -38,6 +42,58 @@ async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbea
     assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
+/// The store granted, the answer was lost, and the lock was revoked before the claim asked again.
+#[tokio::test]
+async fn a_claim_that_was_revoked_before_its_caller_knew_of_its_grant_is_made_anew() {
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        for is_fair in [true, false] {
+            let world = World::new();
+            let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+            let far = LockManager::builder(network.clone())
+                .clock(world.clock.clone())
+                .build()
+                .unwrap();
+            let lock = far.lock("a");
+            let lock = if is_fair { lock.fair() } else { lock };
+            let mut faults = Faults::default();
+            faults.lost_after = 1.0;
+            network.set(faults).unwrap();
+            let mut acquire = Box::pin(lock.acquire_within(secs(30)));
+            assert!(poll_once(&mut acquire).await.is_pending());
+            let record = world.theirs.inspect("a").await.unwrap().unwrap();
+            assert_eq!(record.holders, 1, "the request was executed");
+            let revoked = world.theirs.revoke("a", how).await.unwrap();
+            assert!(matches!(revoked, Revoked::Revoked { .. }));
+            network.set(Faults::default()).unwrap();
+            let next = while_time_passes(&world, secs(20), acquire).await;
+            let next = next.unwrap().expect("the lock is free within the wait");
+            assert!(next.lease().is_live(), "{how:?} fair={is_fair}");
+        }
+    }
+}
+
+/// The same, where nothing is left of the wait: the lock is busy, and the caller broke no rule.
+#[tokio::test]
+async fn a_claim_that_was_revoked_unseen_is_busy_when_its_wait_ends() {
+    let world = World::new();
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let far = LockManager::builder(network.clone())
+        .clock(world.clock.clone())
+        .build()
+        .unwrap();
+    let lock = far.lock("a").fair();
+    let mut faults = Faults::default();
+    faults.lost_after = 1.0;
+    network.set(faults).unwrap();
+    let mut acquire = Box::pin(lock.acquire_within(secs(5)));
+    assert!(poll_once(&mut acquire).await.is_pending());
+    let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await.unwrap();
+    assert!(matches!(revoked, Revoked::Revoked { .. }));
+    network.set(Faults::default()).unwrap();
+    let waited = while_time_passes(&world, secs(6), acquire).await;
+    assert!(waited.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn a_lock_taken_now_is_free_while_the_old_lease_is_still_live() {
     let world = World::new();
@@ -46,7 +102,7 @@ async fn a_lock_taken_now_is_free_while_the_old_lease_is_still_live() {
     let free_in = ms(0);
     assert_eq!(revoked, Revoked::Revoked { free_in });
     let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
-    // This is what `Now` says: two may act, and the token alone tells them apart.
+    // This is what `Now` says: two may act, and only the token distinguishes them.
     assert!(guard.lease().is_live() && next.lease().is_live());
     assert!(next.token() > guard.token());
 }
@@ -62,7 +118,7 @@ async fn a_lock_that_nobody_holds_is_not_taken() {
 #[tokio::test]
 async fn a_store_that_takes_nothing_away_refuses_and_says_which_does() {
     let clock = ManualClock::new();
-    let store = Plain(MemoryStore::with_clock(clock.clone()));
+    let store = plain(MemoryStore::with_clock(clock.clone()));
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
     let refused = locks.revoke("a", Revoke::Now).await.unwrap_err();
     let downgrade = locks.read_write("a").read().await.unwrap_err();
@@ -73,13 +129,13 @@ async fn a_store_that_takes_nothing_away_refuses_and_says_which_does() {
 }
 
 #[tokio::test]
-async fn the_record_tells_mode_holders_and_queue() {
+async fn the_lock_info_reports_mode_holders_and_queue() {
     let world = World::new();
     let _one = world.ours.read_write("a").read().await.unwrap();
     let _other = world.theirs.read_write("a").read().await.unwrap();
     let record = world.ours.inspect("a").await.unwrap().unwrap();
-    let told = (record.mode, record.holders, record.queue);
-    assert_eq!(told, (Some(LockMode::Read), 2, Some(0)));
+    let reported = (record.mode, record.holders, record.queue);
+    assert_eq!(reported, (Some(LockMode::Read), 2, Some(0)));
 }
 
 fn with_delay(delay: std::time::Duration) -> World {
@@ -96,7 +152,12 @@ async fn after_an_end_that_was_no_release_the_next_holder_waits_for_the_lock_del
     // The machine slept: no heartbeat in between. The manager finds the lease lapsed, and does not release the lock.
     world.clock.advance(secs(10));
     assert!(!guard.lease().is_live());
-    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
+    let released = guard.release().await.unwrap();
+    assert!(matches!(released, Released::Withheld { .. }));
+    assert_eq!(
+        released.to_string(),
+        "not released, its ttl ends it: it lapsed, and its lock delay keeps the next holder out"
+    );
     world.settled().await;
     let lock = world.theirs.lock("a");
     let mut waited = secs(0);
@@ -129,7 +190,7 @@ async fn a_lock_may_have_a_lock_delay_and_a_longest_hold_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_hold_is_not_handed_off_to_who_asked_for_another_lock_delay() {
+async fn a_hold_is_not_handed_off_to_a_caller_with_another_lock_delay() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let careful = world.ours.lock("a").lock_delay(secs(5));
@@ -146,36 +207,22 @@ async fn after_a_release_nobody_waits_for_the_lock_delay() {
     let world = with_delay(secs(5));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let _ = guard.release().await;
-    assert!(
-        world
-            .theirs
-            .lock("a")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(world.is_theirs_to_take("a").await);
 }
 
 #[tokio::test]
 async fn nor_after_a_release_that_was_dropped_half_way() {
     let mut settings = Settings::default();
     settings.lock_delay = secs(5);
-    let world = World::new();
-    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
-    let far = LockManager::builder(network.clone())
-        .clock(world.clock.clone())
-        .settings(settings)
-        .build()
-        .unwrap();
-    let guard = far.lock("a").acquire().await.unwrap();
-    network.stall(Operation::Release);
+    let far = Far::with(settings);
+    let guard = far.locks.lock("a").acquire().await.unwrap();
+    far.network.stall(Operation::Release);
     let mut release = Box::pin(guard.release());
     assert!(poll_once(&mut release).await.is_pending());
     drop(release);
-    network.unblock(Operation::Release);
-    far.settled().await;
-    assert!(world.is_free("a").await);
+    far.network.unblock(Operation::Release);
+    far.locks.settled().await;
+    assert!(far.is_free("a").await);
 }
 
 #[tokio::test]
@@ -196,4 +243,34 @@ async fn a_manager_that_was_shut_down_takes_no_lock_away() {
     assert_eq!(revoked.unwrap_err().kind(), ErrorKind::Closed);
     world.pass(secs(20)).await;
     assert!(guard.lease().is_live());
+}
+
+#[tokio::test]
+async fn whoever_asks_once_learns_who_holds_and_for_how_long_and_how_many_wait() {
+    let world = World::built(Settings::default(), |builder| {
+        builder.label(leasehold::Label::parse("web-3:4502").unwrap())
+    });
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    world.pass(secs(12)).await;
+    let first = world.theirs.lock("a");
+    let mut waiting = Box::pin(first.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let error = world.theirs.lock("a").acquire_now().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    let text = error.to_string();
+    let expected = "key=a; held by web-3:4502 for 12.0 s, ";
+    assert!(text.contains(expected), "{text}");
+    let expected = " s left unless it is renewed, 1 waits in the store's queue; try later";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(error.retry_after(), None);
+
+    let info = world.theirs.inspect("a").await.unwrap().unwrap();
+    assert_eq!(info.held_for, Some(secs(12)));
+    drop(waiting);
+    world.settled().await;
+    guard.release().await.unwrap();
+    let guard = world.theirs.lock("a").acquire_now().await.unwrap();
+    let info = world.ours.inspect("a").await.unwrap().unwrap();
+    assert_eq!(info.held_for, Some(Duration::ZERO));
+    drop(guard);
 }

@@ -11,7 +11,7 @@ use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LostReason, Run
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
-use crate::yielding::yielding;
+use crate::yielding::leaves_nothing_whenever_dropped;
 
 #[tokio::test]
 async fn readers_of_one_process_and_of_another_hold_together() {
@@ -166,21 +166,11 @@ async fn a_lapsed_write_hold_is_not_downgraded() {
 
 #[tokio::test]
 async fn a_downgrade_that_is_dropped_at_any_await_leaks_nothing() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
+    leaves_nothing_whenever_dropped(3, async |locks, times| {
         let writer = locks.read_write("a").write().await.unwrap();
-        let completed = poll_and_drop(times, writer.downgrade());
-        locks.settled().await;
-        assert!(
-            locks.inspect("a").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        assert!(locks.held().is_empty());
-        if completed {
-            assert!(times >= 3, "the store was never pending");
-            return;
-        }
-    }
+        poll_and_drop(times, writer.downgrade())
+    })
+    .await;
 }
 
 #[tokio::test]

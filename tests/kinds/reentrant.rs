@@ -5,7 +5,7 @@ use leasehold::store::Released;
 use leasehold::{ErrorKind, LostReason};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
-use crate::yielding::yielding;
+use crate::yielding::leaves_nothing_whenever_dropped;
 
 #[tokio::test]
 async fn a_scope_enters_its_own_hold_again_without_asking_the_store() {
@@ -134,18 +134,8 @@ async fn a_task_carries_its_scope() {
 
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
-    let (_clock, locks) = yielding();
-    let scope = Scope::new();
-    for times in 0.. {
-        let completed = poll_and_drop(times, locks.reentrant("a").acquire(&scope));
-        locks.settled().await;
-        assert!(
-            locks.inspect("a").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        if completed {
-            assert!(times >= 2, "the store was never pending");
-            return;
-        }
-    }
+    leaves_nothing_whenever_dropped(2, async |locks, times| {
+        poll_and_drop(times, locks.reentrant("a").acquire(&Scope::new()))
+    })
+    .await;
 }

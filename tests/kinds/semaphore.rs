@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use leasehold::ErrorKind;
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
-use crate::yielding::yielding;
+use crate::yielding::leaves_nothing_whenever_dropped;
 
 #[tokio::test]
 async fn at_most_n_hold_at_a_time_over_all_processes_and_each_has_a_slot() {
@@ -102,19 +102,12 @@ async fn bad_input_is_an_error_of_every_call() {
 
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
-    let (_clock, locks) = yielding();
-    // One slot is taken, so that the others are searched for.
-    let _taken = locks.lock("s/slot-0").acquire().await.unwrap();
-    for times in 0.. {
+    leaves_nothing_whenever_dropped(2, async |locks, times| {
+        // One slot is taken, so that the others are searched for.
+        let taken = locks.lock("s/slot-0").acquire().await.unwrap();
         let completed = poll_and_drop(times, locks.semaphore("s", 2).acquire());
-        locks.settled().await;
-        assert!(
-            locks.inspect("s/slot-1").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        if completed {
-            assert!(times >= 2, "the store was never pending");
-            return;
-        }
-    }
+        let _ = taken.release().await;
+        completed
+    })
+    .await;
 }

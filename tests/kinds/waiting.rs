@@ -1,4 +1,4 @@
-//! Every kind of lock says at once that it is busy, waits for as long as it was told and no longer, and never without an end.
+//! Every kind of lock says at once that it is busy, waits for as long as asked and no longer, and never without an end.
 
 use std::fmt::Debug;
 use std::task::Poll;

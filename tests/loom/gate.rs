@@ -3,7 +3,7 @@
 use loom::cell::UnsafeCell;
 
 use crate::runs::{Gate, Slot};
-use crate::{Arc, every_order, thread};
+use crate::{Arc, beside, every_order};
 
 struct Hold {
     gate: Gate,
@@ -44,10 +44,7 @@ impl Hold {
 fn nothing_commits_after_the_release() {
     every_order(|| {
         let hold = hold(1);
-        let worker = {
-            let hold = Arc::clone(&hold);
-            thread::spawn(move || hold.run(0))
-        };
+        let worker = beside(&hold, |hold| hold.run(0));
         hold.gate.close();
         if hold.is_drained() {
             hold.hand_over();
@@ -61,8 +58,7 @@ fn no_run_of_any_clone_commits_after_the_release() {
     every_order(|| {
         let hold = hold(2);
         let workers = [0, 1].map(|slot| {
-            let hold = Arc::clone(&hold);
-            thread::spawn(move || {
+            beside(&hold, move |hold| {
                 if hold.slots[slot].enter(&hold.gate) {
                     // A shared look, so that two runs may collide with the release only.
                     assert!(!hold.slots[slot].is_at_rest());
@@ -85,10 +81,7 @@ fn no_run_of_any_clone_commits_after_the_release() {
 fn a_run_that_begins_after_the_close_is_refused() {
     every_order(|| {
         let hold = hold(1);
-        let ender = {
-            let hold = Arc::clone(&hold);
-            thread::spawn(move || hold.gate.close())
-        };
+        let ender = beside(&hold, |hold| hold.gate.close());
         let early = hold.slots[0].enter(&hold.gate);
         hold.slots[0].leave(&hold.gate);
         ender.join().unwrap();
@@ -100,19 +93,16 @@ fn a_run_that_begins_after_the_close_is_refused() {
 }
 
 #[test]
-fn whoever_waits_for_the_drain_is_told_of_the_last_run() {
+fn a_caller_that_waits_for_the_drain_is_notified_of_the_last_run() {
     every_order(|| {
         let hold = hold(1);
-        let worker = {
-            let hold = Arc::clone(&hold);
-            thread::spawn(move || hold.run(0))
-        };
+        let worker = beside(&hold, |hold| hold.run(0));
         hold.gate.close();
         let drained = hold.is_drained();
-        let told = worker.join().unwrap();
+        let reported = worker.join().unwrap();
         assert!(
-            drained || told,
-            "a run is waited for that tells nobody of its end"
+            drained || reported,
+            "a run is waited for that notifies nobody of its end"
         );
         assert!(hold.is_drained());
     });

@@ -2,7 +2,7 @@
 
 use crate::atomics::{AtomicBool, Ordering};
 use crate::words::Words;
-use crate::{Arc, every_order, thread};
+use crate::{Arc, JoinHandle, beside, every_order};
 
 const BEFORE: u64 = 5;
 const DEADLINE: u64 = 10;
@@ -21,32 +21,47 @@ fn is_live(words: &Words, lane: usize) -> bool {
     words.look(lane, BEFORE).is_ok()
 }
 
-/// One reader, whose clock is past the deadline on one lane, sees the end and says so. From then on no reader may see
-/// the lease live, on whichever lane, though its own clock shows an earlier time and a renewal is under way.
+fn assert_no_lane_is_live(words: &Words, moment: &str) {
+    for lane in 0..3 {
+        assert!(!is_live(words, lane), "lane {lane} is live {moment}");
+    }
+}
+
+fn assert_every_lane_is_live_until(words: &Words, deadline: u64) {
+    for lane in 0..3 {
+        assert_eq!(
+            words.look(lane, BEFORE),
+            Ok(deadline - BEFORE),
+            "lane {lane}"
+        );
+    }
+}
+
+/// A reader whose clock is past the deadline on one lane: it sees the end, and then reports it.
+fn reader(words: &Arc<Words>, lane: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let reported = Arc::new(AtomicBool::new(false));
+    let report = Arc::clone(&reported);
+    let reader = beside(words, move |words| {
+        if words.look(lane, AFTER).is_err() {
+            report.store(true, Ordering::Release);
+        }
+    });
+    (reported, reader)
+}
+
+/// One reader sees the end and reports it. From then on no reader may see the lease live, on whichever lane, though its own
+/// clock shows an earlier time and a renewal is under way.
 fn a_lapse_seen_on(seen_on: usize, looked_at_on: usize) {
     every_order(move || {
         let words = lease();
-        let told = Arc::new(AtomicBool::new(false));
-        let reader = {
-            let (words, told) = (Arc::clone(&words), Arc::clone(&told));
-            thread::spawn(move || {
-                if words.look(seen_on, AFTER).is_err() {
-                    told.store(true, Ordering::Release);
-                }
-            })
-        };
-        let renewer = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || {
-                renew_in_time(&words);
-            })
-        };
-        if told.load(Ordering::Acquire) {
+        let (reported, reader) = reader(&words, seen_on);
+        let renewer = beside(&words, renew_in_time);
+        if reported.load(Ordering::Acquire) {
             assert!(!is_live(&words, looked_at_on), "seen live after it ended");
         }
         reader.join().unwrap();
         renewer.join().unwrap();
-        if told.load(Ordering::Acquire) {
+        if reported.load(Ordering::Acquire) {
             assert!(!is_live(&words, looked_at_on), "revived");
         }
     });
@@ -71,18 +86,8 @@ fn one_reader_never_sees_the_lease_live_after_it_saw_it_ended() {
     for lanes in [[0, 1, 2], [1, 2, 0], [2, 0, 1]] {
         every_order(move || {
             let words = lease();
-            let ender = {
-                let words = Arc::clone(&words);
-                thread::spawn(move || {
-                    words.revoke();
-                })
-            };
-            let renewer = {
-                let words = Arc::clone(&words);
-                thread::spawn(move || {
-                    renew_in_time(&words);
-                })
-            };
+            let ender = beside(&words, Words::revoke);
+            let renewer = beside(&words, renew_in_time);
             let looks = lanes.map(|lane| is_live(&words, lane));
             assert!(looks.is_sorted_by(|a, b| a >= b), "{looks:?}");
             ender.join().unwrap();
@@ -95,23 +100,11 @@ fn one_reader_never_sees_the_lease_live_after_it_saw_it_ended() {
 fn no_revocation_is_lost_to_a_renewal() {
     every_order(|| {
         let words = lease();
-        let renewer = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || {
-                renew_in_time(&words);
-            })
-        };
+        let renewer = beside(&words, renew_in_time);
         words.revoke();
-        for lane in 0..3 {
-            assert!(
-                !is_live(&words, lane),
-                "lane {lane} is live after the revocation"
-            );
-        }
+        assert_no_lane_is_live(&words, "after the revocation");
         renewer.join().unwrap();
-        for lane in 0..3 {
-            assert!(!is_live(&words, lane), "lane {lane} was revived");
-        }
+        assert_no_lane_is_live(&words, "again");
         assert!(!renew_in_time(&words), "a later renewal was taken");
     });
 }
@@ -120,16 +113,12 @@ fn no_revocation_is_lost_to_a_renewal() {
 fn a_renewal_that_meets_a_lapsed_lane_leaves_no_lane_live() {
     every_order(|| {
         let words = lease();
-        let renewer = {
-            let words = Arc::clone(&words);
-            // In time on two lanes, late on the last: those that it moved are taken back.
-            thread::spawn(move || words.renew([BEFORE, BEFORE, AFTER], [RENEWED; 3]).is_err())
-        };
+        // In time on two lanes, late on the last: those that it moved are taken back.
+        let late = |words: &Words| words.renew([BEFORE, BEFORE, AFTER], [RENEWED; 3]);
+        let renewer = beside(&words, move |words| late(words).is_err());
         is_live(&words, 0);
         assert!(renewer.join().unwrap(), "a late renewal was taken");
-        for lane in 0..3 {
-            assert!(!is_live(&words, lane), "lane {lane} stayed live");
-        }
+        assert_no_lane_is_live(&words, "still");
     });
 }
 
@@ -137,23 +126,14 @@ fn a_renewal_that_meets_a_lapsed_lane_leaves_no_lane_live() {
 fn a_renewal_is_whole_when_nothing_ends_the_lease() {
     every_order(|| {
         let words = lease();
-        let renewer = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.renew([BEFORE; 3], [RENEWED; 3]))
-        };
+        let renewer = beside(&words, |words| words.renew([BEFORE; 3], [RENEWED; 3]));
         let left = words.look(1, BEFORE).unwrap();
         assert!(
             left == DEADLINE - BEFORE || left == RENEWED - BEFORE,
             "{left}"
         );
         renewer.join().unwrap().unwrap();
-        for lane in 0..3 {
-            assert_eq!(
-                words.look(lane, BEFORE),
-                Ok(RENEWED - BEFORE),
-                "lane {lane}"
-            );
-        }
+        assert_every_lane_is_live_until(&words, RENEWED);
     });
 }
 
@@ -161,40 +141,28 @@ fn a_renewal_is_whole_when_nothing_ends_the_lease() {
 fn of_two_renewals_the_later_deadline_stays() {
     every_order(|| {
         let words = lease();
-        let other = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.renew([BEFORE; 3], [RENEWED + 1; 3]))
-        };
+        let other = beside(&words, |words| words.renew([BEFORE; 3], [RENEWED + 1; 3]));
         words.renew([BEFORE; 3], [RENEWED; 3]).unwrap();
         other.join().unwrap().unwrap();
-        for lane in 0..3 {
-            assert_eq!(
-                words.look(lane, BEFORE),
-                Ok(RENEWED + 1 - BEFORE),
-                "lane {lane}"
-            );
-        }
+        assert_every_lane_is_live_until(&words, RENEWED + 1);
     });
 }
 
 #[test]
-fn exactly_one_caller_is_told_that_it_ended_the_lease() {
+fn exactly_one_caller_learns_that_it_ended_the_lease() {
     every_order(|| {
         let words = lease();
-        let revoker = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.revoke().first)
-        };
-        let reader = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.look(1, AFTER).is_err_and(|ended| ended.first))
-        };
+        let revoker = beside(&words, |words| words.revoke().first);
+        let look = |words: &Words| words.look(1, AFTER);
+        let reader = beside(&words, move |words| {
+            look(words).is_err_and(|ended| ended.first)
+        });
         let renewer = words
             .renew([AFTER; 3], [RENEWED; 3])
             .is_err_and(|ended| ended.first);
         let firsts = [revoker.join().unwrap(), reader.join().unwrap(), renewer];
-        let told = firsts.iter().filter(|first| **first).count();
-        assert_eq!(told, 1, "revoke, look, renew: {firsts:?}");
+        let reported = firsts.iter().filter(|first| **first).count();
+        assert_eq!(reported, 1, "revoke, look, renew: {firsts:?}");
     });
 }
 
@@ -202,30 +170,19 @@ fn exactly_one_caller_is_told_that_it_ended_the_lease() {
 fn two_revocations_end_the_lease_once() {
     every_order(|| {
         let words = lease();
-        let other = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.revoke().first)
-        };
+        let other = beside(&words, |words| words.revoke().first);
         let own = words.revoke().first;
         assert!(own ^ other.join().unwrap());
     });
 }
 
 #[test]
-fn a_lease_that_somebody_saw_end_is_not_handed_on() {
+fn a_lease_that_somebody_saw_end_is_not_handed_off() {
     for seen_on in 0..3 {
         every_order(move || {
             let words = lease();
-            let told = Arc::new(AtomicBool::new(false));
-            let reader = {
-                let (words, told) = (Arc::clone(&words), Arc::clone(&told));
-                thread::spawn(move || {
-                    if words.look(seen_on, AFTER).is_err() {
-                        told.store(true, Ordering::Release);
-                    }
-                })
-            };
-            let seen = told.load(Ordering::Acquire);
+            let (reported, reader) = reader(&words, seen_on);
+            let seen = reported.load(Ordering::Acquire);
             let (_, taken) = words.take();
             assert!(!seen || taken.is_none(), "handed on after its end");
             let is_live = taken.is_none_or(|deadlines| deadlines == [DEADLINE; 3]);
@@ -239,25 +196,14 @@ fn a_lease_that_somebody_saw_end_is_not_handed_on() {
 fn a_lease_is_handed_off_once_and_whole_and_never_renewed_again() {
     every_order(|| {
         let words = lease();
-        let renewer = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || renew_in_time(&words))
-        };
-        let other = {
-            let words = Arc::clone(&words);
-            thread::spawn(move || words.take())
-        };
+        let renewer = beside(&words, renew_in_time);
+        let other = beside(&words, Words::take);
         let takes = [words.take(), other.join().unwrap()];
         let firsts = takes.iter().filter(|(ended, _)| ended.first).count();
         assert_eq!(firsts, 1, "{takes:?}");
         let whole = takes.iter().filter(|(_, taken)| taken.is_some()).count();
         assert!(whole <= 1, "two next holders: {takes:?}");
         renewer.join().unwrap();
-        for lane in 0..3 {
-            assert!(
-                !is_live(&words, lane),
-                "lane {lane} is live for the one that gave it away"
-            );
-        }
+        assert_no_lane_is_live(&words, "for the one that gave it away");
     });
 }

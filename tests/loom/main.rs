@@ -18,7 +18,7 @@ mod runs;
 mod words;
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::JoinHandle;
 
 /// How often a model may take the processor from a thread that could go on.
 const PREEMPTIONS: usize = 2;
@@ -39,4 +39,13 @@ fn every_order(model: impl Fn() + Send + Sync + 'static) {
     let orders = orders.load(Ordering::Relaxed);
     assert!(orders > 1, "the model has one order only");
     println!("{orders} orders");
+}
+
+/// A thread of the model, with what it shares.
+fn beside<T: 'static, R: 'static>(
+    shared: &Arc<T>,
+    act: impl FnOnce(&T) -> R + 'static,
+) -> JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    loom::thread::spawn(move || act(&shared))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::bare_thread::block_on;
 use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
+use crate::yielding::{leaves_nothing_whenever_dropped, yielding};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
@@ -17,15 +18,7 @@ async fn an_acquired_lock_is_held_until_it_is_released() {
     let world = World::new();
     let guard = world.ours.lock("a").acquire().await.unwrap();
     assert!(guard.lease().is_live());
-    assert!(
-        world
-            .theirs
-            .lock("a")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(!world.is_theirs_to_take("a").await);
     assert!(matches!(guard.release().await, Ok(Released::Released)));
     let next = world.theirs.lock("a").try_acquire().await.unwrap().unwrap();
     assert!(next.lease().is_live());
@@ -222,6 +215,7 @@ async fn acquire_without_a_time_waits_for_as_long_as_the_settings_say() {
     let text = error.to_string();
     let expected = "the lock was not free within the wait: key=a; held by ";
     assert!(text.contains(expected), "{text}");
+    assert!(text.contains(" for 4."), "{text}");
     assert!(text.contains(" s left unless it is renewed"), "{text}");
 }
 
@@ -332,84 +326,12 @@ async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
     }
 }
 
-/// A store that is pending before and after each answer, so that an acquire can be dropped at each await.
-#[derive(Clone, Debug)]
-struct Yielding(MemoryStore);
-
-impl Store for Yielding {
-    fn name(&self) -> &'static str {
-        "yielding"
-    }
-
-    fn capability(&self) -> Capability {
-        self.0.capability()
-    }
-
-    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        tokio::task::yield_now().await;
-        let answer = self.0.acquire(claim).await;
-        tokio::task::yield_now().await;
-        answer
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.0.renew(grants).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Released {
-        tokio::task::yield_now().await;
-        let answer = self.0.release(grant).await;
-        tokio::task::yield_now().await;
-        answer
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.0.withdraw(claim).await
-    }
-
-    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        tokio::task::yield_now().await;
-        self.0.subscribe(claim).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        self.0.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.0.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.0.close().await
-    }
-}
-
-fn yielding() -> (ManualClock, LockManager) {
-    let clock = ManualClock::new();
-    let store = Yielding(MemoryStore::with_clock(clock.clone()));
-    (
-        clock.clone(),
-        LockManager::builder(store).clock(clock).build().unwrap(),
-    )
-}
-
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
-        let completed = poll_and_drop(times, locks.lock("a").acquire());
-        locks.settled().await;
-        assert!(
-            locks.inspect("a").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        assert!(locks.held().is_empty());
-        if completed {
-            assert!(times >= 3, "the store was never pending");
-            return;
-        }
-    }
+    leaves_nothing_whenever_dropped(3, async |locks, times| {
+        poll_and_drop(times, locks.lock("a").acquire())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -426,21 +348,11 @@ async fn a_waiting_acquire_that_is_dropped_at_any_await_leaks_nothing() {
 
 #[tokio::test]
 async fn a_release_that_is_dropped_at_any_await_goes_on_in_the_background() {
-    let (_clock, locks) = yielding();
-    for times in 0.. {
+    leaves_nothing_whenever_dropped(3, async |locks, times| {
         let guard = locks.lock("a").acquire().await.unwrap();
-        let completed = poll_and_drop(times, guard.release());
-        locks.settled().await;
-        assert!(
-            locks.inspect("a").await.unwrap().is_none(),
-            "dropped after {times} polls"
-        );
-        assert!(locks.held().is_empty());
-        if completed {
-            assert!(times >= 3, "the store was never pending");
-            return;
-        }
-    }
+        poll_and_drop(times, guard.release())
+    })
+    .await;
 }
 
 #[test]

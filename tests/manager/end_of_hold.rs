@@ -4,49 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::task::Poll;
 
-use crate::support::{ms, poll_once, secs};
-use leasehold::clock::ManualClock;
+use crate::support::{Far, ms, poll_once, secs};
 use leasehold::executor::EffectError;
-use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released};
-use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError};
-
-struct Scene {
-    clock: ManualClock,
-    network: Faulty<MemoryStore>,
-    locks: LockManager,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let store = MemoryStore::with_clock(clock.clone());
-        let network = Faulty::new(store, clock.clone(), 7);
-        let locks = LockManager::builder(network.clone())
-            .clock(clock.clone())
-            .build()
-            .unwrap();
-        Self {
-            clock,
-            network,
-            locks,
-        }
-    }
-
-    async fn is_free(&self, key: &str) -> bool {
-        self.locks.inspect(key).await.unwrap().is_none()
-    }
-
-    async fn pass(&self, seconds: u64) {
-        for _ in 0..seconds * 10 {
-            self.clock.advance(ms(100));
-            self.locks.settled().await;
-        }
-    }
-}
+use leasehold::store::{Faults, Operation, Released};
+use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LostReason, RunError};
 
 #[tokio::test]
 async fn nothing_commits_after_the_release_was_sent() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let cell = GuardedCell::new(0);
     let (go_on, may_go_on) = mpsc::channel::<()>();
@@ -67,7 +32,7 @@ async fn nothing_commits_after_the_release_was_sent() {
     let mut release = Box::pin(guard.release());
     assert!(poll_once(&mut release).await.is_pending());
     // The run that is in progress holds the release up, and no other begins.
-    scene.pass(30).await;
+    scene.pass(secs(30)).await;
     assert_eq!(scene.network.counts(Operation::Release).asked, 0);
     assert!(lease.is_live(), "renewed until the run has ended");
     assert!(matches!(
@@ -97,7 +62,7 @@ async fn nothing_commits_after_the_release_was_sent() {
 #[tokio::test]
 async fn a_run_that_never_ends_keeps_its_lock_from_being_released_and_shutdown_from_waiting_for_ever()
  {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let mut run = Box::pin(executor.guarded_async(async |_| {
@@ -125,7 +90,7 @@ async fn a_run_that_never_ends_keeps_its_lock_from_being_released_and_shutdown_f
     }
     shutdown.await;
     assert!(
-        matches!(released, Some(Ok(Released::Withheld))),
+        matches!(released, Some(Ok(Released::Withheld { .. }))),
         "{released:?}"
     );
     assert_eq!(scene.network.counts(Operation::Release).asked, 0);
@@ -134,21 +99,21 @@ async fn a_run_that_never_ends_keeps_its_lock_from_being_released_and_shutdown_f
 
 #[tokio::test]
 async fn a_release_that_is_begun_and_forgotten_does_not_keep_a_shutdown_waiting_for_ever() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     scene.network.stall(Operation::Release);
     let mut release = Box::pin(guard.release());
     assert!(poll_once(&mut release).await.is_pending());
     let mut shutdown = Box::pin(scene.locks.shutdown());
     assert!(poll_once(&mut shutdown).await.is_pending());
-    scene.pass(32).await;
+    scene.pass(secs(32)).await;
     shutdown.await;
     drop(release);
 }
 
 #[tokio::test]
 async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let outcome = guard.executor().guarded(|tx| {
         tx.commit_with(|_| Err::<(), _>(EffectError::unknown("the reply was lost")));
@@ -156,11 +121,14 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
+    assert!(matches!(
+        guard.release().await,
+        Ok(Released::Withheld { .. })
+    ));
     assert_eq!(lease.lost_reason(), Some(LostReason::Released));
-    scene.pass(9).await;
+    scene.pass(secs(9)).await;
     assert!(!scene.is_free("a").await);
-    scene.pass(2).await;
+    scene.pass(secs(2)).await;
     assert!(
         scene.is_free("a").await,
         "renewing has stopped, and the ttl has ended it"
@@ -170,7 +138,7 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
 
 #[tokio::test]
 async fn a_hold_in_doubt_is_not_handed_off_either() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let lock = scene.locks.lock("a");
     let mut waiting = Box::pin(lock.acquire());
@@ -188,7 +156,10 @@ async fn a_hold_in_doubt_is_not_handed_off_either() {
         matches!(outcome, Err(RunError::Incomplete { .. })),
         "{outcome:?}"
     );
-    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
+    assert!(matches!(
+        guard.release().await,
+        Ok(Released::Withheld { .. })
+    ));
     assert!(poll_once(&mut waiting).await.is_pending());
     for _ in 0..110 {
         scene.clock.advance(ms(100));
@@ -203,7 +174,7 @@ async fn a_hold_in_doubt_is_not_handed_off_either() {
 
 #[tokio::test]
 async fn what_a_dropped_run_must_take_back_outside_is_taken_back_before_the_release() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let undone = Arc::new(AtomicBool::new(false));
@@ -226,44 +197,44 @@ async fn what_a_dropped_run_must_take_back_outside_is_taken_back_before_the_rele
 
 #[tokio::test]
 async fn failing_renewals_put_a_lease_at_risk_before_it_is_lost() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     scene.network.block(Operation::Renew);
-    scene.pass(4).await;
+    scene.pass(secs(4)).await;
     assert!(guard.lease().is_at_risk() && guard.lease().is_live());
     guard.lease().at_risk().await;
 
     scene.network.unblock(Operation::Renew);
-    scene.pass(4).await;
+    scene.pass(secs(4)).await;
     assert!(!guard.lease().is_at_risk());
     assert!(guard.remaining() > secs(5));
 
     scene.network.block(Operation::Renew);
-    scene.pass(11).await;
+    scene.pass(secs(11)).await;
     assert_eq!(guard.lost().await, LostReason::Lapsed);
     assert!(!guard.lease().is_at_risk(), "it is worse than at risk");
 }
 
 #[tokio::test]
 async fn a_stopped_store_costs_the_lease_and_nothing_else() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     for operation in Operation::ALL {
         scene.network.stall(operation);
     }
-    scene.pass(11).await;
+    scene.pass(secs(11)).await;
     assert_eq!(guard.lost().await, LostReason::Lapsed);
     for operation in Operation::ALL {
         scene.network.unblock(operation);
     }
-    scene.pass(1).await;
+    scene.pass(secs(1)).await;
     let next = scene.locks.lock("a").acquire().await.unwrap();
     assert!(next.lease().is_live());
 }
 
 #[tokio::test]
 async fn an_acquire_whose_answer_was_lost_leaves_nothing_locked() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let mut faults = Faults::default();
     faults.lost_after = 1.0;
     scene.network.set(faults).unwrap();
@@ -273,13 +244,13 @@ async fn an_acquire_whose_answer_was_lost_leaves_nothing_locked() {
     scene.locks.settled().await;
     scene.network.set(Faults::default()).unwrap();
     assert!(scene.is_free("a").await);
-    scene.pass(1).await;
+    scene.pass(secs(1)).await;
     assert!(scene.locks.lock("a").try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn an_acquire_that_arrives_after_its_withdrawal_is_refused() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let mut faults = Faults::default();
     faults.late = 1.0;
     scene.network.set(faults).unwrap();
@@ -292,20 +263,20 @@ async fn an_acquire_that_arrives_after_its_withdrawal_is_refused() {
 
 #[tokio::test]
 async fn an_unanswered_release_is_repeated_until_it_is_confirmed() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     scene.network.block(Operation::Release);
     assert!(matches!(guard.release().await, Err(error) if error.kind() == ErrorKind::InDoubt));
-    scene.pass(1).await;
+    scene.pass(secs(1)).await;
     assert!(!scene.is_free("a").await);
     scene.network.unblock(Operation::Release);
-    scene.pass(1).await;
+    scene.pass(secs(1)).await;
     assert!(scene.is_free("a").await, "long before its ttl");
 }
 
 #[tokio::test]
 async fn a_panic_in_the_work_of_a_one_shot_run_releases_the_lock() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let locks = scene.locks.clone();
     let run = tokio::spawn(async move {
         let _ = locks
@@ -320,7 +291,7 @@ async fn a_panic_in_the_work_of_a_one_shot_run_releases_the_lock() {
 
 #[tokio::test]
 async fn a_one_shot_run_says_that_it_was_not_acquired() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let outcome = scene.locks.lock("").guarded(|_| Ok(())).await;
     let Err(error @ RunError::NotAcquired { .. }) = outcome else {
         panic!("{outcome:?}")
@@ -334,7 +305,7 @@ async fn a_one_shot_run_says_that_it_was_not_acquired() {
 
 #[tokio::test]
 async fn one_shot_runs_can_be_spawned() {
-    let scene = Scene::new();
+    let scene = Far::new();
     let counter = GuardedCell::new(0_u32);
     let runs: Vec<_> = (0..20)
         .map(|n| {

@@ -1,13 +1,21 @@
 //! The end of a hold with runs under it: close, drain, lost, release, in this order (I5).
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use crate::support::{World, no_handoff, poll_once, secs};
 use leasehold::executor::EffectError;
 use leasehold::store::Released;
-use leasehold::{LeaseError, RunError};
+use leasehold::{Committed, Executor, LeaseError, RunError};
 use tokio::sync::Notify;
+
+/// A run that is in progress until it is notified.
+async fn run_until(executor: &Executor, go_on: &Notify) -> Result<Committed<()>, RunError<()>> {
+    let run = executor.guarded_async(async |_| {
+        go_on.notified().await;
+        Ok(())
+    });
+    run.await
+}
 
 #[tokio::test]
 async fn a_hold_is_released_when_its_runs_have_ended_and_not_before() {
@@ -15,10 +23,7 @@ async fn a_hold_is_released_when_its_runs_have_ended_and_not_before() {
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let go_on = Notify::new();
-    let mut run = Box::pin(executor.guarded_async(async |_| {
-        go_on.notified().await;
-        Ok(())
-    }));
+    let mut run = Box::pin(run_until(&executor, &go_on));
     assert!(poll_once(run.as_mut()).await.is_pending());
 
     let mut release = Box::pin(guard.release());
@@ -47,10 +52,7 @@ async fn no_run_begins_on_any_clone_once_the_end_has_begun() {
     let executor = guard.executor();
     let clone = executor.clone();
     let go_on = Notify::new();
-    let mut run = Box::pin(executor.guarded_async(async |_| {
-        go_on.notified().await;
-        Ok(())
-    }));
+    let mut run = Box::pin(run_until(&executor, &go_on));
     assert!(poll_once(run.as_mut()).await.is_pending());
     let mut release = Box::pin(guard.release());
     assert!(poll_once(release.as_mut()).await.is_pending());
@@ -82,7 +84,12 @@ async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
     });
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
+    let released = guard.release().await.unwrap();
+    assert!(matches!(released, Released::Withheld { .. }));
+    assert_eq!(
+        released.to_string(),
+        "not released, its ttl ends it: a step or a commit under it is in doubt"
+    );
     assert!(!lease.is_live(), "nothing more is done under it here");
     assert!(!world.is_free("a").await, "released in doubt");
     world.pass(secs(9)).await;
@@ -99,17 +106,14 @@ async fn a_run_that_outlives_its_lease_keeps_the_lock_from_a_release() {
     let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
-    let hangs = Arc::new(Notify::new());
-    let mut run = Box::pin(executor.guarded_async(async |_| {
-        hangs.notified().await;
-        Ok(())
-    }));
+    let hangs = Notify::new();
+    let mut run = Box::pin(run_until(&executor, &hangs));
     assert!(poll_once(run.as_mut()).await.is_pending());
     let mut release = Box::pin(guard.release());
     assert!(poll_once(release.as_mut()).await.is_pending());
     // The manager's thread slept past the deadline: the lease is over, the run is not.
     world.clock.advance(secs(10));
-    assert!(matches!(release.await, Ok(Released::Withheld)));
+    assert!(matches!(release.await, Ok(Released::Withheld { .. })));
     hangs.notify_one();
     assert!(matches!(
         poll_once(run.as_mut()).await,
@@ -135,10 +139,7 @@ async fn a_release_with_a_limit_leaves_the_lock_of_a_hanging_run_to_its_ttl() {
     let guard = world.ours.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let hangs = Notify::new();
-    let mut run = Box::pin(executor.guarded_async(async |_| {
-        hangs.notified().await;
-        Ok(())
-    }));
+    let mut run = Box::pin(run_until(&executor, &hangs));
     assert!(poll_once(run.as_mut()).await.is_pending());
     let mut release = Box::pin(guard.release_within(secs(25)));
     assert!(poll_once(release.as_mut()).await.is_pending());
@@ -147,7 +148,10 @@ async fn a_release_with_a_limit_leaves_the_lock_of_a_hanging_run_to_its_ttl() {
     assert!(executor.lease().is_live(), "renewed until the limit");
     world.pass(secs(1)).await;
     let released = poll_once(release.as_mut()).await;
-    assert!(matches!(released, Poll::Ready(Ok(Released::Withheld))));
+    assert!(matches!(
+        released,
+        Poll::Ready(Ok(Released::Withheld { .. }))
+    ));
     assert!(!executor.lease().is_live());
     world.pass(secs(10)).await;
     assert!(world.is_free("a").await, "renewed after the limit");

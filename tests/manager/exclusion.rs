@@ -19,7 +19,7 @@ enum Act {
     Drop(usize),
     Release(usize),
     Cut(usize),
-    Mend(usize),
+    Restore(usize),
     Pass(u64),
 }
 
@@ -31,7 +31,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => who.clone().prop_map(Act::Drop),
         2 => who.clone().prop_map(Act::Release),
         1 => who.clone().prop_map(Act::Cut),
-        1 => who.prop_map(Act::Mend),
+        1 => who.prop_map(Act::Restore),
         6 => (1..4_000_u64).prop_map(Act::Pass),
     ]
 }
@@ -110,7 +110,7 @@ impl World {
                 .map(|op| self.parties[n].network.block(op))
                 .into_iter()
                 .collect(),
-            Act::Mend(n) => Operation::ALL
+            Act::Restore(n) => Operation::ALL
                 .map(|op| self.parties[n].network.unblock(op))
                 .into_iter()
                 .collect(),

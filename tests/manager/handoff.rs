@@ -1,10 +1,9 @@
 //! A hot lock: what one process hands on costs the store nothing, and the others get their turn.
 use std::sync::{Arc, Mutex};
 
+use crate::support::over::{Changes, Over};
 use leasehold::clock::ManualClock;
-use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
-};
+use leasehold::store::{Acquired, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Store};
 use leasehold::{Error, FencingToken, Key, LockManager, Settings};
 use tokio::task::JoinSet;
 
@@ -28,29 +27,19 @@ async fn there_and_back<T>(asked: impl Future<Output = T>) -> T {
     answer
 }
 
-impl Store for Far {
-    fn name(&self) -> &'static str {
-        "far"
-    }
+impl Changes for Far {
+    type Store = MemoryStore;
 
-    fn capability(&self) -> Capability {
-        self.0.capability()
+    fn beneath(&self) -> &MemoryStore {
+        &self.0
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         there_and_back(self.0.acquire(claim)).await
     }
 
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.0.renew(grants).await
-    }
-
     async fn release(&self, grant: &Grant) -> Released {
         there_and_back(self.0.release(grant)).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.0.withdraw(claim).await
     }
 
     /// A wake-up takes twice as long as an answer: who is woken is always later than who was answered.
@@ -65,14 +54,6 @@ impl Store for Far {
 
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         there_and_back(self.0.inspect(key)).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.0.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.0.close().await
     }
 }
 
@@ -111,7 +92,7 @@ async fn no_process_has_two_grants_in_a_row_while_another_waits() {
     const SECTIONS: usize = 50;
     const TASKS: usize = 4;
     let clock = ManualClock::new();
-    let store = Far(MemoryStore::with_clock(clock.clone()));
+    let store = Over(Far(MemoryStore::with_clock(clock.clone())));
     let mut settings = Settings::default();
     settings.handoff_count = 2;
     let processes = [(); 4].map(|()| {
@@ -137,7 +118,7 @@ async fn no_process_has_two_grants_in_a_row_while_another_waits() {
 #[tokio::test]
 async fn sixteen_tasks_ask_the_store_for_less_than_a_tenth_of_their_sections() {
     let clock = ManualClock::new();
-    let store = Far(MemoryStore::with_clock(clock.clone()));
+    let store = Over(Far(MemoryStore::with_clock(clock.clone())));
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
     let order = run(&[locks], 16, 100).await;
     let grants = order.chunk_by(|one, next| one.1 == next.1).count();

@@ -1,20 +1,8 @@
 //! The life of a hold: renewed, lost, handed on, ended.
-use crate::support::{World, ms, no_handoff, poll_once, secs};
-use leasehold::clock::{ClockKind, ManualClock};
-use leasehold::store::{Faulty, MemoryStore, Operation, Released};
-use leasehold::{ErrorKind, LockManager, LostReason, Settings};
-
-/// A manager whose store is behind a network that the test steers.
-fn over_a_network(settings: Settings) -> (ManualClock, Faulty<MemoryStore>, LockManager) {
-    let clock = ManualClock::new();
-    let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 7);
-    let locks = LockManager::builder(network.clone())
-        .clock(clock.clone())
-        .settings(settings)
-        .build()
-        .unwrap();
-    (clock, network, locks)
-}
+use crate::support::{Far, World, held_and_waited_for, ms, no_handoff, poll_once, secs};
+use leasehold::clock::ClockKind;
+use leasehold::store::{Operation, Released};
+use leasehold::{ErrorKind, LostReason, Settings};
 
 #[tokio::test]
 async fn heartbeats_keep_a_hold_over_many_ttls() {
@@ -43,7 +31,12 @@ async fn a_short_lease_has_time_for_a_second_try() {
     for ttl in [200, 500, 800, 1_000, 2_000] {
         let mut settings = Settings::default();
         settings.ttl = ms(ttl);
-        let (clock, network, locks) = over_a_network(settings);
+        let far = Far::with(settings);
+        let Far {
+            clock,
+            network,
+            locks,
+        } = &far;
         let guard = locks.lock("a").acquire().await.unwrap();
         // The first try is never answered; from the second on the store is well.
         network.stall(Operation::Renew);
@@ -71,15 +64,7 @@ async fn a_lease_that_nobody_renewed_in_time_is_lost_for_good() {
     world.settled().await;
     assert_eq!(guard.lost().await, LostReason::Lapsed);
     assert!(world.ours.held().is_empty());
-    assert!(
-        world
-            .theirs
-            .lock("a")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(world.is_theirs_to_take("a").await);
 }
 
 #[tokio::test]
@@ -135,7 +120,7 @@ async fn a_hold_is_handed_off_with_its_token_and_under_a_new_lease() {
 }
 
 #[tokio::test]
-async fn hand_on_is_bounded_in_number_so_that_others_get_their_turn() {
+async fn handoff_is_bounded_in_number_so_that_others_get_their_turn() {
     let mut settings = Settings::default();
     settings.handoff_count = 2;
     let world = World::with(settings);
@@ -143,7 +128,7 @@ async fn hand_on_is_bounded_in_number_so_that_others_get_their_turn() {
 }
 
 #[tokio::test]
-async fn hand_on_can_be_switched_off() {
+async fn handoff_can_be_switched_off() {
     let world = World::with(no_handoff());
     assert_eq!(tokens_in_a_row(&world, 3).await, [1, 1, 1]);
 }
@@ -169,13 +154,10 @@ async fn tokens_in_a_row(world: &World, callers: usize) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn hand_on_is_bounded_in_time() {
+async fn handoff_is_bounded_in_time() {
     let world = World::new();
-    let first = world.ours.lock("a").acquire().await.unwrap();
+    let (first, waiting) = held_and_waited_for(&world.ours).await;
     let token = first.token();
-    let lock = world.ours.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
     world.pass(ms(200)).await;
     let _ = first.release().await;
     assert!(waiting.await.unwrap().token() > token);
@@ -205,11 +187,13 @@ async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
 async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
     let mut settings = Settings::default();
     settings.handoff_time = secs(60);
-    let (clock, network, locks) = over_a_network(settings);
-    let first = locks.lock("a").acquire().await.unwrap();
-    let lock = locks.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
+    let far = Far::with(settings);
+    let Far {
+        clock,
+        network,
+        locks,
+    } = &far;
+    let (first, waiting) = held_and_waited_for(locks).await;
     // Its answer never comes.
     network.stall(Operation::Renew);
     while network.counts(Operation::Renew).asked == 0 {
@@ -219,10 +203,7 @@ async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
     let _ = first.release().await;
     let next = waiting.await.unwrap();
     network.unblock(Operation::Renew);
-    for _ in 0..200 {
-        clock.advance(ms(100));
-        locks.settled().await;
-    }
+    far.pass(secs(20)).await;
     assert!(next.lease().is_live());
 }
 
@@ -230,11 +211,13 @@ async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
 async fn a_hold_that_is_handed_off_while_its_renewals_fail_is_at_risk() {
     let mut settings = Settings::default();
     settings.handoff_time = secs(60);
-    let (clock, network, locks) = over_a_network(settings);
-    let first = locks.lock("a").acquire().await.unwrap();
-    let lock = locks.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
+    let far = Far::with(settings);
+    let Far {
+        clock,
+        network,
+        locks,
+    } = &far;
+    let (first, waiting) = held_and_waited_for(locks).await;
     network.block(Operation::Renew);
     while !first.lease().is_at_risk() {
         clock.advance(ms(100));
@@ -246,33 +229,24 @@ async fn a_hold_that_is_handed_off_while_its_renewals_fail_is_at_risk() {
     assert_eq!(next.token(), token);
     assert!(next.lease().is_at_risk() && next.lease().is_live());
     network.unblock(Operation::Renew);
-    for _ in 0..40 {
-        clock.advance(ms(100));
-        locks.settled().await;
-    }
+    far.pass(secs(4)).await;
     assert!(!next.lease().is_at_risk() && next.lease().is_live());
 }
 
 #[tokio::test]
-async fn a_dropped_guard_is_never_handed_on() {
+async fn a_dropped_guard_is_never_handed_off() {
     let world = World::new();
-    let first = world.ours.lock("a").acquire().await.unwrap();
+    let (first, waiting) = held_and_waited_for(&world.ours).await;
     let token = first.token();
-    let lock = world.ours.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
     drop(first);
     assert!(waiting.await.unwrap().token() > token);
 }
 
 #[tokio::test]
-async fn a_lapsed_hold_is_never_handed_on() {
+async fn a_lapsed_hold_is_never_handed_off() {
     let world = World::new();
-    let first = world.ours.lock("a").acquire().await.unwrap();
+    let (first, waiting) = held_and_waited_for(&world.ours).await;
     let token = first.token();
-    let lock = world.ours.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
     world.clock.advance(secs(11));
     let _ = first.release().await;
     assert!(waiting.await.unwrap().token() > token);
@@ -281,10 +255,7 @@ async fn a_lapsed_hold_is_never_handed_on() {
 #[tokio::test]
 async fn a_hold_that_was_handed_to_a_caller_who_left_is_released() {
     let world = World::new();
-    let first = world.ours.lock("a").acquire().await.unwrap();
-    let lock = world.ours.lock("a");
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(poll_once(&mut waiting).await.is_pending());
+    let (first, waiting) = held_and_waited_for(&world.ours).await;
     let _ = first.release().await;
     // It was handed on, and is dropped before it looked.
     drop(waiting);
@@ -394,7 +365,7 @@ async fn what_is_held_can_be_seen() {
 }
 
 #[tokio::test]
-async fn a_starved_manager_tells_how_late_it_was() {
+async fn a_starved_manager_reports_how_late_it_was() {
     let world = World::new();
     let _guard = world.ours.lock("a").acquire().await.unwrap();
     world.settled().await;

@@ -1,48 +1,21 @@
 //! What the log says about renewals that fail: each thing once, with its cause.
-use leasehold::LockManager;
-use leasehold::clock::ManualClock;
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::store::Operation;
 
-use crate::support::log;
-use crate::support::ms;
+use crate::support::{Far, log, secs};
 
-struct Scene {
-    clock: ManualClock,
-    network: Faulty<MemoryStore>,
-    locks: LockManager,
-}
-
-impl Scene {
-    fn new() -> Self {
-        log::keep();
-        let clock = ManualClock::new();
-        let store = MemoryStore::with_clock(clock.clone());
-        let network = Faulty::new(store, clock.clone(), 7);
-        let locks = LockManager::builder(network.clone()).clock(clock.clone());
-        let locks = locks.build().unwrap();
-        Self {
-            clock,
-            network,
-            locks,
-        }
-    }
-
-    async fn pass(&self, seconds: u64) {
-        for _ in 0..seconds * 10 {
-            self.clock.advance(ms(100));
-            self.locks.settled().await;
-        }
-    }
+fn scene() -> Far {
+    log::keep();
+    Far::new()
 }
 
 #[tokio::test]
 async fn renewals_that_fail_are_reported_once_and_so_is_the_store_that_answers_again() {
-    let scene = Scene::new();
+    let scene = scene();
     let guard = scene.locks.lock("log/shaky").acquire().await.unwrap();
     scene.network.block(Operation::Renew);
-    scene.pass(7).await;
+    scene.pass(secs(7)).await;
     scene.network.unblock(Operation::Renew);
-    scene.pass(7).await;
+    scene.pass(secs(7)).await;
     assert!(guard.lease().is_live());
     let warned = log::lines(&["WARN", "renewals fail", "key=log/shaky "]);
     assert_eq!(warned.len(), 1, "{warned:?}");
@@ -55,14 +28,54 @@ async fn renewals_that_fail_are_reported_once_and_so_is_the_store_that_answers_a
 
 #[tokio::test]
 async fn a_lost_lease_is_reported_once_with_the_last_error_and_for_how_long_renewals_failed() {
-    let scene = Scene::new();
+    let scene = scene();
     let guard = scene.locks.lock("log/lost").acquire().await.unwrap();
     scene.network.block(Operation::Renew);
-    scene.pass(12).await;
+    scene.pass(secs(12)).await;
     assert!(!guard.lease().is_live());
     let warned = log::lines(&["WARN", "lease lost", "key=log/lost "]);
     assert_eq!(warned.len(), 1, "{warned:?}");
     for field in ["reason=", "last_error=", "failing_for="] {
         assert!(warned[0].contains(field), "{warned:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_debt_is_one_line() {
+    use leasehold::executor::{Compensation, EffectError};
+    let scene = scene();
+    let guard = scene.locks.lock("log/debt").acquire().await.unwrap();
+    let executor = guard.executor();
+    // A run that is dropped has no outcome: its debt is in the log only.
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let pay = async { Ok::<(), EffectError>(()) };
+        let take_back =
+            |_: Compensation| async { Err::<(), _>(std::io::Error::other("bank closed")) };
+        tx.step("pay 10 to 8", pay, take_back).await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(crate::support::poll_once(&mut run).await.is_pending());
+    drop(run);
+    // Its release waits for the compensation.
+    let released = guard.release().await.unwrap();
+    assert!(
+        matches!(released, leasehold::store::Released::Withheld { .. }),
+        "{released}"
+    );
+    assert_eq!(
+        released.to_string(),
+        "not released, its ttl ends it: a step or a commit under it is in doubt"
+    );
+    let lines = log::lines(&["pay 10 to 8"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [
+        "ERROR",
+        "leasehold::executor",
+        "key=log/debt",
+        "txn_id=",
+        "settle it by hand",
+    ] {
+        assert!(lines[0].contains(part), "{lines:?}");
     }
 }

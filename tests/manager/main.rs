@@ -6,6 +6,8 @@
 mod bare_thread;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/yielding.rs"]
+mod yielding;
 
 mod acquire;
 mod clocks;
@@ -13,7 +15,13 @@ mod end_of_hold;
 mod ends;
 mod exclusion;
 mod handoff;
+mod health;
 mod hold;
 mod local_turns;
 mod logs;
+mod own_runs;
 mod proofs;
+mod readiness;
+mod spans;
+mod task_order;
+mod withheld;

@@ -2,13 +2,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::over::{Changes, Over};
 use crate::support::{ms, poll_once, secs};
 use leasehold::clock::{Clock, ClockKind, ManualClock};
-use leasehold::store::{
-    Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, MemoryStore, Released, Renewed,
-    Store,
-};
-use leasehold::{Error, ErrorKind, Key, LockManager, Settings};
+use leasehold::store::{Acquired, Claim, Grant, GrantProof, Hint, MemoryStore, Renewed, Store};
+use leasehold::{Error, ErrorKind, LockManager, Settings};
 use parking_lot::Mutex;
 
 /// What is done to the answers on their way, and what was seen of the requests.
@@ -45,13 +43,11 @@ impl Far {
     }
 }
 
-impl Store for Far {
-    fn name(&self) -> &'static str {
-        "far"
-    }
+impl Changes for Far {
+    type Store = MemoryStore;
 
-    fn capability(&self) -> Capability {
-        self.memory.capability()
+    fn beneath(&self) -> &MemoryStore {
+        &self.memory
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
@@ -81,28 +77,12 @@ impl Store for Far {
         answers.into_iter().map(on_the_road).collect()
     }
 
-    async fn release(&self, grant: &Grant) -> Released {
-        self.memory.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.memory.withdraw(claim).await
-    }
-
     async fn subscribe(&self, _: &Claim) -> Result<Hint, Error> {
         let freed = self.road.lock().freed_at_subscription.take();
         if let Some(grant) = freed {
             let _ = self.memory.release(&grant).await;
         }
         Ok(Hint::never())
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        self.memory.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.memory.list(prefix).await
     }
 
     async fn close(&self) -> Result<(), Error> {
@@ -117,7 +97,7 @@ fn far() -> (Far, LockManager) {
         clock: clock.clone(),
         road: Arc::default(),
     };
-    let locks = LockManager::builder(store.clone())
+    let locks = LockManager::builder(Over(store.clone()))
         .clock(clock)
         .build()
         .unwrap();

@@ -2,6 +2,7 @@
 """Applies one mutant to a copy of the tree, and prints the files that it changed.
 
 usage: apply.py TREE MUTANT
+       apply.py --check TREE MUTANT...    only checks that each one applies, and changes nothing
 
 A mutant holds one or more blocks:
 
@@ -15,6 +16,7 @@ The text is found wherever it is: white space does not count, so that a file can
 an edit here.
 """
 
+import functools
 import pathlib
 import re
 import sys
@@ -22,6 +24,7 @@ import sys
 BLOCK = re.compile(r"^<<<<<<<\n(.*?)^=======\n(.*?)^>>>>>>>\n", re.DOTALL | re.MULTILINE)
 
 
+@functools.cache
 def without_space(text):
     return "".join(text.split())
 
@@ -39,25 +42,59 @@ def occurrences(sources, wanted):
             at = dense.find(wanted, at + 1)
 
 
-def main():
-    tree, mutant = map(pathlib.Path, sys.argv[1:])
+class Stale(Exception):
+    """A mutant that does not apply."""
+
+
+def read(tree):
+    paths = sorted(path for path in (tree / "src").rglob("*") if path.suffix in (".rs", ".lua", ".sql"))
+    return {path: path.read_text() for path in paths}
+
+
+def changes(tree, sources, mutant):
+    """The files that the mutant changes, with their new texts."""
     blocks = BLOCK.findall(mutant.read_text())
     if not blocks:
-        sys.exit("no block <<<<<<< ======= >>>>>>> was found")
-    paths = sorted(path for path in (tree / "src").rglob("*") if path.suffix in (".rs", ".lua"))
-    sources = {path: path.read_text() for path in paths}
-    changed = set()
+        raise Stale("no block <<<<<<< ======= >>>>>>> was found")
+    changed = {}
     for old, new in blocks:
-        found = list(occurrences(sources, without_space(old)))
+        found = list(occurrences(sources | changed, without_space(old)))
         if len(found) != 1:
             places = "".join(f"\n  {path.relative_to(tree)}" for path, _, _ in found)
-            sys.exit(f"this text occurs {len(found)} times, and must occur once:\n{old}{places}")
+            raise Stale(f"this text occurs {len(found)} times, and must occur once:\n{old}{places}")
         [(path, start, end)] = found
-        sources[path] = sources[path][:start] + new.strip("\n").lstrip() + sources[path][end:]
-        changed.add(path)
-    for path in sorted(changed):
-        path.write_text(sources[path])
+        text = changed.get(path, sources[path])
+        changed[path] = text[:start] + new.strip("\n").lstrip() + text[end:]
+    return changed
+
+
+def check(tree, mutants):
+    sources = read(tree)
+    stale = 0
+    for mutant in mutants:
+        try:
+            changes(tree, sources, mutant)
+        except Stale as why:
+            stale += 1
+            print(f"STALE     {mutant.stem}\n    | " + str(why).replace("\n", "\n    | "))
+    print(f"mutants: {len(mutants)}, stale: {stale}")
+    return stale == 0
+
+
+def apply(tree, mutant):
+    for path, text in sorted(changes(tree, read(tree), mutant).items()):
+        path.write_text(text)
         print(path.relative_to(tree))
+
+
+def main():
+    if sys.argv[1] == "--check":
+        tree, *mutants = map(pathlib.Path, sys.argv[2:])
+        sys.exit(not check(tree, mutants))
+    try:
+        apply(*map(pathlib.Path, sys.argv[1:]))
+    except Stale as why:
+        sys.exit(str(why))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Breaks one safety rule at a time in a copy of this tree and demands that a test notices.
 #
-# usage: tests/mutants/run.sh [--list | --check] [part of a mutant's name]...
+# usage: tests/mutants/run.sh [--list | --check | --by sim] [part of a mutant's name]...
 #
 #   --list    print each mutant and the rule that it breaks
 #   --check   only check that each mutant still applies (seconds)
+#   --by sim  not by their tests but by simulated worlds, for those that sim.txt lists (SEEDS=1600 worlds each; an hour)
 #
 # Each file beside this one, NAME.mutant, is one mutant: two lines of header, then blocks of text to find and to replace
 # (apply.py describes them).
@@ -23,14 +24,11 @@ target=$(cd "$root" && cargo metadata --format-version 1 --no-deps --offline 2>/
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 target=${target:-$root/target}
 # Always the same folders, so that what is compiled there is compiled once. The target folder is not the repository's own: cargo
-# tells a workspace by its relative paths, and would take what a mutant left for what the repository was compiled to.
+# recognizes a workspace by its relative paths, and would take what a mutant left for what the repository was compiled to.
 tree=$target/mutants/tree
 export CARGO_TARGET_DIR=$target/mutants/target CARGO_TERM_COLOR=never RUST_BACKTRACE=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-
-command_of() { sed -n '1s/^# cargo test //p' "$1"; }
-rule_of() { sed -n '2s/^# breaks: //p' "$1"; }
 
 mode=run
 case ${1:-} in
@@ -38,7 +36,24 @@ case ${1:-} in
     mode=${1#--}
     shift
     ;;
+--by)
+    [ "${2:-}" = sim ] || { echo "--by knows only 'sim'" >&2; exit 2; }
+    mode=sim
+    shift 2
+    ;;
 esac
+
+worlds="--release --manifest-path tests/proof/sim/Cargo.toml -- stop seeds=${SEEDS:-1600}"
+command_of() {
+    if [ $mode = sim ]; then
+        echo "$worlds"
+    else
+        sed -n '1s/^# cargo test //p' "$1"
+    fi
+}
+# Whether simulated worlds are to find a mutant: it is listed, and no reason says that they do not.
+is_for_worlds() { grep -qx "$1" "$here/sim.txt"; }
+rule_of() { sed -n '2s/^# breaks: //p' "$1"; }
 
 mutants=()
 for mutant in "$here"/*.mutant; do
@@ -47,6 +62,7 @@ for mutant in "$here"/*.mutant; do
         for part in "$@"; do [[ $(basename "$mutant") == *"$part"* ]] && wanted=yes; done
         [ $wanted = yes ] || continue
     fi
+    [ $mode != sim ] || is_for_worlds "$(basename "$mutant" .mutant)" || continue
     if [ -z "$(command_of "$mutant")" ] || [ -z "$(rule_of "$mutant")" ]; then
         echo "$mutant: the first two lines must be '# cargo test ...' and '# breaks: ...'" >&2
         exit 2
@@ -64,6 +80,11 @@ if [ $mode = list ]; then
     exit 0
 fi
 
+if [ $mode = check ]; then
+    python3 "$here/apply.py" --check "$root" "${mutants[@]}"
+    exit
+fi
+
 # Copied without their times: what an earlier mutant left in the target folder is older than every file here.
 rm -rf "$tree"
 mkdir -p "$tree"
@@ -72,21 +93,6 @@ mkdir -p "$tree"
         [ ! -f "$file" ] || printf '%s\0' "$file"
     done | xargs -0 cp --parents -t "$tree")
 cd "$tree"
-
-if [ $mode = check ]; then
-    stale=0
-    for mutant in "${mutants[@]}"; do
-        rm -rf "$tree/src"
-        cp -r "$root/src" "$tree/src"
-        python3 "$here/apply.py" "$tree" "$mutant" >"$log" 2>&1 && continue
-        printf 'STALE     %s\n' "$(basename "$mutant" .mutant)"
-        sed 's/^/    | /' "$log"
-        stale=$((stale + 1))
-    done
-    echo "mutants: ${#mutants[@]}, stale: $stale"
-    [ $stale -eq 0 ]
-    exit
-fi
 
 # The words of a test command, as an array: headers are plain words without quotes.
 split() { read -r -a words <<<"$1"; }
@@ -124,7 +130,7 @@ baseline() {
     sound[$1]=yes
 }
 
-# All of them before the first mutant: a mistake is told at once, and the compiler is not sent back and forth.
+# All of them before the first mutant: a mistake is reported at once, and the compiler is not sent back and forth.
 for mutant in "${mutants[@]}"; do
     baseline "$(command_of "$mutant")"
 done
@@ -163,7 +169,8 @@ for mutant in "${mutants[@]}"; do
             show_log
             failed=$((failed + 1))
         else
-            by=$(sed -n 's/^    \([A-Za-z0-9_:]*\)$/\1/p' "$log" | sort -u |
+            by=$(sed -n 's/^seed \([0-9]* *: .*\)/seed \1/p' "$log" | head -n 1 | cut -c 1-100)
+            [ -n "$by" ] || by=$(sed -n 's/^    \([A-Za-z0-9_:]*\)$/\1/p' "$log" | sort -u |
                 awk 'NR == 1 { first = $0 } END { print first (NR > 1 ? " and " NR - 1 " more" : "") }')
             verdict caught "$name" "$by"
             caught=$((caught + 1))
@@ -175,5 +182,9 @@ for mutant in "${mutants[@]}"; do
     done
 done
 
+if [ $mode = sim ] && [ $# -eq 0 ]; then
+    echo "listed for simulated worlds: $(grep -c '^[a-z]' "$here/sim.txt"), and not to be found there:"
+    sed -n 's/^\([a-z-]*\) \(.*\)/    \1: \2/p' "$here/sim.txt"
+fi
 echo "mutants: ${#mutants[@]}, caught: $caught, not caught: $failed"
 [ $failed -eq 0 ]

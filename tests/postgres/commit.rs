@@ -3,7 +3,7 @@
 use leasehold::RunError;
 use leasehold::executor::{Cause, CommitProof};
 
-use crate::world::{Bank, TAKE, hold, take_ten};
+use crate::world::{Bank, TAKE, assert_not_applied, hold, take_ten};
 
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("not enough: {0}")]
@@ -83,16 +83,7 @@ async fn a_statement_that_fails_rolls_back() {
         t.done(())
     });
     let failed = hold(1).executor().commit(call).await.unwrap_err();
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
     assert_eq!(bank.cents(), 100);
 }
 
@@ -107,16 +98,7 @@ async fn a_transaction_whose_error_was_swallowed_is_not_reported_as_committed() 
         t.done(())
     });
     let failed = hold(1).executor().commit(call).await.unwrap_err();
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
     assert_eq!(bank.cents(), 100);
 }
 
@@ -130,16 +112,7 @@ async fn a_constraint_that_fails_at_the_commit_rolls_back() {
         t.done(())
     });
     let failed = hold(1).executor().commit(call).await.unwrap_err();
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Isolation levels, deadlocks, time-outs of the session: whatever ends a transaction is refused, with proof.
 
 use leasehold::RunError;
-use leasehold::executor::{Cause, CommitProof};
+use leasehold::executor::CommitProof;
 use leasehold::fence::{Fence, PgFence};
 
-use crate::world::{Bank, hold, key, take_ten, token};
+use crate::world::{Bank, assert_not_applied, hold, key, take_ten, token};
 
 const ENTER: &str =
     "SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 60000)";
@@ -53,16 +53,7 @@ async fn a_stale_snapshot_at_the_enter_is_fenced_if_there_is_a_newer_holder() {
     bank.psql("ALTER FUNCTION leasehold.enter RENAME TO entered; CREATE FUNCTION leasehold.enter(text[], bigint[], uuid, int) RETURNS void \
         LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'stale' USING ERRCODE = '40001'; END $$");
     let run = take_ten(&hold(1).executor(), &fence).await.unwrap_err();
-    assert!(
-        matches!(
-            &run,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{run:?}"
-    );
+    assert_not_applied(&run);
     fence.raise(&key("a"), token(2)).await.unwrap();
     let run = take_ten(&hold(1).executor(), &fence).await.unwrap_err();
     assert!(
@@ -107,16 +98,7 @@ async fn a_serialization_failure_is_rolled_back_and_the_other_run_committed() {
         }
         both => panic!("{both:?}"),
     };
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
     assert_eq!(bank.psql("SELECT sum(cents) FROM account"), "190");
 }
 
@@ -142,23 +124,14 @@ async fn of_two_transactions_that_deadlock_one_is_rolled_back() {
         (Ok(_), Err(failed)) | (Err(failed), Ok(_)) => failed,
         both => panic!("{both:?}"),
     };
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
     assert_eq!(bank.psql("SELECT sum(cents) FROM account"), "202");
 }
 
 #[tokio::test]
 async fn a_time_out_of_the_session_stays_and_what_it_ends_is_rolled_back() {
     let bank = Bank::open().await;
-    let url = format!("{}?options=-c%20statement_timeout%3D200ms", bank.url());
+    let url = format!("{}?options=-c%20statement_timeout%3D5s", bank.url());
     let fence = PgFence::connect(&url).await.unwrap();
     let call = fence.transaction(async move |t| {
         t.execute("UPDATE account SET cents = 0", &[]).await?;
@@ -166,16 +139,7 @@ async fn a_time_out_of_the_session_stays_and_what_it_ends_is_rolled_back() {
         t.done(())
     });
     let failed = hold(1).executor().commit(call).await.unwrap_err();
-    assert!(
-        matches!(
-            &failed,
-            RunError::RolledBack {
-                cause: Cause::NotApplied(_),
-                ..
-            }
-        ),
-        "{failed:?}"
-    );
+    assert_not_applied(&failed);
     assert_eq!(bank.cents(), 100);
     // A limit that is longer than the lease is shortened for the transaction, and comes back after it.
     let limits = fence.transaction(async |t| {
@@ -188,4 +152,42 @@ async fn a_time_out_of_the_session_stays_and_what_it_ends_is_rolled_back() {
     });
     let done = hold(1).executor().commit(limits).await.unwrap();
     assert_ne!(done.value, "0");
+}
+
+/// By the user, the role or the database: what is shorter than the lease stays.
+#[tokio::test]
+async fn a_pause_or_a_wait_that_the_session_limits_is_rolled_back() {
+    let bank = Bank::open().await;
+    let role = bank.psql("SELECT 'role_' || current_database()");
+    bank.psql(&format!(
+        "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET idle_in_transaction_session_timeout = '200ms'; ALTER ROLE {role} SET lock_timeout = '150ms'"
+    ));
+    let url = bank.url().replace("postgres@", &format!("{role}@"));
+    let fence = PgFence::connect(&url).await.unwrap();
+    fence.raise(&key("a"), token(1)).await.unwrap();
+
+    let idle = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%' AND datname = current_database()";
+    let watcher = bank.connect().await;
+    let call = fence.transaction(async move |t| {
+        t.execute("UPDATE account SET cents = 0", &[]).await?;
+        // Until the server has ended the session of a client that does nothing.
+        while watcher.query_one(idle, &[]).await?.get::<_, i64>(0) > 0 {
+            crate::server::breathe().await;
+        }
+        t.execute("UPDATE account SET cents = 0", &[]).await?;
+        t.done(())
+    });
+    let idled = hold(1).executor().commit(call).await.unwrap_err();
+    assert!(matches!(&idled, RunError::RolledBack { .. }), "{idled:?}");
+
+    let other = bank.connect().await;
+    for blocked in ["leasehold.fence", "account"] {
+        let lock = format!("BEGIN; SELECT FROM {blocked} FOR UPDATE");
+        other.batch_execute(&lock).await.unwrap();
+        let waited = take_ten(&hold(1).executor(), &fence).await.unwrap_err();
+        assert_not_applied(&waited);
+        other.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let fence = bank.fence().await;
+    assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 90);
 }

@@ -1,18 +1,32 @@
-//! The fence on real PostgreSQL servers, which these tests start and end.
+//! The fence and the store of locks on real PostgreSQL servers, which these tests start and end.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../support/canary.rs"]
-mod canary;
+#[path = "../support/claims.rs"]
+mod claims;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/postgres.rs"]
 mod server;
+#[path = "../support/stopped.rs"]
+mod stopped;
+
+use server::canary;
 
 mod commit;
 mod doubt;
 mod isolation;
+mod kills;
+mod pipelined;
+mod pooler;
 mod raise;
 mod several;
+mod store_connect;
+mod store_faults;
+mod store_kinds;
+mod store_locks;
+#[cfg(feature = "postgres-tls")]
+mod store_tls;
+mod store_world;
 mod truth;
 mod world;
 mod zombie;

@@ -88,7 +88,7 @@ async fn a_hung_holder_blocks_nobody_for_ever() {
     let bank = Bank::open().await;
     let hung = bank.connect().await;
     hung.batch_execute(
-        "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 200); UPDATE account SET cents = 0",
+        "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 5000); UPDATE account SET cents = 0",
     )
     .await
     .unwrap();
@@ -111,7 +111,7 @@ async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {
         std::future::pending().await
     });
     let zombie = tokio::spawn(async move {
-        let hold = crate::world::hold_for(1, Duration::from_millis(700));
+        let hold = crate::world::hold_for(1, Duration::from_secs(6));
         hold.executor().commit(call).await
     });
     in_work.await.unwrap();

@@ -4,7 +4,7 @@ use leasehold::executor::CommitProof;
 use leasehold::fence::Fence;
 use leasehold::{FencingToken, LockManager, RunError};
 
-use crate::world::{Bank, TAKE, key};
+use crate::world::{Bank, TAKE, key, token, until};
 
 #[tokio::test]
 async fn a_run_under_several_keys_enters_every_fence_under_one_name() {
@@ -44,19 +44,66 @@ async fn a_run_under_several_keys_enters_every_fence_under_one_name() {
     let _ = guard.release().await;
 }
 
+/// Both wait for the first key and hold no other one, so neither waits for the other.
 #[tokio::test]
-async fn runs_over_the_same_keys_in_another_order_do_not_deadlock_in_the_fence() {
+async fn transactions_over_crossed_keys_enter_in_the_order_of_the_keys() {
     let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    for raised in ["a", "b"] {
+        fence.raise(&key(raised), token(1)).await.unwrap();
+    }
+    let blocker = bank.connect().await;
+    blocker
+        .batch_execute("BEGIN; SELECT FROM leasehold.fence WHERE key = 'a' FOR UPDATE")
+        .await
+        .unwrap();
+    let mut crossed = Vec::new();
+    for keys in ["b,a", "a,b"] {
+        let client = bank.connect().await;
+        crossed.push(tokio::spawn(async move {
+            let enter = format!(
+                "SELECT leasehold.enter('{{{keys}}}', '{{1,1}}', gen_random_uuid(), 60000)"
+            );
+            client.batch_execute(&enter).await
+        }));
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold.enter%' AND pid <> pg_backend_pid()";
+    until("both wait", || bank.psql(waiting) == "2").await;
+    bank.psql("SELECT FROM leasehold.fence WHERE key = 'b' FOR UPDATE NOWAIT");
+    blocker.batch_execute("ROLLBACK").await.unwrap();
+    for entered in crossed {
+        entered.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn keys_without_tokens_and_no_keys_at_all_enter_nothing() {
+    let bank = Bank::open().await;
+    bank.fence().await.raise(&key("a"), token(1)).await.unwrap();
     let client = bank.connect().await;
-    // Unraised: each enter raises both keys itself.
-    for (keys, tokens) in [("b,a", "1,1"), ("a,b", "1,1")] {
+    for (keys, tokens) in [("a", ""), ("a", "NULL"), ("", ""), ("a,b", "1")] {
         let enter = format!(
             "SELECT leasehold.enter('{{{keys}}}', '{{{tokens}}}', gen_random_uuid(), 60000)"
         );
-        client.batch_execute(&enter).await.unwrap();
+        let refused = client.batch_execute(&enter).await;
+        assert!(refused.is_err(), "{keys} {tokens}");
     }
-    assert_eq!(
-        bank.psql("SELECT key, token FROM leasehold.fence ORDER BY key"),
-        "a|1\nb|1"
-    );
+    assert_eq!(bank.psql("SELECT count(*) FROM leasehold.txn"), "0");
+}
+
+/// A word of SQL is a key as any other.
+#[tokio::test]
+async fn a_key_that_is_called_null_is_fenced() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let locks = LockManager::connect("memory:").await.unwrap();
+    let guard = locks.lock_all(["NULL", "null"]).fence(fence.clone());
+    let guard = guard.acquire().await.unwrap();
+    let take = fence.transaction(async |t| {
+        t.execute(TAKE, &[&10_i64]).await?;
+        t.done(())
+    });
+    guard.executor().commit(take).await.unwrap();
+    let entered = bank.psql("SELECT unnest(keys) FROM leasehold.txn");
+    assert_eq!(entered, "NULL\nnull");
 }

@@ -137,6 +137,11 @@ async fn one(run: u32, port: u16, resolver: &PgFence, dice: &mut Dice) -> (&'sta
             Err(_) => breathe().await,
         }
     };
+    // Half of them send their first statement with the fence's.
+    let fence = match run % 2 {
+        0 => fence,
+        _ => fence.pipelined(),
+    };
     let wire = proxy.wires().pop().unwrap();
     let when = dice.below(2);
     let first = dice.fate(wire.carried());

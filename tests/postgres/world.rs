@@ -7,9 +7,9 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::fence::{PgFence, tokio_postgres};
 use leasehold::test_util::TestHold;
-use leasehold::{Executor, FencingToken, Key, RunError, Settings};
+use leasehold::{Cause, Executor, FencingToken, Key, RunError, Settings};
 
-use crate::server::PgServer;
+use crate::server::{PgServer, Shared};
 
 /// Long enough that no test's lease is over before the test is.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
@@ -22,10 +22,11 @@ pub(crate) struct Bank {
 
 impl Bank {
     pub(crate) async fn open() -> Self {
+        static SHARED: Shared = Mutex::new(Weak::new());
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let bank = Self {
-            server: shared_server(),
+            server: crate::server::shared(&SHARED, &["deadlock_timeout=100ms"]),
             name: format!("bank{count}"),
         };
         bank.server.psql(&format!("CREATE DATABASE {}", bank.name));
@@ -46,8 +47,10 @@ impl Bank {
         format!("postgres://postgres@127.0.0.1:{port}/{}", self.name)
     }
 
+    /// It waits for the transactions of former holders for as long as any of them lasts, on a busy machine too.
     pub(crate) async fn fence(&self) -> PgFence {
-        PgFence::connect(&self.url()).await.unwrap()
+        let fence = PgFence::connect(&self.url()).await.unwrap();
+        fence.wait(Duration::from_secs(60))
     }
 
     pub(crate) fn psql(&self, statements: &str) -> String {
@@ -74,19 +77,6 @@ pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
         .unwrap();
     tokio::spawn(connection);
     client
-}
-
-/// Ends with the last test that uses it.
-fn shared_server() -> Arc<PgServer> {
-    static SHARED: Mutex<Weak<PgServer>> = Mutex::new(Weak::new());
-    let mut shared = SHARED
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(PgServer::start_with(&["deadlock_timeout=100ms"]));
-        *shared = Arc::downgrade(&server);
-        server
-    })
 }
 
 pub(crate) const TAKE: &str = "UPDATE account SET cents = cents - $1 WHERE id = 1 RETURNING cents";
@@ -117,13 +107,22 @@ pub(crate) async fn take_ten(executor: &Executor, fence: &PgFence) -> Result<i64
     executor.commit(call).await.map(|done| done.value)
 }
 
+/// The run was rolled back, and the server proved that its commit was not applied.
+#[track_caller]
+pub(crate) fn assert_not_applied<T>(end: &RunError<T>) {
+    assert!(
+        matches!(
+            end,
+            RunError::RolledBack {
+                cause: Cause::NotApplied(_),
+                ..
+            }
+        ),
+        "{end:?}"
+    );
+}
+
 /// Waits until a condition of another program holds.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..4_000 {
-        if condition() {
-            return;
-        }
-        crate::server::breathe().await;
-    }
-    panic!("it never happened: {what}");
+    crate::server::until(what, async || condition()).await;
 }

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/over.rs"]
+mod over;
+
 mod clocks;
 mod members;
 mod silence;
 mod simulation;
+mod withheld;
 mod world;

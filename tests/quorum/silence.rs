@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Operation, Quorum, Released, Store};
+use leasehold::Key;
+use leasehold::store::{Acquired, Operation, Quorum, Released, Renewed, Store};
 use tokio::runtime::Handle;
 
 use crate::world::{TTL, World, claim, granted, settle};
@@ -158,4 +159,96 @@ async fn what_a_member_could_not_withdraw_is_withdrawn_when_it_answers() {
     world.go_on(2);
     world.pass(TTL / 6).await;
     assert_eq!(world.keepers().await, [0; 0]);
+}
+
+fn requests_to(world: &World, member: usize) -> u64 {
+    let network = &world.members[member].network;
+    let asked = |operation| network.counts(operation).asked;
+    asked(Operation::Acquire) + asked(Operation::Release) + asked(Operation::Withdraw)
+}
+
+#[tokio::test]
+async fn a_vote_that_cannot_be_sent_before_its_attempt_is_decided_is_never_sent() {
+    let world = World::new(3);
+    world.connect(2, false);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    world.connect(2, true);
+    settle().await;
+    assert_eq!(world.keepers().await, [0, 1]);
+    assert!(matches!(store.release(&grant).await, Released::Released));
+    settle().await;
+    assert_eq!(requests_to(&world, 2), 0);
+    assert_eq!(world.keepers().await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_withdrawn_claim_sends_no_vote_that_was_not_sent_before() {
+    let world = World::new(3);
+    world.connect(1, false);
+    world.connect(2, false);
+    let (store, claim) = (world.client(), claim());
+    let asking = (store.clone(), claim.clone());
+    let attempt = tokio::spawn(async move { asking.0.acquire(&asking.1).await });
+    settle().await;
+    store.withdraw(&claim).await.unwrap();
+    world.connect(1, true);
+    world.connect(2, true);
+    let answer = attempt.await.unwrap();
+    assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
+    settle().await;
+    assert_eq!(requests_to(&world, 1) + requests_to(&world, 2), 0);
+    assert_eq!(world.keepers().await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_dropped_acquire_sends_no_vote_that_was_not_sent_before() {
+    let world = World::new(3);
+    world.connect(1, false);
+    world.connect(2, false);
+    let store = world.client();
+    let attempt = tokio::spawn(async move { store.acquire(&claim()).await });
+    settle().await;
+    attempt.abort();
+    settle().await;
+    world.connect(1, true);
+    world.connect(2, true);
+    settle().await;
+    assert_eq!(requests_to(&world, 1) + requests_to(&world, 2), 0);
+    assert_eq!(world.keepers().await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_release_does_not_wait_for_a_member_that_is_silent() {
+    let world = World::new(3);
+    let _vote = granted(world.members[2].data.acquire(&claim()).await);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    settle().await;
+    world.stop(1);
+    // Another lock finds out that the member is silent.
+    let mut other = claim();
+    other.key = Key::parse("other").unwrap();
+    let _other = granted(store.acquire(&other).await);
+    world.pass(PATIENCE).await;
+    let releasing = tokio::spawn(async move { store.release(&grant).await });
+    settle().await;
+    assert!(releasing.is_finished(), "it waits for a silent member");
+    assert!(matches!(releasing.await.unwrap(), Released::Released));
+}
+
+#[tokio::test]
+async fn a_renewal_waits_for_a_slow_member_although_another_fails_at_once() {
+    let world = World::new(3);
+    let store = world.client();
+    let grant = granted(store.acquire(&claim()).await);
+    settle().await;
+    world.members[2].network.block(Operation::Renew);
+    world.members[1].network.stall(Operation::Renew);
+    let renewing = tokio::spawn(async move { store.renew(&[grant]).await });
+    settle().await;
+    world.pass(2 * PATIENCE).await;
+    world.members[1].network.unblock(Operation::Renew);
+    let answers = renewing.await.unwrap();
+    assert!(matches!(answers[..], [Renewed::Extended(_)]), "{answers:?}");
 }

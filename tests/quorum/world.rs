@@ -1,14 +1,17 @@
 //! Members that a test can stop, restart and set off, and the clients over them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::store::quorum::{MAX_SKEW, Member, Raised, Vote};
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, OwnerToken,
-    Quorum, Released, Renewed, Store,
+    Acquired, Claim, Faulty, Grant, MemoryStore, Operation, OwnerToken, Quorum, Store,
 };
 use leasehold::{Error, FencingToken, Key, Label};
+use tokio::sync::watch;
+
+use crate::over::{Changes, Over};
 
 /// The longest TTL of any client, and the one that all use.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -35,6 +38,7 @@ pub(crate) struct Server {
     pub(crate) clock: ManualClock,
     pub(crate) data: MemoryStore,
     pub(crate) network: Faulty<Voter>,
+    connected: Arc<watch::Sender<bool>>,
 }
 
 impl World {
@@ -49,15 +53,19 @@ impl World {
             let own = ManualClock::new();
             own.advance(offset);
             let data = MemoryStore::with_clock(own.clone());
-            let voter = Voter {
+            let (connected, _) = watch::channel(true);
+            let connected = Arc::new(connected);
+            let voter = Over(Seat {
                 data: data.clone(),
+                connected: Arc::clone(&connected),
                 sabotage,
-            };
+            });
             let network = Faulty::new(voter, clock.clone(), seed.wrapping_add(number as u64));
             Server {
                 clock: own,
                 data,
                 network,
+                connected,
             }
         };
         let members = offsets.iter().enumerate().map(server).collect();
@@ -92,6 +100,11 @@ impl World {
         for operation in Operation::ALL {
             self.members[member].network.unblock(operation);
         }
+    }
+
+    /// Whether a connection to the member can be made. Without one, a request waits before it is sent.
+    pub(crate) fn connect(&self, member: usize, is_connected: bool) {
+        self.members[member].connected.send_replace(is_connected);
     }
 
     /// The member loses all its data, and keeps its quarantine.
@@ -138,64 +151,41 @@ pub(crate) fn granted(acquired: Result<Acquired, Error>) -> Grant {
 }
 
 /// A member as it is, or one that leaves out the second round of the tokens.
+pub(crate) type Voter = Over<Seat>;
+
 #[derive(Clone, Debug)]
-pub(crate) struct Voter {
+pub(crate) struct Seat {
     data: MemoryStore,
+    connected: Arc<watch::Sender<bool>>,
     sabotage: Sabotage,
 }
 
-impl Store for Voter {
-    fn name(&self) -> &'static str {
-        "member"
-    }
+impl Changes for Seat {
+    type Store = MemoryStore;
 
-    fn capability(&self) -> Capability {
-        self.data.capability()
-    }
-
-    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        self.data.acquire(claim).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.data.renew(grants).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Released {
-        self.data.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.data.withdraw(claim).await
-    }
-
-    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.data.subscribe(claim).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        self.data.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.data.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.data.close().await
+    fn beneath(&self) -> &MemoryStore {
+        &self.data
     }
 }
 
 impl Member for Voter {
+    async fn ready(&self) -> Result<(), Error> {
+        let mut connected = self.0.connected.subscribe();
+        let waited = connected.wait_for(|is_connected| *is_connected).await;
+        waited
+            .map(drop)
+            .map_err(|_| Error::closed("the member is gone"))
+    }
+
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
-        let floor = floor.filter(|_| self.sabotage != Sabotage::WriteBack);
-        self.data.vote(claim, floor).await
+        let floor = floor.filter(|_| self.0.sabotage != Sabotage::WriteBack);
+        self.0.data.vote(claim, floor).await
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
-        match self.sabotage {
+        match self.0.sabotage {
             Sabotage::WriteBack => Ok(Raised::Raised),
-            _ => self.data.raise(claim, token).await,
+            _ => self.0.data.raise(claim, token).await,
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::CommitProof;
+use leasehold::executor::{Cause, CommitProof};
 use leasehold::fence::{RedisBatch, RedisFence, Written};
 use leasehold::store::{Acquired, Fencing, Grant, LockMode, RedisStore, Renewed, Store};
-use leasehold::{ErrorKind, LockManager, Settings};
+use leasehold::{ErrorKind, LockManager, RunError, Settings};
 
-use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
+use crate::claims::{claim, claim_for, grant, is_busy, key, once, queued, release};
 use crate::server::canary::CANARY;
 use crate::server::cluster::{RedisCluster, when};
 use crate::server::{RedisServer, free_port};
@@ -22,12 +22,26 @@ async fn store(cluster: &RedisCluster) -> RedisStore {
 async fn manager(cluster: &RedisCluster, ttl: Duration) -> LockManager {
     let mut settings = Settings::default();
     settings.ttl = ttl;
+    settings.request_timeout = Duration::from_secs(10);
     let builder = LockManager::builder_for_url(&cluster.url(FRESH), settings).await;
     builder.unwrap().build().unwrap()
 }
 
 fn is_extended(renewed: &Renewed) -> bool {
     matches!(renewed, Renewed::Extended(_))
+}
+
+/// The answers of one call that every node answered in time. A node that is late by a tenth of a second is not waited for, and a
+/// busy machine holds one up now and then, but not each time.
+pub(crate) async fn on_time(mut renew: impl AsyncFnMut() -> Vec<Renewed>) -> Vec<Renewed> {
+    let mut renewed = Vec::new();
+    for _ in 0..20 {
+        renewed = renew().await;
+        if !renewed.iter().any(|one| matches!(one, Renewed::Unknown(_))) {
+            break;
+        }
+    }
+    renewed
 }
 
 #[tokio::test]
@@ -38,8 +52,8 @@ async fn a_lock_is_at_the_node_that_has_its_slot() {
         let name = cluster.name_at(index);
         let held = grant(&ours, &claim(&name)).await;
         let there = node.cli(&["GET", &format!("app:{name}")]);
-        assert_eq!(there, held.claim.owner.expose());
-        assert!(is_busy(&theirs, &claim(&name)).await);
+        assert!(there.starts_with(&held.claim.owner.expose()), "{there}");
+        assert!(is_busy(&theirs, &once(claim(&name))).await);
         let record = theirs.inspect(&held.claim.key).await.unwrap();
         assert_eq!(record.and_then(|record| record.token), Some(held.token));
         let renewed = ours.renew(std::slice::from_ref(&held)).await;
@@ -72,7 +86,7 @@ async fn with_the_quarantine_each_slot_has_a_marker_that_clients_agree_on() {
             .find(|name| name.ends_with("}:leasehold:marker"));
         let run = node.cli(&["GET", marker.unwrap()]);
         let info = node.cli(&["INFO", "server"]);
-        assert!(info.contains(&format!("run_id:{}", run.split(' ').next().unwrap())));
+        assert!(info.contains(&format!("run_id:{}", run.split(' ').nth(1).unwrap())));
         // To `list` it is no lock.
         let listed = ours.list("").await.unwrap();
         assert!(
@@ -118,23 +132,31 @@ async fn three_hundred_grants_are_renewed_by_one_request_to_each_node() {
         held.push(grant(&store, &queued(&format!("read/{number}"), LockMode::Read)).await);
     }
     // The connections for heartbeats are made, and the script is loaded.
-    assert!(store.renew(&held).await.iter().all(is_extended));
+    let renewed = on_time(async || store.renew(&held).await).await;
+    assert!(renewed.iter().all(is_extended));
 
     let reads = |node: &RedisServer| {
         let stats = node.cli(&["INFO", "stats"]);
-        let told = stats
+        let reported = stats
             .lines()
             .find_map(|line| line.strip_prefix("total_reads_processed:"));
-        told.and_then(|reads| reads.trim().parse::<u64>().ok())
+        reported
+            .and_then(|reads| reads.trim().parse::<u64>().ok())
             .unwrap()
     };
-    let before: Vec<u64> = cluster.masters().iter().map(reads).collect();
-    let asked: Vec<u64> = cluster.masters().iter().map(reads).collect();
-    assert!(store.renew(&held).await.iter().all(is_extended));
-    let after: Vec<u64> = cluster.masters().iter().map(reads).collect();
-    for index in 0..3 {
-        let by_looking = asked[index] - before[index];
-        let by_renewing = after[index] - asked[index] - by_looking;
+    let look = || -> Vec<u64> { cluster.masters().iter().map(reads).collect() };
+    let mut looks = [[0; 3]; 3];
+    let renewed = on_time(async || {
+        let (before, asked) = (look(), look());
+        let renewed = store.renew(&held).await;
+        let after = look();
+        looks = [0, 1, 2].map(|node| [before[node], asked[node], after[node]]);
+        renewed
+    });
+    assert!(renewed.await.iter().all(is_extended));
+    for (index, reads) in looks.into_iter().enumerate() {
+        let [before, asked, after] = reads;
+        let by_renewing = after - asked - (asked - before);
         // About 100 grants in as many slots, 200 bytes each: a server reads 16 KiB at a time.
         assert!(
             (1..=8).contains(&by_renewing),
@@ -151,13 +173,17 @@ async fn scripts_that_were_flushed_are_loaded_again_within_a_renewal() {
     for number in 0..30 {
         held.push(grant(&store, &claim(&format!("held/{number}"))).await);
     }
-    for node in cluster.masters() {
-        assert_eq!(node.cli(&["SCRIPT", "FLUSH"]), "OK");
-    }
-    assert!(store.renew(&held).await.iter().all(is_extended));
-    for node in cluster.masters() {
-        assert_eq!(node.cli(&["SCRIPT", "FLUSH"]), "OK");
-    }
+    let flush = || {
+        for node in cluster.masters() {
+            assert_eq!(node.cli(&["SCRIPT", "FLUSH"]), "OK");
+        }
+    };
+    let renewed = on_time(async || {
+        flush();
+        store.renew(&held).await
+    });
+    assert!(renewed.await.iter().all(is_extended));
+    flush();
     for one in &held {
         release(&store, one).await;
     }
@@ -166,7 +192,7 @@ async fn scripts_that_were_flushed_are_loaded_again_within_a_renewal() {
 #[tokio::test]
 async fn one_manager_holds_three_hundred_locks_of_three_nodes_and_loses_none() {
     let cluster = RedisCluster::of_masters(3);
-    let locks = manager(&cluster, Duration::from_secs(2)).await;
+    let locks = manager(&cluster, Duration::from_secs(10)).await;
     let mut guards = Vec::new();
     for number in 0..300 {
         guards.push(
@@ -177,10 +203,10 @@ async fn one_manager_holds_three_hundred_locks_of_three_nodes_and_loses_none() {
                 .unwrap(),
         );
     }
-    // Real time, since the servers count by their own: five TTLs.
+    // Real time, since the servers count by their own: two TTLs and a half, each longer than a busy machine stands still.
     Clock::system()
         .unwrap()
-        .sleep(Duration::from_secs(10))
+        .sleep(Duration::from_secs(25))
         .await;
     let lost = guards
         .iter()
@@ -203,7 +229,7 @@ async fn a_release_wakes_whoever_waits_at_any_node() {
         let hint = theirs.subscribe(&claim(&name)).await.unwrap();
         release(&ours, &held).await;
         hint.await;
-        // What one node publishes, the others tell.
+        // What one node publishes, the others forward.
         let hint = theirs.subscribe(&claim(&name)).await.unwrap();
         let elsewhere = &cluster.nodes[(index + 1) % 3];
         elsewhere.cli(&["PUBLISH", &format!("app:{{app:{name}}}:free"), ""]);
@@ -226,7 +252,8 @@ async fn a_withdrawn_claim_is_never_granted() {
 #[tokio::test]
 async fn a_silent_node_costs_its_own_locks_only() {
     let cluster = RedisCluster::of_masters(3);
-    let locks = manager(&cluster, Duration::from_secs(3)).await;
+    let ttl = Duration::from_secs(8);
+    let locks = manager(&cluster, ttl).await;
     // So many that what falls due together is of all nodes.
     let names: Vec<_> = (0..3).map(|index| cluster.names_at(index, 41)).collect();
     let (mut silent, mut others) = (Vec::new(), Vec::new());
@@ -246,8 +273,8 @@ async fn a_silent_node_costs_its_own_locks_only() {
     for guard in &silent {
         guard.lost().await;
     }
-    // Real time, since the servers count by their own: two more TTLs.
-    Clock::system().unwrap().sleep(Duration::from_secs(6)).await;
+    // Real time, since the servers count by their own: one more TTL.
+    Clock::system().unwrap().sleep(ttl).await;
     for guard in &others {
         assert!(guard.lease().is_live(), "{:?}", locks.health());
     }
@@ -368,7 +395,7 @@ async fn tokens_promise_to_grow_where_nothing_is_copied_or_copies_are_waited_for
     drop(cluster);
     let cluster = RedisCluster::with_replicas(3);
     assert_eq!(store(&cluster).await.capability().fencing, Fencing::None);
-    let query = format!("{FRESH}&replicas=1&replica_wait=1s");
+    let query = format!("{FRESH}&replicas=1&replica_wait=10s");
     let waiting = RedisStore::connect(&cluster.url(&query)).await.unwrap();
     assert_eq!(waiting.capability().fencing, Fencing::Monotonic);
     for index in 0..3 {
@@ -382,14 +409,21 @@ async fn tokens_promise_to_grow_where_nothing_is_copied_or_copies_are_waited_for
     for name in &names {
         held.push(grant(&waiting, &claim(name)).await);
     }
-    assert!(waiting.renew(&held).await.iter().all(is_extended));
+    let renewed = on_time(async || waiting.renew(&held).await).await;
+    assert!(renewed.iter().all(is_extended), "{renewed:?}");
     cluster.nodes[3].pause();
-    let renewed = waiting.renew(&held).await;
-    assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
-    assert!(is_extended(&renewed[1]), "{renewed:?}");
+    let query = format!("{FRESH}&replicas=1&replica_wait=500ms");
+    let impatient = RedisStore::connect(&cluster.url(&query)).await.unwrap();
+    let renewed = on_time(async || {
+        let mut renewed = impatient.renew(&held).await;
+        let unconfirmed = renewed.remove(0);
+        assert!(matches!(unconfirmed, Renewed::Unknown(_)));
+        renewed
+    });
+    assert!(renewed.await.iter().all(is_extended));
     release(&waiting, &held[1]).await;
     let name = cluster.name_at(0);
-    let error = waiting.acquire(&claim(&name)).await.unwrap_err();
+    let error = impatient.acquire(&once(claim(&name))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("confirmed=0"), "{error}");
     assert_eq!(waiting.inspect(&key(&name)).await.unwrap(), None);
@@ -439,6 +473,42 @@ async fn a_fence_is_beside_its_lock_at_every_node() {
         assert_eq!(node.cli(&["GET", &balance]), "1");
         drop(guard.release().await);
     }
+}
+
+#[tokio::test]
+async fn a_commit_under_locks_in_different_slots_is_refused_and_changes_nothing() {
+    let cluster = RedisCluster::of_masters(3);
+    let fence = RedisFence::connect(&cluster.url(FRESH)).await.unwrap();
+    let locks = manager(&cluster, Duration::from_secs(10)).await;
+    let names = [cluster.name_at(0), cluster.name_at(1)];
+    let both = locks.lock_all(names.iter().map(String::as_str));
+    let guard = both.fence(fence.clone()).acquire().await.unwrap();
+    let executor = guard.executor();
+    for (node, name) in cluster.masters().iter().zip(&names) {
+        // Wherever the data are.
+        let balance = format!("{{app:{name}}}:balance");
+        let (fence, batch) = (fence.clone(), RedisBatch::new().set(balance.as_str(), "1"));
+        let run = executor.guarded_async(async move |tx| {
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        });
+        match run.await {
+            Err(RunError::RolledBack {
+                cause: Cause::NotApplied(why),
+                ..
+            }) => {
+                let why = why.to_string();
+                assert!(why.contains("different slots of the cluster"), "{why}");
+                assert!(names.iter().all(|name| why.contains(name)), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(node.cli(&["EXISTS", &balance]), "0");
+    }
+    assert!(
+        guard.remaining() > Duration::ZERO,
+        "the locks are still held"
+    );
 }
 
 #[tokio::test]

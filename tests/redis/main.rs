@@ -14,6 +14,9 @@ mod proxy;
 #[cfg(test)]
 #[path = "../support/redis.rs"]
 mod server;
+#[cfg(test)]
+#[path = "../support/stopped.rs"]
+mod stopped;
 
 #[cfg(test)]
 mod access;
@@ -21,6 +24,10 @@ mod access;
 mod cluster;
 #[cfg(test)]
 mod cluster_change;
+#[cfg(test)]
+mod doubt;
+#[cfg(test)]
+mod eviction;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
@@ -49,3 +56,5 @@ mod store;
 mod storms;
 #[cfg(test)]
 mod tls;
+#[cfg(test)]
+mod tokens;

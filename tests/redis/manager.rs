@@ -7,15 +7,17 @@ use std::time::Duration;
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::executor::CommitProof;
+use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{RedisBatch, RedisFence};
-use leasehold::store::RedisStore;
-use leasehold::{LockManager, LostReason, Settings};
+use leasehold::store::{RedisStore, Released};
+use leasehold::{LockManager, LostReason, RunError, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
 
 async fn manager(url: &str, change: impl FnOnce(&mut Settings)) -> LockManager {
     let mut settings = Settings::default();
+    // Longer than a busy machine holds an answer up.
+    settings.request_timeout = Duration::from_secs(10);
     change(&mut settings);
     let store = RedisStore::connect(url).await.unwrap();
     LockManager::builder(store)
@@ -109,13 +111,9 @@ async fn two_hundred_cancelled_acquires_leak_nothing() {
     }
     locks.settled().await;
     // A wait for other threads and a server: no clock of ours moves them.
-    for _ in 0..200 {
-        if server.cli(&["KEYS", "k*"]).is_empty() {
-            break;
-        }
+    while !server.cli(&["KEYS", "k*"]).is_empty() {
         breathe().await;
     }
-    assert_eq!(server.cli(&["KEYS", "k*"]), "");
     assert!(locks.held().is_empty());
     for number in 0..7 {
         let guard = locks
@@ -130,10 +128,9 @@ async fn two_hundred_cancelled_acquires_leak_nothing() {
 #[tokio::test]
 async fn a_server_that_stops_for_a_moment_loses_no_lease_and_one_that_stays_stopped_loses_all() {
     let server = RedisServer::start();
-    let ttl = Duration::from_secs(3);
     let locks = manager(&server.url(FRESH), |settings| {
-        settings.ttl = ttl;
-        settings.request_timeout = Duration::from_millis(200);
+        settings.ttl = Duration::from_secs(15);
+        settings.request_timeout = Duration::from_millis(500);
     })
     .await;
     let guard = locks.lock("a").acquire().await.unwrap();
@@ -156,7 +153,7 @@ async fn a_server_that_stops_for_a_moment_loses_no_lease_and_one_that_stays_stop
 async fn a_key_that_an_operator_deleted_is_lost_and_the_next_holder_is_not_disturbed() {
     let server = RedisServer::start();
     let locks = manager(&server.url(FRESH), |settings| {
-        settings.ttl = Duration::from_secs(1)
+        settings.ttl = Duration::from_secs(9)
     })
     .await;
     let guard = locks.lock("a").acquire().await.unwrap();
@@ -245,6 +242,17 @@ async fn ten_thousand_locks_are_held_for_a_minute_without_a_false_loss() {
     assert_eq!(server.cli(&["KEYS", "held/*"]), "");
 }
 
+/// Whether the lock `a` is free. A busy machine may hold an answer up for longer than a manager waits by default.
+async fn is_free(locks: &LockManager) -> bool {
+    loop {
+        match locks.lock("a").try_acquire().await {
+            Ok(guard) => return guard.is_some(),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+        breathe().await;
+    }
+}
+
 #[tokio::test]
 async fn a_url_is_all_that_a_manager_needs() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
@@ -263,12 +271,16 @@ async fn a_url_is_all_that_a_manager_needs() {
         let locks = LockManager::connect(&url).await.unwrap();
         let guard = locks.lock("a").acquire().await.unwrap();
         let other = LockManager::connect(&url).await.unwrap();
-        assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+        assert!(!is_free(&other).await);
         drop(guard.release().await);
-        assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+        assert!(is_free(&other).await);
     }
     assert_eq!(
-        servers[0].cli(&["EXISTS", "single:{single:a}:fence", "many:{many:a}:fence"]),
+        servers[0].cli(&[
+            "EXISTS",
+            "single:{leasehold}:tokens",
+            "many:{leasehold}:tokens"
+        ]),
         "2"
     );
     // The store's longest ttl is also the manager's, and what nobody set is no longer.
@@ -281,4 +293,36 @@ async fn a_url_is_all_that_a_manager_needs() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("ttl=3s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_hold_in_doubt_stays_on_the_server_after_the_end_of_its_manager() {
+    let server = RedisServer::start();
+    for is_shut_down in [true, false] {
+        let locks = manager(&server.url(FRESH), |_| {}).await;
+        let guard = locks.lock("in-doubt").acquire().await.unwrap();
+        let outcome = guard.executor().guarded(|tx| {
+            tx.commit_with(|_| -> Result<(), _> { Err(EffectError::unknown("no answer")) });
+            Ok(())
+        });
+        assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
+        assert!(matches!(
+            guard.release().await,
+            Ok(Released::Withheld { .. })
+        ));
+        if is_shut_down {
+            locks.shutdown().await;
+        }
+        drop(locks);
+        // The manager's connections have ended when the server has no client of its kind left.
+        while server
+            .cli(&["CLIENT", "LIST"])
+            .contains("lib-name=redis-rs")
+        {
+            breathe().await;
+        }
+        let left: i64 = server.cli(&["PTTL", "in-doubt"]).parse().unwrap();
+        assert!(left > 0, "freed by the end of its manager");
+        server.cli(&["DEL", "in-doubt"]);
+    }
 }

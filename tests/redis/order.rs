@@ -4,13 +4,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::claims::{claim, grant, is_busy, queued, release};
+use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Store};
+use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Revoke, Revoked, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
-/// What stands beside the lock `a`, but for its counter and its tombstones.
+/// The keys beside the lock `a`.
 const BESIDE: [&str; 5] = ["queue", "alone", "places", "readers", "grants"];
 
 async fn store(server: &RedisServer) -> RedisStore {
@@ -19,6 +19,17 @@ async fn store(server: &RedisServer) -> RedisStore {
 
 fn beside(what: &str) -> String {
     format!("app:{{app:a}}:{what}")
+}
+
+/// The longest time that the next in line has to ask.
+const HANDOVER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The claim that the lock waits for, from now on for as long as the test takes.
+fn next_of(server: &RedisServer) -> String {
+    server.cli(&["PERSIST", "app:a"]);
+    let value = server.cli(&["GET", "app:a"]);
+    let next = value.strip_prefix("leasehold:next ");
+    next.unwrap_or_else(|| panic!("{value}")).to_owned()
 }
 
 /// The waiter asked for the last time longer ago than its place lasts.
@@ -40,7 +51,8 @@ async fn a_fair_hold_is_the_plain_key_with_its_owner_and_its_time() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &queued("a", LockMode::Exclusive)).await;
-    assert_eq!(server.cli(&["GET", "app:a"]), held.claim.owner.expose());
+    let value = server.cli(&["GET", "app:a"]);
+    assert!(value.starts_with(&held.claim.owner.expose()), "{value}");
     assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "");
     let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
     assert!((5_000..=10_000).contains(&left), "{left}");
@@ -74,14 +86,118 @@ async fn dead_heads_are_skipped_together_when_their_places_end() {
     let live = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &live).await);
     release(&store, &held).await;
-    // Until then they are waited for, no longer than a place lasts.
-    assert!(busy_for(&store, &live).await <= dead[0].place_ttl);
-    for claim in &dead[..4] {
+    // The first is next, for the time of a handover.
+    assert!(busy_for(&store, &live).await <= HANDOVER);
+    for claim in &dead[1..4] {
         end_place(&server, claim);
     }
-    assert!(is_busy(&store, &live).await);
-    end_place(&server, &dead[4]);
+    for next in [&dead[0], &dead[4]] {
+        assert_eq!(next_of(&server), next.owner.expose());
+        // It did not ask in time.
+        server.cli(&["DEL", "app:a"]);
+        let _ = store.acquire(&live).await.unwrap();
+    }
     let _held = grant(&store, &live).await;
+}
+
+#[tokio::test]
+async fn a_lock_with_a_queue_is_never_free_between_two_holders() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    // Plain and fair ones wait in one queue.
+    let [first, second] = [claim("a"), queued("a", LockMode::Write)];
+    assert!(is_busy(&store, &first).await && is_busy(&store, &second).await);
+    release(&store, &held).await;
+    let left: i64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!(left <= 1_000, "{left}");
+    assert_eq!(next_of(&server), first.owner.expose());
+    assert_eq!(server.cli(&["SET", "app:a", "x", "NX", "PX", "5000"]), "");
+    for stranger in [once(claim("a")), once(queued("a", LockMode::Read))] {
+        assert!(is_busy(&store, &stranger).await);
+    }
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    let reported = (record.holders, record.token, record.label, record.queue);
+    assert_eq!(reported, (0, None, None, Some(1)), "nobody holds it yet");
+    let held = grant(&store, &first).await;
+    assert_eq!(server.cli(&["PTTL", "app:a"]).len(), 4, "its whole time");
+    // A withdrawal frees nothing either.
+    store.withdraw(&held.claim).await.unwrap();
+    assert_eq!(next_of(&server), second.owner.expose());
+    store.withdraw(&second).await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn a_release_passes_over_places_that_have_ended() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let [gone, live] = [(); 2].map(|()| claim("a"));
+    assert!(is_busy(&store, &gone).await && is_busy(&store, &live).await);
+    end_place(&server, &gone);
+    release(&store, &held).await;
+    assert_eq!(next_of(&server), live.owner.expose());
+}
+
+#[tokio::test]
+async fn a_withdrawal_of_who_is_next_hands_the_lock_on() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let [next, behind] = [(); 2].map(|()| claim("a"));
+    assert!(is_busy(&store, &next).await && is_busy(&store, &behind).await);
+    let hint = store.subscribe(&behind).await.unwrap();
+    release(&store, &held).await;
+    assert_eq!(next_of(&server), next.owner.expose());
+    store.withdraw(&next).await.unwrap();
+    hint.await;
+    assert_eq!(next_of(&server), behind.owner.expose());
+    let error = store.acquire(&next).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let _held = grant(&store, &behind).await;
+}
+
+#[tokio::test]
+async fn who_is_next_keeps_its_turn_when_the_lock_is_revoked() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let [next, behind] = [(); 2].map(|()| claim("a"));
+    assert!(is_busy(&store, &next).await && is_busy(&store, &behind).await);
+    release(&store, &held).await;
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        let revoked = store.revoke(&key("a"), how).await.unwrap();
+        assert_eq!(revoked, Revoked::NotHeld, "nobody holds it yet");
+        assert_eq!(next_of(&server), next.owner.expose());
+    }
+    assert!(is_busy(&store, &behind).await);
+    let _held = grant(&store, &next).await;
+}
+
+#[tokio::test]
+async fn readers_at_the_head_of_the_queue_are_next_together() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &queued("a", LockMode::Write)).await;
+    let readers = [(); 3].map(|()| queued("a", LockMode::Read));
+    let writer = queued("a", LockMode::Write);
+    for claim in readers.iter().chain([&writer]) {
+        assert!(is_busy(&store, claim).await);
+    }
+    release(&store, &held).await;
+    assert_eq!(server.cli(&["GET", "app:a"]), "leasehold:readers");
+    assert_eq!(server.cli(&["ZCARD", &beside("queue")]), "1");
+    // One has died, one gives up, and one reads: the writer waits for the one that reads.
+    store.withdraw(&readers[0]).await.unwrap();
+    let reads = grant(&store, &readers[1]).await;
+    assert!(is_busy(&store, &writer).await);
+    let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!(left > 5_000, "{left}");
+    release(&store, &reads).await;
+    store.withdraw(&readers[2]).await.unwrap();
+    assert_eq!(next_of(&server), writer.owner.expose());
+    let _held = grant(&store, &writer).await;
 }
 
 #[tokio::test]
@@ -134,14 +250,27 @@ async fn a_waiter_keeps_its_place_in_quarantine() {
     let info = server.cli(&["INFO", "server"]);
     let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     let mark = |until: &str| {
-        let marker = format!("{} {until} 500", run.unwrap().trim());
+        let marker = format!("v2 {} {until} 500", run.unwrap().trim());
         server.cli(&["SET", "app:{leasehold}:marker", &marker]);
     };
     mark("9999999999999");
     assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
     mark("1");
     assert!(is_busy(&store, &later).await);
-    let _held = grant(&store, &first).await;
+    let held = grant(&store, &first).await;
+
+    // Who is next when a quarantine begins is the first of those that wait in it.
+    release(&store, &held).await;
+    assert_eq!(next_of(&server), later.owner.expose());
+    mark("9999999999999");
+    let judging = RedisStore::connect(&url).await.unwrap();
+    let mut last = queued("a", LockMode::Exclusive);
+    last.ttl = later.ttl;
+    assert!(is_busy(&judging, &last).await && is_busy(&judging, &later).await);
+    mark("1");
+    assert!(is_busy(&judging, &last).await);
+    assert_eq!(next_of(&server), later.owner.expose());
+    let _held = grant(&judging, &later).await;
 }
 
 #[tokio::test]
@@ -219,10 +348,10 @@ async fn callers_of_two_managers_are_served_in_the_order_of_their_arrival() {
     let mut callers = Vec::new();
     for number in 0..8 {
         let lock = managers[number % 2].lock("a").fair();
-        let told = Arc::clone(&served);
+        let reported = Arc::clone(&served);
         callers.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
-            told.lock().unwrap().push(number);
+            reported.lock().unwrap().push(number);
             let _ = guard.release().await;
         }));
         // The next comes when this one stands in the queue.

@@ -55,7 +55,8 @@ pub(crate) async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
 /// In whole seconds.
 pub(crate) fn uptime(server: &RedisServer) -> u64 {
     let info = server.cli(&["INFO", "server"]);
-    let told = (info.lines()).find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-    told.and_then(|seconds| seconds.trim().parse().ok())
+    let reported = (info.lines()).find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+    reported
+        .and_then(|seconds| seconds.trim().parse().ok())
         .expect("its age")
 }

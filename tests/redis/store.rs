@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, queued, release};
+use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, once, queued, release};
 use crate::server::RedisServer;
 use leasehold::ErrorKind;
 use leasehold::store::{Acquired, LockMode, RedisStore, Released, Renewed, Store};
@@ -23,7 +23,8 @@ async fn a_plain_client_waits_while_we_hold() {
         server.cli(&["SET", "app:a/7", "other", "NX", "PX", "5000"]),
         ""
     );
-    assert_eq!(server.cli(&["GET", "app:a/7"]), held.claim.owner.expose());
+    let value = server.cli(&["GET", "app:a/7"]);
+    assert!(value.starts_with(&held.claim.owner.expose()), "{value}");
 
     assert!(matches!(store.release(&held).await, Released::Released));
     assert_eq!(
@@ -90,81 +91,6 @@ async fn a_key_of_a_wrong_type_is_corrupt_and_untouched() {
 }
 
 #[tokio::test]
-async fn a_counter_that_is_not_ours_is_corrupt_and_nothing_is_granted() {
-    let server = RedisServer::start();
-    let store = store(&server).await;
-    for (name, foreign) in [("a", "SET"), ("b", "RPUSH")] {
-        let counter = format!("app:{{app:{name}}}:fence");
-        server.cli(&[foreign, &counter, "nonsense"]);
-        let error = store.acquire(&claim(name)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        assert_eq!(server.cli(&["EXISTS", &format!("app:{name}")]), "0");
-        assert_ne!(server.cli(&["TYPE", &counter]), "none");
-    }
-}
-
-#[tokio::test]
-async fn a_counter_ahead_of_the_servers_clock_is_refused_with_the_reason() {
-    let server = RedisServer::start();
-    let store = store(&server).await;
-    let held = grant(&store, &claim("a")).await;
-    let ahead = held.token.number() + 60_000_000;
-    release(&store, &held).await;
-    let record = format!("{ahead} {} x", held.claim.owner.expose());
-    server.cli(&["SET", "app:{app:a}:fence", &record]);
-    let error = store.acquire(&claim("a")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(
-        error.to_string().contains(&format!("token={ahead}")),
-        "{error}"
-    );
-    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
-}
-
-#[tokio::test]
-async fn tokens_grow_over_release_counter_expiry_and_loss_of_all_data() {
-    let server = RedisServer::start();
-    let store = store(&server).await;
-    let mut last = 0;
-    for loss in [
-        &["PING"][..],
-        &["DEL", "app:{app:a}:fence"],
-        &["FLUSHALL"],
-        &["PING"],
-    ] {
-        server.cli(loss);
-        let held = grant(&store, &claim("a")).await;
-        assert!(
-            held.token.number() > last,
-            "{} after {last}, {loss:?}",
-            held.token
-        );
-        assert!(held.token.number() < 1 << 53);
-        last = held.token.number();
-        // The record is gone after a loss; the token of the grant stands.
-        server.cli(&["DEL", "app:a"]);
-    }
-    let kept: u64 = server.cli(&["PTTL", "app:{app:a}:fence"]).parse().unwrap();
-    assert!(
-        kept > 24 * 3_600_000,
-        "a counter must outlive its lock by long: {kept} ms"
-    );
-}
-
-#[tokio::test]
-async fn tokens_grow_faster_than_the_clock_if_grants_do() {
-    let server = RedisServer::start();
-    let store = store(&server).await;
-    let held = grant(&store, &claim("a")).await;
-    release(&store, &held).await;
-    // Half a second ahead, as after a small step of the clock: within the skew that is allowed.
-    let ahead = held.token.number() + 500_000;
-    let record = format!("{ahead} {} x", held.claim.owner.expose());
-    server.cli(&["SET", "app:{app:a}:fence", &record]);
-    assert_eq!(grant(&store, &claim("a")).await.token.number(), ahead + 1);
-}
-
-#[tokio::test]
 async fn a_claim_that_holds_is_granted_again_with_the_same_token() {
     let server = RedisServer::start();
     let store = store(&server).await;
@@ -173,7 +99,7 @@ async fn a_claim_that_holds_is_granted_again_with_the_same_token() {
     let again = grant(&store, &ours).await;
     assert_eq!(again.token, first.token);
     assert!(again.proof.ttl <= first.proof.ttl);
-    assert!(is_busy(&store, &claim("a")).await);
+    assert!(is_busy(&store, &once(claim("a"))).await);
 }
 
 #[tokio::test]
@@ -305,10 +231,13 @@ async fn clients_of_a_prefix_that_disagree_on_max_ttl_are_refused() {
         .await
         .unwrap();
     // In the quarantine of a new server, which is as long as the first says.
-    assert!(is_busy(&first, &claim("a")).await);
+    assert!(is_busy(&first, &once(claim("a"))).await);
     let error = second.acquire(&claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("theirs=20000ms"), "{error}");
+    let marker = "delete the key app:{leasehold}:marker";
+    assert!(error.to_string().contains(marker), "{error}");
+    assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "1");
 }
 
 #[tokio::test]
@@ -357,7 +286,7 @@ async fn a_dead_subscriber_connection_resolves_its_hints_and_is_made_again() {
         let hint = store.subscribe(&claim("a")).await.unwrap();
         server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         hint.await;
-        assert!(is_busy(&store, &claim("a")).await);
+        assert!(is_busy(&store, &once(claim("a"))).await);
     }
     // Right after the kill a subscription may fail, and the caller polls; then it is there again.
     let hint = store.subscribe(&claim("a")).await.unwrap();
@@ -366,7 +295,7 @@ async fn a_dead_subscriber_connection_resolves_its_hints_and_is_made_again() {
 }
 
 #[tokio::test]
-async fn inspection_tells_label_token_and_time_left() {
+async fn inspection_reports_label_token_and_time_left() {
     let server = RedisServer::start();
     let store = store(&server).await;
     assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
@@ -418,26 +347,18 @@ async fn a_listing_shows_the_locks_under_our_prefix_in_order_and_nothing_else() 
 }
 
 #[tokio::test]
-async fn a_full_server_frees_what_is_withdrawn_and_says_where_it_leaves_no_tombstone() {
+async fn a_full_server_frees_what_is_withdrawn() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let plain = claim("a");
     let reads = queued("b", LockMode::Read);
-    let waits = claim("c");
     for ours in [&plain, &reads] {
         let _held = grant(&store, ours).await;
     }
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     for ours in [&plain, &reads] {
-        drop(store.withdraw(ours).await);
-        assert_eq!(server.cli(&["EXISTS", &format!("app:{}", ours.key)]), "0");
-    }
-    // Its attempt may still be on its way, and nothing would refuse it.
-    let error = store.withdraw(&waits).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    for ours in [&plain, &reads, &waits] {
         store.withdraw(ours).await.unwrap();
+        assert_eq!(server.cli(&["EXISTS", &format!("app:{}", ours.key)]), "0");
         let error = store.acquire(ours).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
@@ -472,7 +393,7 @@ fn a_runtime_that_ends_takes_only_its_own_connections_along() {
     let store = first.block_on(store(&server));
     let held = second.block_on(grant(&store, &claim("a")));
     drop(first);
-    assert!(second.block_on(is_busy(&store, &claim("a"))));
+    assert!(second.block_on(is_busy(&store, &once(claim("a")))));
     drop(second);
     for _ in 0..3 {
         let third = runtime();

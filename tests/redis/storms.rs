@@ -91,9 +91,17 @@ async fn a_dead_node_of_a_cluster_costs_the_others_few_connections() {
     }
 }
 
+/// However slow the machine is, nothing is asked for again.
+fn patient() -> Settings {
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_secs(30);
+    settings.request_timeout = Duration::from_secs(30);
+    settings
+}
+
 /// How many scripts fifty fair waiters cost in two seconds.
 async fn scripts_of_waiters(server: &RedisServer, url: &str) -> u64 {
-    let mut settings = Settings::default();
+    let mut settings = patient();
     settings.wait = Duration::from_secs(2);
     let locks = LockManager::builder_for_url(url, settings).await.unwrap();
     let locks = locks.build().unwrap();
@@ -112,6 +120,52 @@ async fn scripts_of_waiters(server: &RedisServer, url: &str) -> u64 {
     let scripts = scripts() - before;
     drop(held.release().await);
     scripts
+}
+
+/// How many scripts a round of fair waiters costs, of which each holds once: those that enter the queue, and those that leave it.
+async fn scripts_of_a_round(waiters: u64) -> (u64, u64) {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let mut settings = patient();
+    // No poll is among them.
+    settings.max_poll_interval = Duration::from_secs(60);
+    settings.wait = Duration::from_secs(60);
+    let locks = LockManager::builder_for_url(&url, settings).await.unwrap();
+    let locks = locks.build().unwrap();
+    let held = locks.lock("a").acquire().await.unwrap();
+    let scripts = || number(&server, "commandstats", "cmdstat_evalsha:calls=");
+    let before = scripts();
+    let waiting: Vec<_> = (0..waiters)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                let guard = locks.lock("a").fair().acquire().await.unwrap();
+                drop(guard.release().await);
+            })
+        })
+        .collect();
+    // Each asks, subscribes, and asks again.
+    while scripts() - before < 2 * waiters {
+        breathe().await;
+    }
+    let entered = scripts() - before;
+    drop(held.release().await);
+    for waiter in waiting {
+        waiter.await.unwrap();
+    }
+    (entered, scripts() - before - entered)
+}
+
+#[tokio::test]
+async fn a_release_wakes_only_whose_turn_it_is_however_many_wait() {
+    for waiters in [50, 100] {
+        let (entered, left) = scripts_of_a_round(waiters).await;
+        println!("{waiters} waiters: {entered} scripts to enter, {left} to leave");
+        assert!(
+            entered + left <= 4 * waiters + 10,
+            "{waiters}: {entered} + {left}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -156,7 +210,6 @@ async fn a_fair_claim_that_was_busy_before_there_was_a_marker_causes_no_quaranti
     ours.ttl = Duration::from_millis(500);
     ours.place_ttl = Duration::from_secs(5);
     assert!(is_busy(&store, &ours).await);
-    assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "0");
     server.cli(&["DEL", "app:a"]);
     let _held = grant(&store, &ours).await;
 }
@@ -164,18 +217,20 @@ async fn a_fair_claim_that_was_busy_before_there_was_a_marker_causes_no_quaranti
 #[tokio::test]
 async fn a_marker_that_a_busy_fair_claim_has_seen_is_missed_when_it_is_gone() {
     let server = RedisServer::start();
-    while uptime(&server) < 3 {
+    while uptime(&server) < 8 {
         breathe().await;
     }
-    let url = server.url("prefix=app&max_ttl=1s");
+    let url = server.url("prefix=app&max_ttl=6s");
+    let ttl = Duration::from_secs(6);
     let holder = RedisStore::connect(&url).await.unwrap();
-    let _held = grant(&holder, &claim_for("a", Duration::from_millis(500))).await;
+    let _held = grant(&holder, &claim_for("a", ttl)).await;
     let store = RedisStore::connect(&url).await.unwrap();
     let mut ours = queued("a", LockMode::Exclusive);
-    ours.ttl = Duration::from_millis(500);
+    ours.ttl = ttl;
     assert!(is_busy(&store, &ours).await);
     // As a flush that the statistics do not show.
-    server.cli(&["DEL", "app:a", "app:{leasehold}:marker"]);
+    let [marker, tokens] = ["app:{leasehold}:marker", "app:{leasehold}:tokens"];
+    server.cli(&["DEL", "app:a", marker, tokens]);
     assert!(is_busy(&store, &ours).await);
     assert_ne!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "0");
 }

@@ -25,7 +25,7 @@ async fn tls_client() {
     if url.contains(' ') {
         let member = |url| RedisStore::member(RedisOptions::parse(url).unwrap()).unwrap();
         let quorum = Quorum::new(url.split(' ').map(member)).unwrap();
-        println!("\n{}", told(&quorum.acquire(&claim("a")).await));
+        println!("\n{}", reported(&quorum.acquire(&claim("a")).await));
         return;
     }
     match RedisStore::connect(&url).await {
@@ -41,7 +41,7 @@ async fn tls_client() {
     }
 }
 
-fn told(answer: &Result<Acquired, Error>) -> String {
+fn reported(answer: &Result<Acquired, Error>) -> String {
     match answer {
         Ok(Acquired::Granted(_)) => "granted".to_owned(),
         answer => format!("{answer:?}"),
@@ -133,8 +133,8 @@ impl Drop for Certificates {
     }
 }
 
-fn is_refused(told: &str) -> bool {
-    told.contains("unavailable: no connection to redis")
+fn is_refused(reported: &str) -> bool {
+    reported.contains("unavailable: the TLS handshake with redis failed")
 }
 
 #[test]
@@ -147,16 +147,16 @@ fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
     let url = |host: &str| format!("rediss://{host}:{port}/0?{FRESH}");
     let ca = certificates.file("ca.pem");
     for host in ["127.0.0.1", "localhost"] {
-        let told = ask(&url(host), &ca);
-        assert!(told.contains("\ngranted\n"), "{told}");
+        let reported = ask(&url(host), &ca);
+        assert!(reported.contains("\ngranted\n"), "{reported}");
     }
     // Another authority, and a name that the certificate does not have.
     for (host, trusted) in [
         ("127.0.0.1", certificates.file("other.pem")),
         ("127.0.0.2", ca),
     ] {
-        let told = ask(&url(host), &trusted);
-        assert!(is_refused(&told), "{told}");
+        let reported = ask(&url(host), &trusted);
+        assert!(is_refused(&reported), "{reported}");
     }
 }
 
@@ -170,10 +170,10 @@ fn a_quorum_is_reached_over_tls_by_the_options_of_its_members() {
         .iter()
         .map(|port| format!("rediss://127.0.0.1:{port}/0?{FRESH}"));
     let urls = urls.collect::<Vec<_>>().join(" ");
-    let told = ask(&urls, &certificates.file("ca.pem"));
-    assert!(told.contains("\ngranted\n"), "{told}");
-    let told = ask(&urls, &certificates.file("other.pem"));
-    assert!(!told.contains("\ngranted\n"), "{told}");
+    let reported = ask(&urls, &certificates.file("ca.pem"));
+    assert!(reported.contains("\ngranted\n"), "{reported}");
+    let reported = ask(&urls, &certificates.file("other.pem"));
+    assert!(!reported.contains("\ngranted\n"), "{reported}");
 }
 
 #[test]
@@ -184,16 +184,16 @@ fn every_node_of_a_cluster_over_tls_is_trusted_by_its_certificate_alone() {
         let arguments = [arguments, &["--tls-cluster", "yes"]].concat();
         certificates.server(ports[index], &arguments)
     });
-    // The others are those that the named one tells: they too are asked over TLS.
+    // The others are those that the named one names: they too are asked over TLS.
     let url = format!("rediss+cluster://127.0.0.1:{}/?{FRESH}", ports[0]);
-    let told = ask(&url, &certificates.file("ca.pem"));
-    assert!(told.contains("\ngranted\n"), "{told}");
+    let reported = ask(&url, &certificates.file("ca.pem"));
+    assert!(reported.contains("\ngranted\n"), "{reported}");
     for node in cluster.masters() {
-        let counters = node.cli(&["KEYS", "app:*:fence"]);
+        let counters = node.cli(&["KEYS", "app:*:tokens"]);
         assert!(!counters.is_empty(), "a lock was at every node");
     }
-    let told = ask(&url, &certificates.file("other.pem"));
-    assert!(is_refused(&told), "{told}");
+    let reported = ask(&url, &certificates.file("other.pem"));
+    assert!(is_refused(&reported), "{reported}");
 }
 
 #[tokio::test]
@@ -215,16 +215,19 @@ async fn sentinels_and_their_master_over_tls_are_trusted_by_their_certificates_a
     let url = format!("rediss+sentinel://{}/main?{FRESH}", hosts.join(","));
     let ca = certificates.file("ca.pem");
     // Sentinels need a moment to listen.
-    let mut told = String::new();
+    let mut reported = String::new();
     for _ in 0..100 {
-        told = ask(&url, &ca);
-        if told.contains("\ngranted\n") {
+        reported = ask(&url, &ca);
+        if reported.contains("\ngranted\n") {
             break;
         }
         breathe().await;
     }
-    assert!(told.contains("\ngranted\n"), "{told}");
-    assert_ne!(master.cli(&["KEYS", "app:*:fence"]), "");
-    let told = ask(&url, &certificates.file("other.pem"));
-    assert!(told.contains("no majority of the sentinels"), "{told}");
+    assert!(reported.contains("\ngranted\n"), "{reported}");
+    assert_ne!(master.cli(&["KEYS", "app:*:tokens"]), "");
+    let reported = ask(&url, &certificates.file("other.pem"));
+    assert!(
+        reported.contains("no majority of the sentinels"),
+        "{reported}"
+    );
 }

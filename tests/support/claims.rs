@@ -30,6 +30,12 @@ pub(crate) fn queued(text: &str, mode: LockMode) -> Claim {
     claim
 }
 
+/// The same for a caller that does not wait: it takes no place.
+pub(crate) fn once(mut claim: Claim) -> Claim {
+    claim.place_ttl = Duration::ZERO;
+    claim
+}
+
 /// The grant, or a panic that shows the answer.
 pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Grant {
     match store.acquire(claim).await {
@@ -38,8 +44,12 @@ pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Grant {
     }
 }
 
+/// The claim has to wait: somebody holds the lock, or the store grants nothing yet.
 pub(crate) async fn is_busy(store: &impl Store, claim: &Claim) -> bool {
-    matches!(store.acquire(claim).await, Ok(Acquired::Busy { .. }))
+    matches!(
+        store.acquire(claim).await,
+        Ok(Acquired::Busy { .. } | Acquired::NotReady { .. })
+    )
 }
 
 /// A release that is confirmed.

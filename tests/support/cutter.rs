@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// Forwards a port of its own to another one, until it is told otherwise. Ends when it is dropped.
+/// Forwards a port of its own to another one, until a test changes that. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -62,7 +62,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Holds everything back, without closing: neither side is told.
+    /// Holds everything back, without closing: neither side is notified.
     pub(crate) fn stall(&self) {
         self.shared.state.lock().unwrap().is_stalled = true;
     }

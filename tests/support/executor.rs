@@ -1,4 +1,4 @@
-//! What the executor's tests share: a hold in their hands, and futures that stop where they are told to.
+//! What the executor's tests share: a hold in their hands, and futures that stop where the test wants.
 
 #![allow(
     dead_code,
@@ -15,8 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
+use leasehold::executor::RunMode;
 use leasehold::test_util::TestHold;
-use leasehold::{Executor, FencingToken, Settings};
+use leasehold::{Executor, FencingToken, Settings, Tx};
 use parking_lot::Mutex;
 
 pub const TTL: Duration = Duration::from_secs(10);
@@ -128,6 +129,13 @@ pub struct Gauge(Arc<AtomicI64>);
 impl Gauge {
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::SeqCst);
+    }
+
+    /// From 0 to 1, and back to 0 if the run does not commit.
+    pub fn raise_in<M: RunMode>(&self, tx: &Tx<'_, M>) {
+        let undone = self.clone();
+        self.set(1);
+        tx.undo(move || undone.set(0));
     }
 
     pub fn add(&self, by: i64) {

@@ -4,6 +4,7 @@
 
 pub(crate) mod canary;
 pub(crate) mod log;
+pub(crate) mod over;
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Stamp};
-use leasehold::store::MemoryStore;
-use leasehold::{LockManager, LockManagerBuilder, Settings};
+use leasehold::store::{Faulty, MemoryStore};
+use leasehold::{Lock, LockGuard, LockManager, LockManagerBuilder, Settings};
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -82,6 +83,64 @@ impl World {
     pub(crate) async fn is_free(&self, key: &str) -> bool {
         self.ours.inspect(key).await.unwrap().is_none()
     }
+
+    /// Whether the other process gets the key now; it gives the key back.
+    pub(crate) async fn is_theirs_to_take(&self, key: &str) -> bool {
+        self.theirs.lock(key).try_acquire().await.unwrap().is_some()
+    }
+}
+
+/// A manual clock, and a manager whose memory store is behind a network that the test steers.
+pub(crate) struct Far {
+    pub(crate) clock: ManualClock,
+    pub(crate) network: Faulty<MemoryStore>,
+    pub(crate) locks: LockManager,
+}
+
+impl Far {
+    pub(crate) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        let clock = ManualClock::new();
+        let network = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 7);
+        let locks = LockManager::builder(network.clone())
+            .clock(clock.clone())
+            .settings(settings)
+            .build()
+            .unwrap();
+        Self {
+            clock,
+            network,
+            locks,
+        }
+    }
+
+    /// Moves the time in steps that are shorter than a heartbeat, and lets the manager do what is due at each.
+    pub(crate) async fn pass(&self, span: Duration) {
+        let mut left = span;
+        while !left.is_zero() {
+            let step = left.min(ms(100));
+            self.clock.advance(step);
+            self.locks.settled().await;
+            left -= step;
+        }
+    }
+
+    pub(crate) async fn is_free(&self, key: &str) -> bool {
+        self.locks.inspect(key).await.unwrap().is_none()
+    }
+}
+
+/// A hold of the key `a`, and another caller of the same process that waits for it.
+pub(crate) async fn held_and_waited_for(
+    locks: &LockManager,
+) -> (LockGuard, <Lock as IntoFuture>::IntoFuture) {
+    let held = locks.lock("a").acquire().await.unwrap();
+    let mut waiting = locks.lock("a").into_future();
+    assert!(poll_once(&mut waiting).await.is_pending());
+    (held, waiting)
 }
 
 /// Until our manager holds a key no more and the store has it back. The end of a dropped guard goes through the handlers on a

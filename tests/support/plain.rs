@@ -1,54 +1,27 @@
-//! [`Plain`]: the memory store with everything that it need not have left out.
+//! [`plain`]: the memory store without everything that a store need not have.
 
-use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
-};
-use leasehold::{Error, Key};
+use leasehold::store::{Capability, MemoryStore};
+
+use crate::support::over::{Changes, Over};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plain(MemoryStore);
 
 /// A store that has exclusive locks and nothing else: its tokens promise nothing.
-#[derive(Debug)]
-pub(crate) struct Plain(pub(crate) MemoryStore);
+pub(crate) fn plain(store: MemoryStore) -> Over<Plain> {
+    Over(Plain(store))
+}
 
-impl Store for Plain {
-    fn name(&self) -> &'static str {
-        "plain"
+impl Changes for Plain {
+    type Store = MemoryStore;
+
+    fn beneath(&self) -> &MemoryStore {
+        &self.0
     }
 
     fn capability(&self) -> Capability {
         let mut capability = Capability::least();
         capability.ttl_per_lock = true;
         capability
-    }
-
-    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        self.0.acquire(claim).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
-        self.0.renew(grants).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Released {
-        self.0.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
-        self.0.withdraw(claim).await
-    }
-
-    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.0.subscribe(claim).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        self.0.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.0.list(prefix).await
-    }
-
-    async fn close(&self) -> Result<(), Error> {
-        self.0.close().await
     }
 }

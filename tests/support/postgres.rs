@@ -2,13 +2,21 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+#[path = "canary.rs"]
+pub(crate) mod canary;
+#[path = "process.rs"]
+mod process;
+
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use process::{answers, free_port};
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub(crate) use process::{breathe, pause, until};
 
 /// A server whose data are in a temporary folder. It is not durable, unless its settings say otherwise: it survives a
 /// `kill -9` of its processes all the same.
@@ -26,6 +34,7 @@ impl PgServer {
 
     /// `settings` are `name=value`.
     pub(crate) fn start_with(settings: &[&str]) -> Self {
+        canary::watch();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("leasehold-postgres-{}-{count}", std::process::id());
@@ -48,6 +57,11 @@ impl PgServer {
 
     /// A hot standby of this server, which streams from it.
     pub(crate) fn standby(&self) -> Self {
+        self.standby_with(&[])
+    }
+
+    /// `settings` are `name=value`.
+    pub(crate) fn standby_with(&self, settings: &[&str]) -> Self {
         let folder = self.folder.with_extension("standby");
         fs::create_dir_all(&folder).expect("a temporary folder");
         give_away(&folder);
@@ -66,7 +80,7 @@ impl PgServer {
             .output()
             .expect("pg_basebackup is installed (apt-get install postgresql)");
         assert!(copied.status.success(), "{}", text(&copied.stderr));
-        Self::in_folder(folder, &[]).started()
+        Self::in_folder(folder, settings).started()
     }
 
     fn make(&self) {
@@ -132,18 +146,8 @@ impl PgServer {
             .stderr(Stdio::from(log))
             .spawn()
             .expect("postgres is installed (apt-get install postgresql)");
-        self.child = Some(child);
-        for _ in 0..2_000 {
-            let child = self.child.as_mut().expect("it was started");
-            if child.try_wait().expect("its state").is_some() {
-                return false;
-            }
-            if self.psql_raw("SELECT 1").is_ok() {
-                return true;
-            }
-            pause();
-        }
-        false
+        let child = self.child.insert(child);
+        answers(child, || psql(self.port, "postgres", "SELECT 1").is_ok())
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -165,32 +169,7 @@ impl PgServer {
     }
 
     pub(crate) fn psql_in(&self, database: &str, statements: &str) -> Result<String, String> {
-        let output = Command::new("psql")
-            .args([
-                "-X",
-                "-q",
-                "-A",
-                "-t",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-h",
-                "127.0.0.1",
-            ])
-            .args([
-                "-U",
-                "postgres",
-                "-d",
-                database,
-                "-p",
-                &self.port.to_string(),
-            ])
-            .args(["-c", statements])
-            .output()
-            .expect("psql is installed (apt-get install postgresql)");
-        if output.status.success() {
-            return Ok(text(&output.stdout));
-        }
-        Err(text(&output.stderr))
+        psql(self.port, database, statements)
     }
 
     /// kill -9 of every process of the server: nothing is saved, no farewell.
@@ -229,6 +208,7 @@ impl PgServer {
             if self.launch() {
                 return;
             }
+            pause();
         }
         panic!(
             "postgres does not start again; see {}",
@@ -242,6 +222,18 @@ impl PgServer {
     }
 }
 
+/// The server that the tests of one kind share; it ends with the last of them.
+pub(crate) type Shared = Mutex<Weak<PgServer>>;
+
+pub(crate) fn shared(shared: &Shared, settings: &[&str]) -> Arc<PgServer> {
+    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(PgServer::start_with(settings));
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
 impl Drop for PgServer {
     fn drop(&mut self) {
         self.kill();
@@ -250,8 +242,92 @@ impl Drop for PgServer {
     }
 }
 
+/// PgBouncer before a server: each transaction may be on another connection to it.
+pub(crate) struct PgBouncer {
+    port: u16,
+    folder: PathBuf,
+    child: Child,
+}
+
+impl PgBouncer {
+    pub(crate) fn before(server: &PgServer) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = server.folder.with_extension(format!("pooler{count}"));
+        // Another process may take a free port before the pooler does.
+        for _ in 0..10 {
+            fs::create_dir_all(&folder).expect("a temporary folder");
+            give_away(&folder);
+            let port = free_port();
+            let file = folder.join("pgbouncer.ini");
+            let target = format!("host=127.0.0.1 port={} user=postgres", server.port);
+            let text = format!(
+                "[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
+                 pool_mode = transaction\nunix_socket_dir =\nlogfile = {}\n",
+                folder.join("log").display()
+            );
+            fs::write(&file, text).expect("a configuration");
+            let child = as_user("pgbouncer")
+                .args(["-q".as_ref(), file.as_os_str()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("pgbouncer is installed (apt-get install pgbouncer)");
+            let mut pooler = Self {
+                port,
+                folder: folder.clone(),
+                child,
+            };
+            let connects = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+            if answers(&mut pooler.child, connects) {
+                return pooler;
+            }
+        }
+        panic!("pgbouncer does not start; see {}", folder.display());
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        url(self.port)
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // What is left of a test's folder harms nobody.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
 pub(crate) fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+fn psql(port: u16, database: &str, statements: &str) -> Result<String, String> {
+    let output = Command::new("psql")
+        .args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            "127.0.0.1",
+        ])
+        .args(["-U", "postgres", "-d", database, "-p", &port.to_string()])
+        .args(["-c", statements])
+        .output()
+        .expect("psql is installed (apt-get install postgresql)");
+    if output.status.success() {
+        return Ok(text(&output.stdout));
+    }
+    Err(text(&output.stderr))
 }
 
 /// The newest version that is installed where Debian and others put it.
@@ -270,7 +346,11 @@ fn programs() -> PathBuf {
 
 /// A program of the server, which refuses to run as root.
 fn as_postgres(program: &str) -> Command {
-    let program = programs().join(program);
+    as_user(programs().join(program))
+}
+
+/// A program that refuses to run as root.
+fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
@@ -295,7 +375,7 @@ fn id_of(option: &str) -> u32 {
         .expect("the user postgres")
 }
 
-fn give_away(folder: &Path) {
+pub(crate) fn give_away(folder: &Path) {
     if is_root() {
         chown(folder, Some(id_of("-u")), Some(id_of("-g"))).expect("chown");
     }
@@ -303,21 +383,4 @@ fn give_away(folder: &Path) {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
-/// Another program is waited for: no clock of ours moves it.
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
-}
-
-/// As [`pause`], for a task.
-#[allow(clippy::disallowed_methods)]
-pub(crate) async fn breathe() {
-    tokio::time::sleep(Duration::from_millis(5)).await;
 }

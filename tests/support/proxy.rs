@@ -40,6 +40,8 @@ pub(crate) struct Wire {
     changed: Condvar,
     up: Mutex<usize>,
     down: Mutex<usize>,
+    /// Bytes that came from the client, passed on or not.
+    came: Mutex<usize>,
     ends: [TcpStream; 2],
 }
 
@@ -52,6 +54,11 @@ impl Wire {
     /// Bytes that went to the server and to the client.
     pub(crate) fn carried(&self) -> (usize, usize) {
         (*self.up.lock().unwrap(), *self.down.lock().unwrap())
+    }
+
+    /// Bytes that the client has sent, also those that are kept back.
+    pub(crate) fn came(&self) -> usize {
+        *self.came.lock().unwrap()
     }
 
     pub(crate) fn cut(&self) {
@@ -133,6 +140,7 @@ impl Shared {
             changed: Condvar::new(),
             up: Mutex::new(0),
             down: Mutex::new(0),
+            came: Mutex::new(0),
             ends: [client.try_clone().unwrap(), server.try_clone().unwrap()],
         });
         self.wires.lock().unwrap().push(Arc::clone(&wire));
@@ -158,6 +166,9 @@ fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
     let mut buffer = [0; 16 * 1024];
     loop {
         let length = from.read(&mut buffer).unwrap_or(0);
+        if is_up {
+            *wire.came.lock().unwrap() += length;
+        }
         let fate = {
             let fate = wire.fate.lock().unwrap();
             let is_held = |fate: &mut Fate| is_up && fate.hold_up;

@@ -6,13 +6,30 @@
 pub(crate) mod canary;
 #[path = "redis_cluster.rs"]
 pub(crate) mod cluster;
+#[path = "process.rs"]
+mod process;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub(crate) use process::{LOOKS, breathe, free_port, pause, until};
+
+/// Longer than a busy machine holds an answer up. A URL that says how long it waits is taken as it is.
+const PATIENT: &str = "timeout_millis=20000";
+
+/// The options of a URL, patient unless they say otherwise.
+pub(crate) fn patiently(query: &str) -> String {
+    if query.contains("timeout_millis=") {
+        return query.to_owned();
+    }
+    let and = if query.is_empty() { "" } else { "&" };
+    format!("{query}{and}{PATIENT}")
+}
 
 /// A server without persistence, unless its arguments say otherwise.
 pub(crate) struct RedisServer {
@@ -88,16 +105,7 @@ impl RedisServer {
             .spawn()
             .expect("redis-server is installed (apt-get install redis-server)");
         let child = self.child.insert(child);
-        for _ in 0..1_000 {
-            if child.try_wait().expect("its state").is_some() {
-                return false;
-            }
-            if answers(self.port) {
-                return true;
-            }
-            pause();
-        }
-        false
+        process::answers(child, || answers(self.port))
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -110,7 +118,7 @@ impl RedisServer {
 
     /// `query` may be empty.
     pub(crate) fn url(&self, query: &str) -> String {
-        format!("redis://127.0.0.1:{}/0?{query}", self.port)
+        format!("redis://127.0.0.1:{}/0?{}", self.port, patiently(query))
     }
 
     /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.
@@ -172,6 +180,7 @@ impl RedisServer {
             if self.launch() {
                 return;
             }
+            pause();
         }
         panic!(
             "redis-server does not start again; see {}",
@@ -188,11 +197,6 @@ impl Drop for RedisServer {
     }
 }
 
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
 /// Whether it answers, and has loaded its data. A server with a password answers too.
 fn answers(port: u16) -> bool {
     let ask = || {
@@ -205,16 +209,4 @@ fn answers(port: u16) -> bool {
         Ok::<_, std::io::Error>(answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH"))
     };
     ask().unwrap_or(false)
-}
-
-/// Another program is waited for: no clock of ours moves it.
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
-}
-
-/// As [`pause`], for a task.
-#[allow(clippy::disallowed_methods)]
-pub(crate) async fn breathe() {
-    tokio::time::sleep(Duration::from_millis(5)).await;
 }

@@ -1,6 +1,6 @@
 //! A Redis Cluster: masters that share the slots evenly, and a replica of each if wanted.
 
-use super::{RedisServer, breathe, free_port, pause};
+use super::{LOOKS, RedisServer, breathe, free_port, patiently, pause};
 
 const SLOTS: usize = 16_384;
 
@@ -35,7 +35,7 @@ impl RedisCluster {
     /// Of nodes, each with the port of its bus.
     fn form(nodes: Vec<(RedisServer, u16)>, masters: usize) -> Self {
         let replicas = nodes.len() - masters;
-        for (index, (node, bus)) in nodes.iter().enumerate() {
+        for (index, (node, _)) in nodes.iter().enumerate() {
             let epoch = (index + 1).to_string();
             assert_eq!(node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]), "OK");
             if index < masters {
@@ -43,18 +43,27 @@ impl RedisCluster {
                 let last = (SLOTS * (index + 1) / masters - 1).to_string();
                 assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]), "OK");
             }
-            let (port, bus) = (node.port().to_string(), bus.to_string());
-            nodes[0]
-                .0
-                .cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let nodes = nodes.into_iter().map(|(node, _)| node).collect();
+        let (nodes, buses): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let cluster = Self { nodes, masters };
         cluster.until("all know all", |cluster| {
-            let knows = |node: &RedisServer| {
-                node.cli(&["CLUSTER", "NODES"]).lines().count() == masters + replicas
-            };
-            cluster.nodes.iter().all(knows)
+            let all = cluster.nodes.iter().zip(&buses);
+            let mut is_known = true;
+            for node in &cluster.nodes {
+                let nodes = node.cli(&["CLUSTER", "NODES"]);
+                for (other, bus) in all.clone() {
+                    let (port, bus) = (other.port().to_string(), bus.to_string());
+                    let knows = |line: &str| {
+                        line.contains(&format!(":{port}@")) && !line.contains("handshake")
+                    };
+                    if !nodes.lines().any(knows) {
+                        // Again, if they did not meet within the time that a node waits.
+                        node.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+                        is_known = false;
+                    }
+                }
+            }
+            is_known
         });
         for index in 0..replicas {
             let of = cluster.id(index);
@@ -63,7 +72,7 @@ impl RedisCluster {
         }
         cluster.until("the cluster is up", |cluster| {
             let is_up = |node: &RedisServer| {
-                node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok") && slots_are_told(node)
+                node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok") && slots_are_known(node)
             };
             cluster.nodes.iter().all(is_up)
         });
@@ -74,11 +83,18 @@ impl RedisCluster {
             };
             cluster.nodes[masters..].iter().all(copies)
         });
+        cluster.until("all know the replicas", |cluster| {
+            let knows = |node: &RedisServer| {
+                let nodes = node.cli(&["CLUSTER", "NODES"]);
+                nodes.matches("slave").count() == replicas
+            };
+            cluster.nodes.iter().all(knows)
+        });
         cluster
     }
 
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..6_000 {
+        for _ in 0..LOOKS {
             if is_so(self) {
                 return;
             }
@@ -92,7 +108,7 @@ impl RedisCluster {
         let hosts: Vec<_> = (self.nodes[..self.masters].iter())
             .map(|node| format!("127.0.0.1:{}", node.port()))
             .collect();
-        format!("redis+cluster://{}/?{query}", hosts.join(","))
+        format!("redis+cluster://{}/?{}", hosts.join(","), patiently(query))
     }
 
     pub(crate) fn masters(&self) -> &[RedisServer] {
@@ -106,8 +122,8 @@ impl RedisCluster {
     /// The slot of a name, as the last node counts it, which no test stops.
     pub(crate) fn slot(&self, name: &str) -> usize {
         let last = self.nodes.last().expect("a node");
-        let told = last.cli(&["CLUSTER", "KEYSLOT", name]);
-        told.parse().expect("a slot")
+        let reported = last.cli(&["CLUSTER", "KEYSLOT", name]);
+        reported.parse().expect("a slot")
     }
 
     /// The master that had this slot at first.
@@ -135,8 +151,8 @@ impl RedisCluster {
         let slot = slot.to_string();
         let (from_id, to_id) = (self.id(from), self.id(to));
         for (node, how, other) in [(to, "IMPORTING", from_id), (from, "MIGRATING", to_id)] {
-            let told = self.nodes[node].cli(&["CLUSTER", "SETSLOT", &slot, how, &other]);
-            assert_eq!(told, "OK");
+            let reported = self.nodes[node].cli(&["CLUSTER", "SETSLOT", &slot, how, &other]);
+            assert_eq!(reported, "OK");
         }
     }
 
@@ -144,8 +160,8 @@ impl RedisCluster {
     pub(crate) fn carry(&self, keys: &[&str], from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-        let told = self.nodes[from].cli(&[&head[..], keys].concat());
-        assert_eq!(told, "OK");
+        let reported = self.nodes[from].cli(&[&head[..], keys].concat());
+        assert_eq!(reported, "OK");
     }
 
     /// Takes over what is left of an open slot, and closes it.
@@ -158,18 +174,20 @@ impl RedisCluster {
         }
         let to_id = self.id(to);
         for node in [to, from] {
-            let told = self.nodes[node].cli(&["CLUSTER", "SETSLOT", &number, "NODE", &to_id]);
-            assert_eq!(told, "OK");
+            let reported = self.nodes[node].cli(&["CLUSTER", "SETSLOT", &number, "NODE", &to_id]);
+            assert_eq!(reported, "OK");
         }
     }
 
-    /// kill -9 of a master, and its replica takes its place. Which node that is.
+    /// kill -9 of a master, and its replica takes its place, without waiting for the others to notice. Which node that is.
     pub(crate) fn fail_over(&mut self, master: usize) -> usize {
         self.nodes[master].kill();
         let replica = self.masters + master;
+        let promotion = self.nodes[replica].cli(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        assert_eq!(promotion, "OK");
         self.until("the replica is promoted", |cluster| {
             let others = (0..cluster.masters).filter(|other| *other != master);
-            let mut told = others.map(|other| cluster.nodes[other].cli(&["CLUSTER", "NODES"]));
+            let mut reported = others.map(|other| cluster.nodes[other].cli(&["CLUSTER", "NODES"]));
             let id = cluster.id(replica);
             let is_master = |nodes: String| {
                 nodes
@@ -179,13 +197,13 @@ impl RedisCluster {
             cluster.nodes[replica]
                 .cli(&["INFO", "replication"])
                 .contains("role:master")
-                && told.all(is_master)
+                && reported.all(is_master)
         });
         replica
     }
 }
 
-fn slots_are_told(node: &RedisServer) -> bool {
+fn slots_are_known(node: &RedisServer) -> bool {
     let slots = node.cli(&["CLUSTER", "INFO"]);
     slots.contains("cluster_slots_ok:16384")
 }
@@ -207,8 +225,9 @@ fn node(index: usize, start: &impl Fn(usize, &[&str]) -> RedisServer) -> (RedisS
         "nodes.conf",
         "--cluster-port",
         &bus.to_string(),
+        // A busy machine is no reason to promote a replica.
         "--cluster-node-timeout",
-        "1000",
+        "15000",
         // What is asked here is what the nodes that are left do.
         "--cluster-require-full-coverage",
         "no",

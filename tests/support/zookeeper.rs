@@ -4,10 +4,12 @@
 
 #[path = "canary.rs"]
 pub(crate) mod canary;
+#[path = "ports.rs"]
+mod ports;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -17,6 +19,7 @@ use leasehold::clock::Clock;
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Acquired, Claim, Grant, OwnerToken, Renewed, Store};
 use leasehold::{Key, Label};
+pub(crate) use ports::free_port;
 
 /// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.
 const IS_BOXED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"zookeeper_async");
@@ -269,23 +272,6 @@ fn test_name(module: &str, test: &str) -> String {
     match module.split_once("::") {
         Some((_, inner)) => format!("{inner}::{test}"),
         None => test.to_owned(),
-    }
-}
-
-/// A port that was free just now, and is not given to two callers of this process.
-pub(crate) fn free_port() -> u16 {
-    static GIVEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
-    loop {
-        let random = OwnerToken::generate().unwrap();
-        // Below the ports that the system gives to who connects: one of those, with nobody listening, may connect to
-        // itself, and then the server cannot have it.
-        let port =
-            10_000 + u16::from_be_bytes([random.as_bytes()[0], random.as_bytes()[1]]) % 20_000;
-        let mut given = GIVEN.lock().unwrap();
-        if !given.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            given.push(port);
-            return port;
-        }
     }
 }
 

@@ -25,6 +25,22 @@ pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Ve
                 "{name}: {lines} lines are over {LINES}; it has more than one idea"
             ));
         }
+        // A log line is found by a word that stays the same when files move.
+        for (number, line) in text.lines().enumerate() {
+            let is_log = ["error", "warn", "info", "debug", "trace"]
+                .iter()
+                .any(|level| {
+                    line.contains(&format!("tracing::{level}!("))
+                        || line.contains(&format!("tracing::{level}_span!("))
+                });
+            let next = text.lines().nth(number + 1).unwrap_or_default();
+            if is_log && ![line, next].iter().any(|line| line.contains("target: ")) {
+                violations.push(format!(
+                    "{name}:{}: a log line without `target:`",
+                    number + 1
+                ));
+            }
+        }
         let mut called = Vec::new();
         macros(text.parse().expect("Rust"), &mut called);
         called.retain(|(name, _)| UNFINISHED.contains(&name.as_str()));

@@ -36,7 +36,15 @@ const FOLDERS: &[(&str, u8)] = &[
 ];
 
 /// The files of `store` that every store rests on.
-const SEAM: [&str; 6] = ["capability", "claim", "erased", "member", "outcome", "url"];
+const SEAM: [&str; 7] = [
+    "capability",
+    "claim",
+    "dial",
+    "erased",
+    "member",
+    "outcome",
+    "url",
+];
 
 const STORES: u8 = 2;
 

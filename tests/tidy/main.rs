@@ -10,6 +10,7 @@
 )]
 
 mod circles;
+mod docs;
 mod form;
 mod layers;
 mod paths;
@@ -22,12 +23,17 @@ use std::path::Path;
 use tree::Tree;
 
 fn sources() -> Vec<(String, String)> {
-    fn walk(folder: &Path, root: &Path, found: &mut Vec<(String, String)>) {
+    files("rs")
+}
+
+/// The files in `src/` with this ending, by name.
+fn files(ending: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, root: &Path, ending: &str, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                walk(&path, root, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                walk(&path, root, ending, found);
+            } else if path.extension().is_some_and(|other| other == ending) {
                 let name = path.strip_prefix(root).unwrap().to_str().unwrap();
                 let text = std::fs::read_to_string(&path).unwrap();
                 found.push((name.replace('\\', "/"), text));
@@ -36,7 +42,7 @@ fn sources() -> Vec<(String, String)> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
-    walk(&root, &root, &mut found);
+    walk(&root, &root, ending, &mut found);
     found.sort();
     found
 }
@@ -61,4 +67,15 @@ fn at_most_two_files_see_each_other() {
 #[test]
 fn every_file_is_short_opens_with_prose_and_is_finished() {
     assert_none(&form::violations(&sources()));
+}
+
+#[test]
+fn examples_fit_their_column_and_tables_have_headers() {
+    let pages = files("md");
+    assert!(pages.len() > 10, "only {} pages were found", pages.len());
+    assert_none(&docs::violations(&pages));
+    // The tool's own files are not published.
+    let mut published = sources();
+    published.retain(|(name, _)| !name.starts_with("bin/"));
+    assert_none(&docs::violations(&published));
 }

@@ -1,6 +1,6 @@
 //! Small trees that break one rule each: the checker finds it, and nothing else.
 
-use crate::{circles, form, layers, tree::Tree};
+use crate::{circles, docs, form, layers, tree::Tree};
 
 /// A few files, added to some that break nothing.
 fn planted_tree(planted: &[(&str, &str)]) -> Tree {
@@ -261,4 +261,21 @@ fn the_form_of_a_file_is_judged() {
         "a.rs:2",
         "todo!",
     );
+}
+
+#[test]
+fn the_form_of_the_docs_is_judged() {
+    let wide = "x".repeat(77);
+    let example = format!("/// ```\n/// {wide}\n/// ```\nfn f() {{}}");
+    assert_one(&docs::violations(&[("a.rs", &example)]), "a.rs:2", "76");
+    let page = format!("```text\n{wide}\n```\n{wide}");
+    assert_one(&docs::violations(&[("a.md", &page)]), "a.md:2", "76");
+    let table = "/// | option | |\n/// |---|---|";
+    assert_one(
+        &docs::violations(&[("a.rs", table)]),
+        "a.rs:2",
+        "nameless column",
+    );
+    let hidden = format!("//! ```\n//! # {wide}\n//! ```\n//! | a | b |\n//! |---|---|\n// {wide}");
+    assert_eq!(docs::violations(&[("a.rs", &hidden)]), [""; 0]);
 }

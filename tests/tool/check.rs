@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::command::{Mark, Running, TOOL, code, leasehold, runs, server, told, until};
+use crate::command::{Mark, Running, TOOL, code, leasehold, printed, runs, server, until};
 
 /// Prints the exit codes of `leasehold check` with these options, one a line, when `go` is there.
 fn checks(begun: &Mark, go: &Mark, answers: &Mark) -> String {
@@ -47,7 +47,7 @@ fn a_check_answers_by_its_exit_code() {
     assert_eq!(code(&tool.output()), 143);
     assert!(!std::path::Path::new(&file).exists());
     let after = check_of(&file, &[]);
-    assert_eq!(code(&after), 76, "{}", told(&after));
+    assert_eq!(code(&after), 76, "{}", printed(&after));
 }
 
 /// A real wait of a few seconds: a lease is renewed.
@@ -112,7 +112,7 @@ fn the_tool_treats_a_marked_lease_as_lost() {
     mark(file);
     tool.signal("-CONT");
     let output = tool.output();
-    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert_eq!(code(&output), 76, "{}", printed(&output));
     assert!(!runs(id));
     until("the release", || server.cli(&["EXISTS", "k"]) == "0");
 }
@@ -123,13 +123,13 @@ fn a_file_that_is_no_record_counts_as_over() {
     for text in ["", "garbage\n", "leasehold-lease 1 state=live\n"] {
         std::fs::write(file.path(), text).unwrap();
         let output = check_of(file.path(), &[]);
-        assert_eq!(code(&output), 65, "{text:?}: {}", told(&output));
+        assert_eq!(code(&output), 65, "{text:?}: {}", printed(&output));
     }
     let output = leasehold(&["check"]);
-    assert_eq!(code(&output), 64, "{}", told(&output));
-    assert!(told(&output).contains("LEASEHOLD_LEASE is not set"));
+    assert_eq!(code(&output), 64, "{}", printed(&output));
+    assert!(printed(&output).contains("LEASEHOLD_LEASE is not set"));
     let output = check_of(file.path(), &["--remaining", "soon"]);
-    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert_eq!(code(&output), 64, "{}", printed(&output));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_examples_in_other_languages_check_their_lease() {
         .env("PATH", &path)
         .output()
         .unwrap();
-        assert_eq!(code(&output), 0, "{example}: {}", told(&output));
+        assert_eq!(code(&output), 0, "{example}: {}", printed(&output));
         assert!(result.is_there(), "{example}");
     }
     // Without a tool around them they do nothing.

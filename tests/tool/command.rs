@@ -33,10 +33,24 @@ pub(crate) fn counter(url: &str, words: &str) -> Output {
     leasehold(&arguments)
 }
 
+/// Runs `leasehold run` to its end, with the words of a command line.
+pub(crate) fn run(url: &str, words: &str) -> Output {
+    let mut arguments = vec!["run", "--store", url];
+    arguments.extend(words.split_whitespace());
+    leasehold(&arguments)
+}
+
+/// Runs `leasehold run` to its end under the lock `k`, with a script for the shell.
+pub(crate) fn run_script(url: &str, script: &str) -> Output {
+    leasehold(&[
+        "run", "--store", url, "--lock", "k", "--", "sh", "-c", script,
+    ])
+}
+
 /// Whatever the tool says, it says no password.
 fn judged(output: Output) -> Output {
     for said in [&output.stdout, &output.stderr] {
-        assert!(!canary::is_in(said), "a password was told");
+        assert!(!canary::is_in(said), "a password was printed");
     }
     output
 }
@@ -65,7 +79,7 @@ pub(crate) fn code(output: &Output) -> i32 {
     code.unwrap_or_else(|| panic!("no status: {output:?}"))
 }
 
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     format!("{out}{}", String::from_utf8_lossy(&output.stderr))
 }
@@ -175,6 +189,19 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         pause();
     }
     panic!("never came: {what}");
+}
+
+/// Waits until a tool has asked for a lock that is held, and listens for its end.
+pub(crate) fn until_subscribed(server: &RedisServer) {
+    until("a subscription", || {
+        !server.cli(&["PUBSUB", "CHANNELS"]).is_empty() || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
+    });
+}
+
+/// A script that reports that it has begun, and ends when the other mark is there.
+pub(crate) fn until_marked(begun: &Mark, ends: &Mark) -> String {
+    let (begun, ends) = (begun.path(), ends.path());
+    format!("echo > {begun}; until [ -e {ends} ]; do sleep 0.01; done")
 }
 
 /// Whether a process runs; one that has ended and was not waited for does not.

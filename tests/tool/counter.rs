@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{Running, code, counter, leasehold, lines, server, told, tool, until};
+use crate::command::{Running, code, counter, leasehold, lines, printed, server, tool, until};
 use crate::redis::RedisServer;
 use crate::zookeeper::Server;
 
@@ -18,7 +18,7 @@ pub(crate) fn is_alone(server: &RedisServer) -> bool {
 fn no_update_is_lost_under_a_lock() {
     let (_server, url) = server();
     let output = counter(&url, "--processes 3 --tasks 2 --rounds 20 --wait 1m --json");
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let report = &lines(&output.stdout)[0];
     assert_eq!(report["counter"], 120);
     assert_eq!(report["counted"], 120);
@@ -33,14 +33,14 @@ fn no_update_is_lost_under_a_lock() {
     assert!(
         output.stderr.is_empty(),
         "no progress bar in a pipe: {}",
-        told(&output)
+        printed(&output)
     );
 }
 
 /// Real time: what is shown is that nobody goes without a turn while it passes.
 fn every_task_is_served_and_no_update_is_lost(url: &str) {
     let output = counter(url, "--processes 4 --tasks 8 --for 5s --wait 30s --json");
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
     assert_eq!(count("lost"), 0, "{report}");
@@ -66,15 +66,15 @@ fn four_processes_of_eight_tasks_share_one_lock_in_zookeeper() {
 #[test]
 fn rounds_and_a_time_exclude_each_other() {
     let output = counter("redis://127.0.0.1:1", "--rounds 3 --for 5s");
-    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert_eq!(code(&output), 64, "{}", printed(&output));
 }
 
 #[test]
-fn people_are_told_every_number() {
+fn the_report_for_people_has_every_number() {
     let (_server, url) = server();
     let output = counter(&url, "--processes 2 --rounds 3 --wait 1m");
-    assert_eq!(code(&output), 0, "{}", told(&output));
-    let text = told(&output);
+    assert_eq!(code(&output), 0, "{}", printed(&output));
+    let text = printed(&output);
     for words in [
         "process 0: 3 counted, 0 failed",
         "process 1: 3 counted, 0 failed",
@@ -103,7 +103,7 @@ fn a_lock_that_is_deleted_under_its_holders_loses_updates_and_is_found_out() {
     );
     saboteur.kill().unwrap();
     saboteur.wait().unwrap();
-    assert_eq!(code(&output), 1, "{}", told(&output));
+    assert_eq!(code(&output), 1, "{}", printed(&output));
     assert!(lines(&output.stdout)[0]["lost"].as_u64().unwrap() > 0);
 }
 
@@ -114,7 +114,7 @@ fn who_does_not_get_the_lock_in_time_is_counted_as_failed() {
         &url,
         "--processes 2 --rounds 3 --hold 300ms --wait 1ms --json",
     );
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
     assert_eq!(count("counted") + count("failed"), 6);
@@ -126,7 +126,7 @@ fn who_does_not_get_the_lock_in_time_is_counted_as_failed() {
 fn one_process_cannot_be_many() {
     let output = leasehold(&["counter", "--store", "memory:"]);
     assert_eq!(code(&output), 64);
-    assert!(told(&output).contains("lives in one process"));
+    assert!(printed(&output).contains("lives in one process"));
     assert_eq!(code(&counter("memory:", "--processes 0")), 64);
 }
 
@@ -138,7 +138,7 @@ fn no_update_is_lost_behind_a_fence_while_holders_are_stopped_beyond_their_ttl()
         &url,
         "--processes 3 --rounds 30 --hold 20ms --wait 10s --nemesis pause --json",
     );
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
     assert_eq!(count("lost"), 0, "{report}");
@@ -161,11 +161,11 @@ fn a_nemesis_needs_a_fence() {
         server.port()
     );
     let output = counter(&url, "--nemesis pause");
-    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert_eq!(code(&output), 64, "{}", printed(&output));
     assert!(
-        told(&output).contains("store=redlock has none"),
+        printed(&output).contains("store=redlock has none"),
         "{}",
-        told(&output)
+        printed(&output)
     );
 }
 
@@ -181,7 +181,7 @@ fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
         &url,
         "--processes 3 --rounds 30 --hold 50ms --wait 20s --nemesis pause --json",
     );
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let report = &lines(&output.stdout)[0];
     let count = |what: &str| report[what].as_u64().unwrap();
     assert_eq!(count("lost"), 0, "{report}");
@@ -198,11 +198,11 @@ fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
 fn a_driver_that_cannot_fence_has_no_nemesis() {
     let url = "zookeeper://127.0.0.1:1/locks?driver=zookeeper-async";
     let output = counter(url, "--nemesis pause");
-    assert_eq!(code(&output), 64, "{}", told(&output));
+    assert_eq!(code(&output), 64, "{}", printed(&output));
     assert!(
-        told(&output).contains("cannot send a fenced write"),
+        printed(&output).contains("cannot send a fenced write"),
         "{}",
-        told(&output)
+        printed(&output)
     );
 }
 

@@ -3,9 +3,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use crate::command::{Mark, Running, TOOL, code, lines, runs, send, server, told, until};
+use crate::command::{
+    Mark, Running, TOOL, code, lines, printed, runs, send, server, until, until_subscribed,
+};
 
-/// Tells its process id, then waits without an end, but for what `traps` says.
+/// Prints its process id, then waits without an end, except for what `traps` says.
 fn endless(begun: &Mark, traps: &str) -> String {
     format!(
         "{traps}; echo $$ > {}; while :; do sleep 0.01; done",
@@ -13,15 +15,21 @@ fn endless(begun: &Mark, traps: &str) -> String {
     )
 }
 
+/// The tool with such a command, and the id of the command.
+fn endless_tool(url: &str, options: &[&str], traps: &str) -> (Running, String) {
+    let begun = Mark::new();
+    let tool = Running::run(url, options, &endless(&begun, traps));
+    let id = begun.line();
+    (tool, id)
+}
+
 #[test]
 fn a_signal_to_the_tool_is_the_commands_business() {
     let (server, url) = server();
     for (signal, status) in [("-TERM", 41), ("-INT", 42), ("-HUP", 43), ("-USR1", 44)] {
-        let begun = Mark::new();
         let traps =
             "trap 'exit 41' TERM; trap 'exit 42' INT; trap 'exit 43' HUP; trap 'exit 44' USR1";
-        let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, traps));
-        begun.line();
+        let (tool, _) = endless_tool(&url, &["--lock", "k"], traps);
         tool.signal(signal);
         assert_eq!(code(&tool.output()), status, "{signal}");
         assert_eq!(server.cli(&["EXISTS", "k"]), "0", "{signal}");
@@ -31,9 +39,7 @@ fn a_signal_to_the_tool_is_the_commands_business() {
 #[test]
 fn the_tool_dies_by_the_signal_that_ended_its_command() {
     let (server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
-    begun.line();
+    let (tool, _) = endless_tool(&url, &["--lock", "k"], ":");
     tool.signal("-INT");
     let output = tool.output();
     assert_eq!(output.status.signal(), Some(2), "{output:?}");
@@ -72,9 +78,7 @@ fn a_signal_that_is_ignored_stays_ignored_for_the_tool_and_its_command() {
 #[test]
 fn a_stopped_command_that_is_asked_to_end_is_continued() {
     let (server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
-    let id = begun.line();
+    let (tool, id) = endless_tool(&url, &["--lock", "k"], ":");
     send("-STOP", &id);
     tool.signal("-TERM");
     assert_eq!(code(&tool.output()), 143);
@@ -158,11 +162,11 @@ fn a_lost_command_that_may_not_be_signalled_is_reported_and_not_waited_for() {
     });
     assert_eq!(server.cli(&["DEL", "k"]), "1");
     let output = tool.output();
-    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert_eq!(code(&output), 76, "{}", printed(&output));
     assert!(
-        told(&output).contains("does not let us signal it"),
+        printed(&output).contains("does not let us signal it"),
         "{}",
-        told(&output)
+        printed(&output)
     );
     assert!(runs(&id), "the command is still there");
     let end = format!("{root}kill -9 {id}");
@@ -179,9 +183,7 @@ fn a_lost_command_that_may_not_be_signalled_is_reported_and_not_waited_for() {
 #[test]
 fn the_command_has_a_process_group_of_its_own() {
     let (_server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
-    let id = begun.line();
+    let (tool, id) = endless_tool(&url, &["--lock", "k"], ":");
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let fields: Vec<&str> = stat
         .rsplit(')')
@@ -197,15 +199,11 @@ fn the_command_has_a_process_group_of_its_own() {
 #[test]
 fn a_signal_while_it_waits_ends_the_tool_and_leaves_no_claim() {
     let (server, url) = server();
-    let begun = Mark::new();
-    let holder = Running::run(&url, &["--lock", "k"], &endless(&begun, ":"));
-    begun.line();
+    let (holder, _) = endless_tool(&url, &["--lock", "k"], ":");
     let never = Mark::new();
     let script = format!("echo > {}", never.path());
     let waiter = Running::run(&url, &["--lock", "k", "--wait", "1m"], &script);
-    until("a subscription", || {
-        !server.cli(&["PUBSUB", "CHANNELS"]).is_empty() || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
-    });
+    until_subscribed(&server);
     waiter.signal("-TERM");
     assert_eq!(code(&waiter.output()), 143);
     holder.signal("-TERM");
@@ -222,18 +220,12 @@ fn one_more_signal_ends_a_tool_that_puts_away_what_it_asked() {
         &["leader", "--election", "k", "--label", "a"],
     ] {
         let (server, url) = server();
-        let begun = Mark::new();
-        let options = ["--lock", "k", "--ttl", "30s"];
-        let _holder = Running::run(&url, &options, &endless(&begun, ":"));
-        begun.line();
+        let _holder = endless_tool(&url, &["--lock", "k", "--ttl", "30s"], ":");
         let head = [subcommand[0], "--store", &url, "--ttl", "30s"];
         let tail = ["--", "true"];
         let arguments = [&head[..], &subcommand[1..], &tail].concat();
         let waiter = Running::start(&arguments);
-        until("a subscription", || {
-            !server.cli(&["PUBSUB", "CHANNELS"]).is_empty()
-                || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
-        });
+        until_subscribed(&server);
         server.pause();
         let clock = leasehold::clock::Clock::system().unwrap();
         let began = clock.stamp();
@@ -256,7 +248,8 @@ fn one_more_signal_ends_a_tool_that_puts_away_what_it_asked() {
 
 /// A real wait of a few seconds: a lease runs out.
 #[test]
-fn a_command_whose_lease_cannot_be_renewed_is_told_and_has_ended_before_the_store_frees_the_lock() {
+fn a_command_whose_lease_cannot_be_renewed_is_signalled_and_has_ended_before_the_store_frees_the_lock()
+ {
     let (server, url) = server();
     let begun = Mark::new();
     let told_to_end = Mark::new();
@@ -273,7 +266,7 @@ fn a_command_whose_lease_cannot_be_renewed_is_told_and_has_ended_before_the_stor
     // if nothing ran out, the lock was there when the command had ended.
     server.resume();
     let output = tool.output();
-    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert_eq!(code(&output), 76, "{}", printed(&output));
     assert_eq!(server.cli(&["EXISTS", "k"]), "0");
     let stats = server.cli(&["INFO", "stats"]);
     assert!(stats.contains("expired_keys:0\r\n"), "{stats}");
@@ -307,7 +300,7 @@ fn a_command_whose_lock_was_deleted_is_ended_with_all_its_children() {
     let (id, child) = ids.split_once(' ').unwrap();
     assert_eq!(server.cli(&["DEL", "k"]), "1");
     let output = tool.output();
-    assert_eq!(code(&output), 76, "{}", told(&output));
+    assert_eq!(code(&output), 76, "{}", printed(&output));
     assert!(!runs(id));
     until("the end of the command's child", || !runs(child));
 }
@@ -316,13 +309,7 @@ fn a_command_whose_lock_was_deleted_is_ended_with_all_its_children() {
 #[test]
 fn a_command_does_not_outlive_a_tool_that_was_killed() {
     let (_server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(
-        &url,
-        &["--lock", "k"],
-        &endless(&begun, "trap '' TERM HUP INT"),
-    );
-    let id = begun.line();
+    let (tool, id) = endless_tool(&url, &["--lock", "k"], "trap '' TERM HUP INT");
     assert!(runs(&id));
     tool.signal("-KILL");
     until("the end of the command", || !runs(&id));
@@ -331,13 +318,7 @@ fn a_command_does_not_outlive_a_tool_that_was_killed() {
 #[test]
 fn a_tool_that_was_stopped_beyond_its_lease_kills_its_command_when_it_goes_on() {
     let (server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(
-        &url,
-        &["--lock", "k", "--ttl", "1s"],
-        &endless(&begun, "trap '' TERM"),
-    );
-    let id = begun.line();
+    let (tool, id) = endless_tool(&url, &["--lock", "k", "--ttl", "1s"], "trap '' TERM");
     tool.signal("-STOP");
     until("the end of the lock", || {
         server.cli(&["EXISTS", "k"]) == "0"
@@ -350,13 +331,7 @@ fn a_tool_that_was_stopped_beyond_its_lease_kills_its_command_when_it_goes_on() 
 #[test]
 fn a_command_that_was_stopped_on_purpose_keeps_its_lock_and_goes_on_when_it_may() {
     let (server, url) = server();
-    let begun = Mark::new();
-    let tool = Running::run(
-        &url,
-        &["--lock", "k", "--ttl", "1s"],
-        &endless(&begun, "trap 'exit 5' USR1"),
-    );
-    let id = begun.line();
+    let (tool, id) = endless_tool(&url, &["--lock", "k", "--ttl", "1s"], "trap 'exit 5' USR1");
     send("-STOP", &id);
     let token = server.cli(&["GET", "k"]);
     // Renewed at least once since then: a lock that nobody renews is gone by its ttl.

@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use crate::command::{Mark, Running, code, counter, leasehold, lines, server, told, tool, until};
+use crate::command::{
+    Mark, Running, code, counter, leasehold, lines, printed, server, tool, until,
+};
 use crate::zookeeper::Server;
 
 fn candidate(url: &str, label: &str, script: &str) -> Running {
@@ -106,9 +108,9 @@ fn revoking_on_a_store_of_one_process_is_a_usage_error() {
     let output = leasehold(&["revoke", "--store", "memory:", "k"]);
     assert_eq!(code(&output), 64);
     assert!(
-        told(&output).contains("lives in one process"),
+        printed(&output).contains("lives in one process"),
         "{}",
-        told(&output)
+        printed(&output)
     );
 }
 
@@ -161,7 +163,7 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     let holder = Running::run(&url, &options, &until_there(&begun, &never));
     let first: u64 = begun.line().parse().unwrap();
     let forced = leasehold(&["revoke", "--store", &url, "--json", "k"]);
-    assert_eq!(code(&forced), 0, "{}", told(&forced));
+    assert_eq!(code(&forced), 0, "{}", printed(&forced));
     let answer = &lines(&forced.stdout)[0];
     assert_eq!(answer["was_held"], true);
     assert!((1..=4_000).contains(&answer["free_in_ms"].as_u64().unwrap()));
@@ -181,12 +183,16 @@ fn a_lock_taken_by_force_ends_its_holders_command_and_is_free_when_the_old_time_
     );
     assert_eq!(code(&holder.output()), 76);
     let next = next.output();
-    assert_eq!(code(&next), 0, "{}", told(&next));
+    assert_eq!(code(&next), 0, "{}", printed(&next));
     let second = String::from_utf8(next.stdout).unwrap();
     assert!(second.trim().parse::<u64>().unwrap() > first);
     let free = leasehold(&["revoke", "--store", &url, "k"]);
-    assert_eq!(code(&free), 1, "{}", told(&free));
-    assert_eq!(told(&free), "k is free\n", "nothing was taken from anybody");
+    assert_eq!(code(&free), 1, "{}", printed(&free));
+    assert_eq!(
+        printed(&free),
+        "k is free\n",
+        "nothing was taken from anybody"
+    );
 }
 
 /// A real wait of a heartbeat: the old holder hears of it then.
@@ -201,13 +207,17 @@ fn a_lock_taken_now_is_free_at_once_and_the_log_says_that_two_may_act() {
     );
     begun.line();
     let forced = leasehold(&["revoke", "--now", "--store", &url, "k"]);
-    assert_eq!(code(&forced), 0, "{}", told(&forced));
-    assert!(told(&forced).contains("two may act"), "{}", told(&forced));
+    assert_eq!(code(&forced), 0, "{}", printed(&forced));
+    assert!(
+        printed(&forced).contains("two may act"),
+        "{}",
+        printed(&forced)
+    );
     let next = [
         "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
     ];
     let next = leasehold(&next);
-    assert_eq!(code(&next), 0, "{}", told(&next));
+    assert_eq!(code(&next), 0, "{}", printed(&next));
     assert_eq!(code(&holder.output()), 76);
 }
 
@@ -229,7 +239,7 @@ fn no_update_is_lost_in_redis_by_turns_in_order_or_by_writers() {
             mode,
             "--json",
         ]);
-        assert_eq!(code(&output), 0, "{mode}: {}", told(&output));
+        assert_eq!(code(&output), 0, "{mode}: {}", printed(&output));
         assert_eq!(lines(&output.stdout)[0]["counter"], 60, "{mode}");
     }
 }
@@ -245,14 +255,14 @@ fn locks_in_zookeeper_are_fair_counted_without_loss_and_conform() {
     let output = leasehold(&[
         "run", "--store", &url, "--lock", "k", "--", "sh", "-c", "exit 4",
     ]);
-    assert_eq!(code(&output), 4, "{}", told(&output));
+    assert_eq!(code(&output), 4, "{}", printed(&output));
     let output = counter(&url, "--rounds 20 --wait 1m --mode fair --json");
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     assert_eq!(lines(&output.stdout)[0]["counter"], 60);
     let output = leasehold(&[
         "run", "--store", &url, "--lock", "k", "--ttl", "5s", "--", "true",
     ]);
-    assert_eq!(code(&output), 64, "the URL says 4s: {}", told(&output));
+    assert_eq!(code(&output), 64, "the URL says 4s: {}", printed(&output));
 }
 
 /// Real waits: sessions of two seconds run out.
@@ -264,5 +274,5 @@ fn our_own_zookeeper_store_conforms() {
         server.address()
     );
     let output = leasehold(&["conform", "--store", &url]);
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
 }

@@ -1,6 +1,6 @@
 //! `inspect`, `list`, `conform`, `generate`, and the help.
 
-use crate::command::{Mark, Running, code, leasehold, lines, server, told};
+use crate::command::{Mark, Running, code, leasehold, lines, printed, server};
 use crate::redis::free_port;
 
 const SUBCOMMANDS: [&str; 11] = [
@@ -9,7 +9,7 @@ const SUBCOMMANDS: [&str; 11] = [
 ];
 
 #[test]
-fn who_holds_a_lock_is_told() {
+fn inspect_reports_who_holds_a_lock() {
     let (_server, url) = server();
     let begun = Mark::new();
     let script = format!("echo $LEASEHOLD_TOKEN > {}; sleep 1000", begun.path());
@@ -18,7 +18,7 @@ fn who_holds_a_lock_is_told() {
 
     let held = leasehold(&["inspect", "--store", &url, "orders/7"]);
     assert_eq!(code(&held), 0);
-    let text = told(&held);
+    let text = printed(&held);
     assert!(text.contains("host-a") && text.contains(&token), "{text}");
     let held = leasehold(&["inspect", "--json", "--store", &url, "orders/7"]);
     let held = &lines(&held.stdout)[0];
@@ -37,7 +37,7 @@ fn who_holds_a_lock_is_told() {
         |prefix: &str| lines(&leasehold(&["list", "--json", "--store", &url, prefix]).stdout);
     assert_eq!(list("orders/")[0][0]["key"], "orders/7");
     assert_eq!(list("stock/")[0].as_array().unwrap().len(), 0);
-    let table = told(&leasehold(&["list", "--store", &url]));
+    let table = printed(&leasehold(&["list", "--store", &url]));
     let rows: Vec<&str> = table.lines().collect();
     assert_eq!(rows.len(), 2, "{table}");
     assert!(
@@ -55,12 +55,12 @@ fn a_look_at_memory_is_refused() {
     ] {
         let output = leasehold(arguments);
         assert_eq!(code(&output), 64);
-        assert!(told(&output).contains("lives in one process"));
+        assert!(printed(&output).contains("lives in one process"));
     }
 }
 
 #[test]
-fn what_an_error_came_of_is_told() {
+fn the_cause_of_an_error_is_reported() {
     let port = free_port();
     let url = format!("redis+sentinel://127.0.0.1:{port}/main");
     let output = leasehold(&["inspect", "--store", &url, "--json", "k"]);
@@ -79,7 +79,7 @@ fn what_an_error_came_of_is_told() {
 fn a_store_that_keeps_the_contract_conforms() {
     let (_server, url) = server();
     let output = leasehold(&["conform", "--store", &url, "--json"]);
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     let findings = lines(&output.stdout);
     let findings = findings[0].as_array().unwrap();
     assert!(
@@ -100,7 +100,7 @@ fn a_store_that_cannot_be_used_does_not_conform() {
     server.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
     let output = leasehold(&["conform", "--store", &url]);
-    assert_ne!(code(&output), 0, "{}", told(&output));
+    assert_ne!(code(&output), 0, "{}", printed(&output));
 }
 
 #[test]
@@ -108,19 +108,19 @@ fn every_subcommand_has_help_with_an_example() {
     for subcommand in SUBCOMMANDS {
         let help = leasehold(&[subcommand, "--help"]);
         assert_eq!(code(&help), 0);
-        let text = told(&help);
+        let text = printed(&help);
         assert!(text.contains("Example"), "{subcommand}: {text}");
         assert!(
             text.contains(&format!("leasehold {subcommand}")),
             "{subcommand}: {text}"
         );
     }
-    let text = told(&leasehold(&["--help"]));
+    let text = printed(&leasehold(&["--help"]));
     for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
         let mut words = text.split_whitespace();
         assert!(words.any(|word| word == code.to_string()), "{code}: {text}");
     }
-    let text = told(&leasehold(&["run", "--help"]));
+    let text = printed(&leasehold(&["run", "--help"]));
     for promise in ["SIGKILL and no SIGTERM", "not what it has started", "sudo"] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(promise), "{promise}: {text}");
@@ -135,7 +135,7 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
     for what in ["bash", "zsh", "fish", "elvish", "powershell", "man"] {
         let output = leasehold(&["generate", what]);
         assert_eq!(code(&output), 0);
-        let text = told(&output);
+        let text = printed(&output);
         for subcommand in SUBCOMMANDS {
             assert!(text.contains(subcommand), "{what}: {subcommand}");
         }
@@ -165,11 +165,11 @@ fn the_page_of_the_tool_the_completions_and_the_manual_are_whole() {
     for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
         assert!(page.contains(&format!("\n| {code} | ")), "{code}");
     }
-    let completions = told(&leasehold(&["generate", "bash"]));
+    let completions = printed(&leasehold(&["generate", "bash"]));
     let folder = std::env::temp_dir().join(format!("leasehold-man-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let manual = leasehold(&["generate", "man", "--dir", folder.to_str().unwrap()]);
-    assert_eq!(code(&manual), 0, "{}", told(&manual));
+    assert_eq!(code(&manual), 0, "{}", printed(&manual));
     for (subcommand, options) in [
         (
             "run",

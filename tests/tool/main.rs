@@ -5,8 +5,12 @@
     reason = "both kinds of servers bring the canary along"
 )]
 
+#[path = "../support/peer.rs"]
+mod peer;
 #[path = "../support/postgres.rs"]
 mod postgres;
+#[path = "../support/proxy.rs"]
+mod proxy;
 #[path = "../support/redis.rs"]
 mod redis;
 #[path = "../support/zookeeper.rs"]
@@ -16,9 +20,16 @@ mod check;
 mod command;
 mod counter;
 mod ends;
+mod files;
+#[cfg(target_os = "linux")]
+mod flock;
 mod kinds;
 mod looks;
 mod options;
+mod peers;
+mod postgres_store;
 mod resolve;
+mod rests;
 mod run;
+mod starts;
 mod terminal;

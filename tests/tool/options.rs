@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use crate::command::{Mark, Running, code, leasehold, runs, server, told, tool, until};
+use crate::command::{
+    Mark, Running, code, leasehold, printed, run, run_script, runs, server, tool, until,
+};
 
 fn hold(url: &str, options: &[&str]) -> Child {
     let mut arguments = vec!["hold", "--store", url];
@@ -133,7 +135,7 @@ fn several_locks_are_acquired_all_or_none() {
     let refused = leasehold(&[
         "run", "--store", &url, "--lock", "a", "--lock", "b", "--write", "--", "true",
     ]);
-    assert_eq!(code(&refused), 64, "{}", told(&refused));
+    assert_eq!(code(&refused), 64, "{}", printed(&refused));
 }
 
 #[test]
@@ -148,16 +150,18 @@ fn a_wait_is_given_in_seconds_or_as_a_span_or_forever() {
         let output = leasehold(&[
             "run", "--store", &url, "--lock", "k", "--wait", wait, "--", "true",
         ]);
-        assert_eq!(code(&output), 75, "{}", told(&output));
+        assert_eq!(code(&output), 75, "{}", printed(&output));
     }
     assert!(!begun.is_there());
     close(holder);
     assert_eq!(code(&waiter.output()), 0);
-    let refused = leasehold(&[
-        "run", "--store", &url, "--lock", "k", "--wait", "soon", "--", "true",
-    ]);
+    let refused = run(&url, "--lock k --wait soon -- true");
     assert_eq!(code(&refused), 64);
-    assert!(told(&refused).contains("forever"), "{}", told(&refused));
+    assert!(
+        printed(&refused).contains("forever"),
+        "{}",
+        printed(&refused)
+    );
 }
 
 #[test]
@@ -177,7 +181,7 @@ fn the_url_of_the_store_is_not_given_to_the_command() {
         String::from_utf8_lossy(&output.stdout),
         "[]\n",
         "{}",
-        told(&output)
+        printed(&output)
     );
 }
 
@@ -190,14 +194,12 @@ fn processes_that_a_command_leaves_behind_are_reported() {
         "setsid sleep 1000 > /dev/null 2>&1 & a=$!; sleep 1000 > /dev/null 2>&1 & echo $a $! > {}",
         left.path()
     );
-    let output = leasehold(&[
-        "run", "--store", &url, "--lock", "k", "--", "sh", "-c", &script,
-    ]);
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    let output = run_script(&url, &script);
+    assert_eq!(code(&output), 0, "{}", printed(&output));
     assert!(
-        told(&output).contains("2 of its processes run on without the lock"),
+        printed(&output).contains("2 of its processes run on without the lock"),
         "{}",
-        told(&output)
+        printed(&output)
     );
     assert_eq!(server.cli(&["EXISTS", "k"]), "0");
     let end = format!("kill {}", left.line());
@@ -226,8 +228,8 @@ fn with_wait_children_the_lock_is_kept_until_they_have_ended() {
     assert_eq!(server.cli(&["EXISTS", "k"]), "1");
     std::fs::write(ends.path(), "").unwrap();
     let output = tool.output();
-    assert_eq!(code(&output), 3, "{}", told(&output));
-    assert!(!told(&output).contains("run on"), "{}", told(&output));
+    assert_eq!(code(&output), 3, "{}", printed(&output));
+    assert!(!printed(&output).contains("run on"), "{}", printed(&output));
     assert_eq!(server.cli(&["EXISTS", "k"]), "0");
     until("the end of the child", || !runs(&id));
 }

@@ -1,10 +1,12 @@
 //! `resolve`: what became of a commit in doubt.
 
-use leasehold::LockManager;
-use leasehold::fence::PgFence;
+use leasehold::executor::{Applied, CommitPermit, EffectError};
+use leasehold::fence::{PgFence, RedisBatch, RedisFence, ZkBatch, ZkFence};
+use leasehold::{LockManager, TxnId};
 
-use crate::command::{code, leasehold, lines, told};
+use crate::command::{code, leasehold, lines, printed, server};
 use crate::postgres::PgServer;
+use crate::zookeeper::Server;
 
 #[tokio::test]
 async fn a_commit_in_doubt_is_resolved_and_a_name_that_was_free_stays_void() {
@@ -43,15 +45,82 @@ async fn a_commit_in_doubt_is_resolved_and_a_name_that_was_free_stays_void() {
     );
 }
 
+/// The tool on the doubt of a commit that was made, and of one that never was.
+fn resolves(store: &str, token: &str, applied: TxnId) {
+    let resolve = |txn_id: &str| {
+        let answer = leasehold(&[
+            "resolve", "--json", "--store", store, "a", txn_id, "--token", token,
+        ]);
+        let lines = lines(&answer.stdout);
+        let line = lines.first();
+        let is_applied = line.and_then(|line| line["is_applied"].as_bool());
+        (
+            code(&answer),
+            is_applied.unwrap_or_else(|| panic!("{}", printed(&answer))),
+        )
+    };
+    assert_eq!(resolve(&applied.to_string()), (0, true));
+    // A name that was free is void from then on.
+    let free: String = applied
+        .to_string()
+        .chars()
+        .map(|c| if c == 'a' { 'b' } else { 'a' })
+        .collect();
+    let free = format!("{}{}", &applied.to_string()[..12], &free[12..]);
+    assert_eq!(resolve(&free), (1, false));
+    assert_eq!(resolve(&free), (1, false));
+    assert_eq!(resolve(&applied.to_string()), (0, true));
+}
+
+/// Commits by what `apply` makes of the permit, and resolves.
+async fn is_resolved<F>(store: String, apply: impl FnOnce(CommitPermit) -> F + Send + 'static)
+where
+    F: Future<Output = Result<Applied, EffectError>> + Send + 'static,
+{
+    let locks = LockManager::connect("memory:").await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let mut apply = Some(apply);
+    let run = executor.guarded_async(async |tx| {
+        tx.commit_with(apply.take().ok_or("once")?);
+        Ok(tx.txn_id()?)
+    });
+    let done = run.await.unwrap();
+    let token = done.token.to_string();
+    let resolved = tokio::task::spawn_blocking(move || resolves(&store, &token, done.value));
+    resolved.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_in_redis_is_resolved() {
+    let (server, _) = server();
+    let url = server.url("prefix=app");
+    let fence = RedisFence::connect(&url).await.unwrap();
+    let batch = RedisBatch::new().set("balance", "7");
+    is_resolved(url, move |permit| fence.apply(permit, batch)).await;
+    assert_eq!(server.cli(&["GET", "balance"]), "7");
+}
+
+#[tokio::test]
+async fn a_commit_in_zookeeper_is_resolved() {
+    let server = Server::shared();
+    let url = format!("zookeeper://{}/resolved", server.address());
+    let fence = ZkFence::connect(&url).await.unwrap();
+    let batch = ZkBatch::new().create("/resolved-balance", "7");
+    is_resolved(url, move |permit| fence.apply(permit, batch)).await;
+}
+
 #[test]
-fn what_is_no_commit_in_postgresql_is_a_wrong_call() {
+fn what_is_no_commit_behind_a_fence_is_a_wrong_call() {
     let txn_id = "00000000000000000000000000000001";
     for (store, txn_id, token) in [
-        ("redis://127.0.0.1:1", txn_id, "1"),
+        ("memory:", txn_id, "1"),
+        ("etcd://127.0.0.1:1", txn_id, "1"),
+        ("postgres://127.0.0.1:1/a", txn_id, "1,2"),
         ("postgres://127.0.0.1:1/a", "1", "1"),
         ("postgres://127.0.0.1:1/a", txn_id, "x"),
     ] {
         let output = leasehold(&["resolve", "--store", store, "a", txn_id, "--token", token]);
-        assert_eq!(code(&output), 64, "{}", told(&output));
+        assert_eq!(code(&output), 64, "{}", printed(&output));
     }
 }

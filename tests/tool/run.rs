@@ -2,7 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{Mark, Running, TOOL, code, leasehold, lines, server, told, until};
+use crate::command::{
+    Mark, Running, TOOL, code, leasehold, lines, printed, run, server, until_marked,
+    until_subscribed,
+};
 use crate::redis::RedisServer;
 use crate::redis::canary::CANARY;
 
@@ -38,13 +41,11 @@ fn a_tool_whose_file_is_gone_runs_its_command() {
         .stderr(Stdio::piped())
         .spawn();
     let waiter = Running(waiter.unwrap());
-    until("a subscription", || {
-        !server.cli(&["PUBSUB", "CHANNELS"]).is_empty() || server.cli(&["PUBSUB", "NUMPAT"]) != "0"
-    });
+    until_subscribed(&server);
     std::fs::remove_file(copy.path()).unwrap();
     server.cli(&["DEL", "k"]);
     let output = waiter.output();
-    assert_eq!(code(&output), 7, "{}", told(&output));
+    assert_eq!(code(&output), 7, "{}", printed(&output));
 }
 
 #[test]
@@ -89,27 +90,19 @@ fn the_lock_is_held_while_the_command_runs_and_free_at_once_when_it_has_ended() 
     let (server, url) = server();
     let begun = Mark::new();
     let ends = Mark::new();
-    let script = format!(
-        "echo > {}; until [ -e {} ]; do sleep 0.01; done",
-        begun.path(),
-        ends.path()
-    );
+    let script = until_marked(&begun, &ends);
     let holder = Running::run(&url, &["--lock", "k", "--label", "nightly job"], &script);
     begun.line();
 
-    let busy = leasehold(&[
-        "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
-    ]);
-    assert_eq!(code(&busy), 75, "{}", told(&busy));
+    let busy = run(&url, "--lock k --wait 0s -- true");
+    assert_eq!(code(&busy), 75, "{}", printed(&busy));
     assert!(
-        told(&busy).contains("holder=nightly job"),
+        printed(&busy).contains("holder=nightly job"),
         "{}",
-        told(&busy)
+        printed(&busy)
     );
-    let busy = leasehold(&[
-        "run", "--store", &url, "--lock", "k", "--wait", "100ms", "--", "true",
-    ]);
-    assert_eq!(code(&busy), 75, "{}", told(&busy));
+    let busy = run(&url, "--lock k --wait 100ms -- true");
+    assert_eq!(code(&busy), 75, "{}", printed(&busy));
 
     std::fs::write(ends.path(), "").unwrap();
     assert_eq!(code(&holder.output()), 0);
@@ -121,18 +114,12 @@ fn who_waits_gets_the_lock_when_it_is_free() {
     let (server, url) = server();
     let begun = Mark::new();
     let ends = Mark::new();
-    let script = format!(
-        "echo > {}; until [ -e {} ]; do sleep 0.01; done",
-        begun.path(),
-        ends.path()
-    );
+    let script = until_marked(&begun, &ends);
     let holder = Running::run(&url, &["--lock", "k"], &script);
     begun.line();
     let waiter = Running::run(&url, &["--lock", "k", "--wait", "1m"], "exit 9");
     // It has asked for the lock, and listens for its end.
-    until("a subscription", || {
-        server.cli(&["PUBSUB", "NUMPAT"]) != "0" || !server.cli(&["PUBSUB", "CHANNELS"]).is_empty()
-    });
+    until_subscribed(&server);
     std::fs::write(ends.path(), "").unwrap();
     assert_eq!(code(&holder.output()), 0);
     assert_eq!(code(&waiter.output()), 9);
@@ -147,17 +134,16 @@ fn bad_usage_is_64_before_anything_is_run() {
         arguments.extend(options);
         arguments.extend(["--", "touch", mark.path()]);
         let output = leasehold(&arguments);
-        assert_eq!(code(&output), 64, "{options:?}: {}", told(&output));
-        told(&output)
+        assert_eq!(code(&output), 64, "{options:?}: {}", printed(&output));
+        printed(&output)
     };
-    run(&["--lock", "k"]);
     run(&["--store", &url]);
     run(&["--store", &url, "--lock", "a//b"]);
     run(&["--store", &url, "--lock", "k", "--ttl", "soon"]);
     run(&["--store", "mysql://host", "--lock", "k"]);
-    let told = run(&["--store", "memory:", "--lock", "k"]);
-    assert!(told.contains("lives in one process"), "{told}");
-    let told = run(&[
+    let printed = run(&["--store", "memory:", "--lock", "k"]);
+    assert!(printed.contains("lives in one process"), "{printed}");
+    let printed = run(&[
         "--store",
         &url,
         "--lock",
@@ -167,9 +153,12 @@ fn bad_usage_is_64_before_anything_is_run() {
         "--kill-grace",
         "2s",
     ]);
-    assert!(told.contains("--kill-grace 2s does not fit"), "{told}");
-    let told = run(&["--store", &url, "--lock", "k", "--ttl", "40s"]);
-    assert!(told.contains("ttl=40s"), "{told}");
+    assert!(
+        printed.contains("--kill-grace 2s does not fit"),
+        "{printed}"
+    );
+    let printed = run(&["--store", &url, "--lock", "k", "--ttl", "40s"]);
+    assert!(printed.contains("ttl=40s"), "{printed}");
     assert!(!mark.is_there());
 }
 
@@ -178,14 +167,12 @@ fn a_store_that_cannot_be_reached_is_69() {
     let mut server = RedisServer::start();
     let url = server.url("");
     server.kill();
-    let output = leasehold(&[
-        "run", "--store", &url, "--lock", "k", "--wait", "100ms", "--", "true",
-    ]);
-    assert_eq!(code(&output), 69, "{}", told(&output));
+    let output = run(&url, "--lock k --wait 100ms -- true");
+    assert_eq!(code(&output), 69, "{}", printed(&output));
 }
 
 #[test]
-fn a_store_that_refuses_us_is_77_and_no_password_is_told() {
+fn a_store_that_refuses_us_is_77_and_no_password_is_printed() {
     let server = RedisServer::start_with(&["--requirepass", CANARY]);
     let url = format!("redis://:{CANARY}-not@127.0.0.1:{}/0", server.port());
     for arguments in [
@@ -198,8 +185,8 @@ fn a_store_that_refuses_us_is_77_and_no_password_is_told() {
         arguments.insert(1, "--store");
         arguments.insert(2, &url);
         let output = leasehold(&arguments);
-        assert_eq!(code(&output), 77, "{}", told(&output));
-        assert!(!told(&output).contains(CANARY), "{}", told(&output));
+        assert_eq!(code(&output), 77, "{}", printed(&output));
+        assert!(!printed(&output).contains(CANARY), "{}", printed(&output));
     }
 }
 
@@ -210,11 +197,11 @@ fn the_store_may_stand_in_the_environment() {
         .env("LEASEHOLD_STORE", &url)
         .output()
         .unwrap();
-    assert_eq!(code(&output), 0, "{}", told(&output));
+    assert_eq!(code(&output), 0, "{}", printed(&output));
 }
 
 #[test]
-fn scripts_are_told_in_json() {
+fn scripts_get_json() {
     let (_server, url) = server();
     let output = leasehold(&[
         "--json", "run", "--store", &url, "--lock", "k", "--", "sh", "-c", "exit 3",
@@ -230,11 +217,24 @@ fn scripts_are_told_in_json() {
         "--json", "run", "--store", "memory:", "--lock", "k", "--", "true",
     ]);
     assert_eq!(lines(&output.stderr)[0]["exit"], 64);
-    // What cannot be understood is told the same way; the command's own words say nothing to us.
+    // What cannot be understood is reported the same way; the command's own words say nothing to us.
     let output = leasehold(&["run", "--json", "--store", &url]);
     assert_eq!(code(&output), 64);
     assert_eq!(lines(&output.stderr)[0]["exit"], 64);
     let output = leasehold(&["run", "--store", &url, "--", "cat", "--json"]);
     assert_eq!(code(&output), 64);
-    assert!(!output.stderr.starts_with(b"{"), "{}", told(&output));
+    assert!(!output.stderr.starts_with(b"{"), "{}", printed(&output));
+}
+
+#[test]
+fn a_store_that_grants_nothing_yet_is_75_with_for_how_long() {
+    let server = RedisServer::start();
+    let url = server.url("");
+    let output = run(&url, "--lock k --wait 0s -- true");
+    assert_eq!(code(&output), 75, "{}", printed(&output));
+    let text = printed(&output);
+    assert!(
+        text.contains("not ready: the store grants nothing for another"),
+        "{text}"
+    );
 }

@@ -59,12 +59,28 @@ fn run(url: &str, script: &str) -> String {
     format!("{TOOL} run --store '{url}' --lock k -- sh -c '{script}'")
 }
 
+/// A command that only sleeps, and leaves its id in the mark. The shell itself becomes the sleep: a signal that meets a shell
+/// between its fork and the new program is lost.
+#[cfg(target_os = "linux")]
+fn sleeps(begun: &Mark) -> String {
+    format!("echo $$ > {}; exec sleep 1000", begun.path())
+}
+
+#[cfg(target_os = "linux")]
+fn until_asleep(begun: &Mark) {
+    let name = format!("/proc/{}/comm", begun.line());
+    until("the sleep", || {
+        std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
+    });
+}
+
+#[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_the_command_and_the_lock_is_free_at_once() {
     let (server, url) = server();
     let begun = Mark::new();
-    let mut terminal = Terminal::new(&run(&url, &format!("echo > {}; sleep 1000", begun.path())));
-    begun.line();
+    let mut terminal = Terminal::new(&run(&url, &sleeps(&begun)));
+    until_asleep(&begun);
     assert_eq!(server.cli(&["EXISTS", "k"]), "1");
     terminal.types(CTRL_C);
     let (code, shown) = terminal.ends();
@@ -111,14 +127,14 @@ fn ctrl_c_at_a_command_that_does_not_end_by_it_leaves_it_its_lock() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_command_stands_in_the_foreground_in_a_group_of_its_own() {
+fn the_command_is_in_the_foreground_in_a_group_of_its_own() {
     let (_server, url) = server();
-    let told = Mark::new();
+    let printed = Mark::new();
     // Process, its group, the foreground group of its terminal.
-    let script = format!("cut -d\" \" -f1,5,8 /proc/$$/stat > {}", told.path());
+    let script = format!("cut -d\" \" -f1,5,8 /proc/$$/stat > {}", printed.path());
     let (code, shown) = Terminal::new(&run(&url, &script)).ends();
     assert_eq!(code, 0, "{shown}");
-    let line = told.line();
+    let line = printed.line();
     let ids: Vec<&str> = line.split(' ').collect();
     assert_eq!(ids, [ids[0]; 3], "{line}");
 }
@@ -138,18 +154,18 @@ fn a_command_in_a_pipeline_does_not_take_the_foreground_from_its_peers() {
     assert_ne!(ids[2], ids[1], "not in the foreground: {line}");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_a_shell_loop_around_the_tool() {
     let (server, url) = server();
     let [begun, second] = [Mark::new(), Mark::new()];
-    let script = format!("echo > {}; sleep 1000", begun.path());
     let line = format!(
         "for turn in 1 2; do {}; echo > {}; done",
-        run(&url, &script),
+        run(&url, &sleeps(&begun)),
         second.path()
     );
     let mut terminal = Terminal::new(&line);
-    begun.line();
+    until_asleep(&begun);
     terminal.types(CTRL_C);
     let (code, shown) = terminal.ends();
     assert_eq!(code, 130, "{shown}");

@@ -13,7 +13,7 @@ use crate::zookeeper::{
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::ZooKeeperMode;
+use leasehold::store::zookeeper::{ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Acquired, Released, Renewed, Store};
 
 #[tokio::test]
@@ -170,4 +170,20 @@ async fn five_thousand_locks_are_held_and_renewed_on_one_session() {
                 .all(|released| matches!(released, Released::Released))
         );
     }
+}
+
+#[tokio::test]
+async fn a_session_whose_thread_cannot_be_started_is_an_error() {
+    if crate::no_threads::begin() {
+        let refused = ZooKeeperStore::connect("zookeeper://127.0.0.1:1/locks").await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("thread"), "{refused}");
+        return;
+    }
+    let name = "connection::a_session_whose_thread_cannot_be_started_is_an_error";
+    let output = crate::no_threads::run(name);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 passed"), "{said}");
 }

@@ -119,7 +119,7 @@ async fn wrong_credentials_are_denied_and_nodes_belong_to_their_creator() {
 
 /// The hashes are those of `alice` and `bob` with the canary as their password.
 #[tokio::test]
-async fn two_users_share_a_chroot_when_its_acl_names_both_and_are_told_so_when_it_does_not() {
+async fn two_users_share_a_chroot_when_its_acl_names_both_and_get_a_clear_error_when_it_does_not() {
     let server = Server::shared();
     let acl = "acl=digest:alice:FqX5U6cFJ3ckKh0LiQHesCHVc54=:cdrwa,digest:bob:skrVsHYMnxZtFBPlvjJ%2BwGgGX84=:cdrwa";
     let with = |user: &str, chroot: &str, acl: &str| {
@@ -144,6 +144,32 @@ async fn two_users_share_a_chroot_when_its_acl_names_both_and_are_told_so_when_i
     let error = refused.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("acl="), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_leaves_out_what_the_session_may_not_read() {
+    let server = Server::shared();
+    let acl = "&acl=digest:alice:FqX5U6cFJ3ckKh0LiQHesCHVc54=:cdrwa,digest:bob:skrVsHYMnxZtFBPlvjJ%2BwGgGX84=:cdrwa";
+    let with = |user: &str, acl: &str| {
+        let url = format!(
+            "zookeeper://{user}:{CANARY}@{}/listed-by-two?tick_time=500ms{acl}",
+            server.address()
+        );
+        let mut parsed = ZooKeeperOptions::parse(&url).unwrap();
+        parsed.driver = options("x:1", "").driver;
+        parsed
+    };
+    let alice = open(with("alice", acl)).await;
+    let bob = open(with("bob", acl)).await;
+    let _seen = granted(&alice, &claim("seen")).await;
+    // The same user, whose new nodes are for itself alone.
+    let alone = open(with("alice", "")).await;
+    let _hidden = granted(&alone, &claim("hidden")).await;
+    for (store, expected) in [(&bob, &["seen"][..]), (&alice, &["hidden", "seen"])] {
+        let listed = store.list("").await.unwrap();
+        let keys: Vec<&str> = listed.iter().map(|info| info.key.as_str()).collect();
+        assert_eq!(keys, expected);
+    }
 }
 
 #[tokio::test]

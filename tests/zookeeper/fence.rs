@@ -15,11 +15,11 @@ use leasehold::store::{Released, Store};
 use leasehold::{ErrorKind, LockManager, RunError};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-async fn data(client: &Client, path: &str) -> String {
+pub(crate) async fn data(client: &Client, path: &str) -> String {
     String::from_utf8(client.get_data(path).await.unwrap().0).unwrap()
 }
 
-async fn with_data(server: &Server, path: &str) -> Client {
+pub(crate) async fn with_data(server: &Server, path: &str) -> Client {
     let client = raw(server).await;
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.mkdir(path, &persistent).await.unwrap();
@@ -156,7 +156,7 @@ async fn manager(address: &str, mode: ZooKeeperMode, chroot: &str) -> (LockManag
 
 /// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
 /// batch is not yet on its way.
-async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
+async fn commit_on_request(address: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
     let (locks, fence) = manager(address, mode, chroot).await;
     let lock = locks.lock_all(keys.iter().copied()).fence(fence.clone());
     let guard = lock.acquire().await.unwrap();
@@ -179,7 +179,7 @@ async fn commit_when_told(address: &str, mode: ZooKeeperMode, chroot: &str, keys
 
 async fn a_stopped_commit_is_fenced(test: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
     if let Ok(address) = std::env::var(CHILD) {
-        return commit_when_told(&address, mode, chroot, keys).await;
+        return commit_on_request(&address, mode, chroot, keys).await;
     }
     let server = Server::shared();
     let path = format!("{chroot}-data");

@@ -104,18 +104,18 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
     assert!(matches!(renewed(&a, &held).await, Renewed::Extended(_)));
     assert!(matches!(renewed(&a, &read).await, Renewed::Extended(_)));
 
-    let told = b.inspect(&read.claim.key).await.unwrap().unwrap();
+    let reported = b.inspect(&read.claim.key).await.unwrap().unwrap();
     assert_eq!(
-        (told.mode, told.holders, told.queue),
+        (reported.mode, reported.holders, reported.queue),
         (Some(LockMode::Read), 2, Some(2))
     );
-    assert_eq!(told.token, Some(beside.token));
+    assert_eq!(reported.token, Some(beside.token));
     // One end after the other; whoever is left keeps the writer out.
     assert!(matches!(b.release(&beside).await, Released::Released));
     assert!(is_busy(&b, &writer).await);
-    let told = b.inspect(&read.claim.key).await.unwrap().unwrap();
+    let reported = b.inspect(&read.claim.key).await.unwrap().unwrap();
     assert_eq!(
-        (told.mode, told.token),
+        (reported.mode, reported.token),
         (Some(LockMode::Read), Some(held.token))
     );
     assert!(matches!(a.release(&read).await, Released::Released));
@@ -124,9 +124,9 @@ async fn a_writer_that_becomes_a_reader_keeps_its_node_and_wakes_the_readers_beh
 }
 
 #[tokio::test]
-async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wait() {
+async fn a_look_at_a_key_reports_how_and_by_how_many_it_is_held_and_how_many_wait() {
     let server = Server::shared();
-    let store = store(&server, "/rw-told").await;
+    let store = store(&server, "/rw-info").await;
     let _one = granted(&store, &claim_in(LockMode::Read, "reads")).await;
     let last = granted(&store, &claim_in(LockMode::Read, "reads")).await;
     assert!(is_busy(&store, &claim_in(LockMode::Write, "reads")).await);
@@ -134,8 +134,8 @@ async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wa
     let writes = granted(&store, &claim_in(LockMode::Write, "writes")).await;
     assert!(is_busy(&store, &claim_in(LockMode::Read, "writes")).await);
     let alone = granted(&store, &claim("alone")).await;
-    let told: Vec<_> = store.list("").await.unwrap();
-    let told: Vec<_> = (told.iter())
+    let reported: Vec<_> = store.list("").await.unwrap();
+    let reported: Vec<_> = (reported.iter())
         .map(|r| (r.key.as_str(), r.mode, r.holders, r.queue, r.token))
         .collect();
     let expected = [
@@ -155,7 +155,7 @@ async fn what_is_told_of_a_key_is_how_and_by_how_many_it_is_held_and_how_many_wa
             Some(writes.token),
         ),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test]

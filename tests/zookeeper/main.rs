@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/no_threads.rs"]
+mod no_threads;
+#[path = "../support/peer.rs"]
+mod peer;
 #[path = "../support/cutter.rs"]
 mod proxy;
 #[path = "../support/zookeeper.rs"]
 mod zookeeper;
 
+mod by_hand;
 mod connection;
+mod doubt;
 mod faults;
 mod fence;
 mod interop;

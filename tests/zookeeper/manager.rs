@@ -214,8 +214,8 @@ async fn a_lease_is_over_before_another_manager_holds_and_the_manager_goes_on() 
 const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_STOPPED";
 
 /// The client that the test stops in the middle of a guarded run, in a process of its own.
-async fn run_until_told(told: &str) {
-    let (address, go) = told.split_once(' ').unwrap();
+async fn run_until_the_file_is_there(reported: &str) {
+    let (address, go) = reported.split_once(' ').unwrap();
     let locks = manager(address, "/manager-stopped").await;
     let guard = locks.lock("k").acquire().await.unwrap();
     let is_undone = Arc::new(AtomicBool::new(false));
@@ -241,15 +241,15 @@ async fn run_until_told(told: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit() {
-    if let Ok(told) = std::env::var(CHILD) {
-        return run_until_told(&told).await;
+    if let Ok(reported) = std::env::var(CHILD) {
+        return run_until_the_file_is_there(&reported).await;
     }
     let server = Server::shared();
     let go = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-{}", server.port));
     let _ = std::fs::remove_file(&go);
     let own_name = "a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit";
-    let told = format!("{} {}", server.address(), go.display());
-    let mut child = again(module_path!(), own_name, CHILD, &told)
+    let reported = format!("{} {}", server.address(), go.display());
+    let mut child = again(module_path!(), own_name, CHILD, &reported)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap())

@@ -1,12 +1,12 @@
 //! Who excludes whom: Curator's and kazoo's own locks beside ours on one path. What this shows is the table of `coming_from.md`.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::interop::python;
+use crate::peer::{Peer, source};
 use crate::zookeeper::{
     Server, children, claim, claim_in, granted, is_busy, raw, rest, simple_store, store, wait_for,
 };
@@ -16,122 +16,10 @@ use leasehold::store::{Acquired, LockMode, Released, Store};
 /// For how long a peer waits for a lock that it should not get.
 const KEPT_OUT: u32 = 300;
 const TURNS: usize = 25;
-/// Where Debian puts the libraries of Java: packages `libcurator-recipes-java` and `default-jdk-headless`.
-const JARS: &str = "/usr/share/java";
-
-/// Another library's client, in a process of its own.
-struct Peer {
-    process: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Peer {
-    fn start(mut command: Command) -> Self {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut peer = Self {
-            input: process.stdin.take().unwrap(),
-            output: BufReader::new(process.stdout.take().unwrap()).lines(),
-            process,
-        };
-        assert_eq!(peer.answer(), "up");
-        peer
-    }
-
-    fn curator(server: &Server) -> Self {
-        let classes = compiled();
-        let mut command = Command::new("java");
-        command.args(["-cp", &classes, "Peer", &server.address()]);
-        Self::start(command)
-    }
-
-    fn kazoo(server: &Server) -> Self {
-        let mut command = Command::new(python());
-        command.arg(source("peer.py")).arg(server.address());
-        Self::start(command)
-    }
-
-    fn ask(&mut self, line: &str) {
-        writeln!(self.input, "{line}").unwrap();
-    }
-
-    fn answer(&mut self) -> String {
-        self.output.next().expect("the peer answers").unwrap()
-    }
-
-    fn takes(&mut self, kind: &str, path: &str, millis: u32) -> bool {
-        self.ask(&format!("take {kind} {path} {millis}"));
-        self.answer() == "taken"
-    }
-
-    fn free(&mut self) {
-        self.ask("free");
-        assert_eq!(self.answer(), "free");
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/peers")
-        .join(name)
-}
-
-/// Compiles the Java peer. Gives the class path.
-fn compiled() -> String {
-    let wanted = |name: &str| {
-        let is_one_of = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-        name.ends_with(".jar")
-            && is_one_of(&[
-                "curator-client.",
-                "curator-framework.",
-                "curator-recipes.",
-                "zookeeper",
-                "guava.",
-                "failureaccess.",
-                "slf4j-api.",
-                "slf4j-nop.",
-                "netty-",
-                "snappy-java.",
-                "metrics-core.",
-                "jackson-",
-            ])
-    };
-    let jars: Vec<_> = fs::read_dir(JARS)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| wanted(&path.file_name().unwrap().to_string_lossy()))
-        .map(|path| path.display().to_string())
-        .collect();
-    assert!(
-        jars.iter().any(|jar| jar.contains("curator-recipes")),
-        "install libcurator-recipes-java"
-    );
-    let unique = leasehold::store::OwnerToken::generate().unwrap().expose();
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("peer-{unique}"));
-    fs::create_dir_all(&out).unwrap();
-    let jars = jars.join(":");
-    let status = Command::new("javac")
-        .args(["-cp", &jars, "-d"])
-        .arg(&out)
-        .arg(source("Peer.java"))
-        .status();
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "javac: install default-jdk-headless"
-    );
-    format!("{}:{jars}", out.display())
+fn kazoo(server: &Server) -> Peer {
+    let mut command = Command::new(python());
+    command.arg(source("peer.py")).arg(server.address());
+    Peer::start(command)
 }
 
 /// Our four ways to take a key.
@@ -262,7 +150,7 @@ async fn kazoos_locks_and_ours_exclude_each_other_as_the_table_says() {
         "kazoo_plain_read",
         "kazoo_semaphore",
     ];
-    let rows = table(&mut Peer::kazoo(&server), &stores(&server).await, &kinds).await;
+    let rows = table(&mut kazoo(&server), &stores(&server).await, &kinds).await;
     let expected = [
         "kazoo_lock | yes | yes | yes | only theirs",
         "kazoo_write | yes | yes | yes | only theirs",
@@ -317,7 +205,7 @@ async fn no_update_is_lost_between_kazoos_locks_and_ours() {
         ("kazoo_lock", LockMode::Exclusive),
         ("kazoo_write", LockMode::Write),
     ] {
-        let peers = [Peer::kazoo(&server), Peer::kazoo(&server)];
+        let peers = [kazoo(&server), kazoo(&server)];
         turns_lose_no_update(peers, kind, mode, &server).await;
     }
 }
@@ -356,4 +244,34 @@ async fn is_busy_now(store: &ZooKeeperStore, key: &str) -> bool {
     let busy = is_busy(store, &next).await;
     store.withdraw(&next).await.unwrap();
     busy
+}
+
+/// The classic recipe of Java articles sorts whole names. Ours begin with `_c_` and sort before `lock-`, whatever their numbers
+/// are: each waits for the other, and nobody holds. A client that sorts the last ten digits takes turns with us.
+#[tokio::test]
+async fn a_client_that_sorts_whole_names_and_ours_wait_for_each_other() {
+    let server = Server::shared();
+    let store = store(&server, "/sorted").await;
+    let mut peer = Peer::curator(&server);
+    for (kind, gets_in) in [("whole_names", false), ("numbers", true)] {
+        let path = format!("/sorted/{kind}");
+        let held = granted(&store, &claim(kind)).await;
+        peer.ask(&format!("take {kind} {path} 3000"));
+        // A session of its own for each look: this thread blocks while it waits for the peer.
+        while children(&raw(&server).await, &path).await.len() < 2 {
+            rest(Duration::from_millis(10)).await;
+        }
+        let behind = claim(kind);
+        assert!(is_busy(&store, &behind).await, "{kind}: we hold");
+        assert!(matches!(store.release(&held).await, Released::Released));
+        assert!(is_busy(&store, &behind).await, "{kind}: it is before us");
+        assert_eq!(peer.answer() == "taken", gets_in, "{kind}");
+        if gets_in {
+            assert!(is_busy(&store, &behind).await, "{kind}: it holds");
+            peer.free();
+        }
+        // It has left the queue, after a wait in vain or a turn.
+        let next = wait_for(&store, &behind).await;
+        assert!(matches!(store.release(&next).await, Released::Released));
+    }
 }

@@ -1,7 +1,7 @@
 //! The lease against three real servers: it has ended before anybody else gets the lock, whatever happens to the server
 //! that the client talks to.
 //!
-//! The client's server is a follower. It is cut off from its leader by a proxy that tells nobody, or stopped right after
+//! The client's server is a follower. It is cut off from its leader by a proxy that notifies nobody, or stopped right after
 //! it acknowledged a heartbeat. Twenty clients at once, each at its own phase of a heartbeat, see the same fault; a
 //! second client on the leader's side waits for their locks. The clocks are those of one machine, so that the claim is
 //! tested without the discount for drift: from what a proof says, a whole session time-out ends before the lock is free.

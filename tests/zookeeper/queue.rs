@@ -425,3 +425,32 @@ async fn a_grant_counts_from_before_its_asking_for_the_time_that_was_negotiated(
         .expect("a session store says from when it counts");
     assert!(before.since(&base) > Duration::ZERO);
 }
+
+/// How often the children of a key's node have changed.
+async fn changes(server: &Server, path: &str) -> i32 {
+    let stat = raw(server).await.check_stat(path).await.unwrap();
+    stat.unwrap().cversion
+}
+
+#[tokio::test]
+async fn a_single_attempt_at_a_busy_key_costs_no_write() {
+    let server = Server::shared();
+    let (a, b) = (
+        store(&server, "/single").await,
+        store(&server, "/single").await,
+    );
+    let held = granted(&a, &claim("k")).await;
+    let before = changes(&server, "/single/k").await;
+    let mut single = claim("k");
+    single.place_ttl = Duration::ZERO;
+    assert!(is_busy(&b, &single).await);
+    b.withdraw(&single).await.unwrap();
+    assert_eq!(changes(&server, "/single/k").await, before);
+
+    // It is not behind what has ended.
+    assert!(matches!(a.release(&held).await, Released::Released));
+    let mut single = claim("k");
+    single.place_ttl = Duration::ZERO;
+    let grant = granted(&b, &single).await;
+    assert!(grant.token > held.token);
+}

@@ -83,9 +83,9 @@ async fn a_barrier_lasts_for_the_lease_of_the_holder_and_not_of_the_operator() {
     let operator = short_store(&server.address(), "/bar-length").await;
     let held = granted(&holder, &claim("k")).await;
     assert_eq!(taken_away(&operator, "k").await, held.proof.ttl);
-    let told = operator.inspect(&held.claim.key).await.unwrap().unwrap();
-    assert_eq!((told.holders, told.label), (0, None));
-    assert!(told.remaining.unwrap() > SHORT);
+    let reported = operator.inspect(&held.claim.key).await.unwrap().unwrap();
+    assert_eq!((reported.holders, reported.label), (0, None));
+    assert!(reported.remaining.unwrap() > SHORT);
 }
 
 #[tokio::test]

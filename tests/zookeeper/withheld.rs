@@ -41,7 +41,10 @@ async fn end_in_doubt(guard: LockGuard) {
         })
         .await;
     assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
-    assert!(matches!(guard.release().await, Ok(Released::Withheld)));
+    assert!(matches!(
+        guard.release().await,
+        Ok(Released::Withheld { .. })
+    ));
 }
 
 /// Begins a run that never ends, and drops its guard.

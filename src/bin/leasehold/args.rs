@@ -25,7 +25,8 @@ Exit codes:
   77   the store refuses this caller
   126  the command cannot be executed     127 the command was not found
 
-Example:
+Examples:
+  leasehold run --lock nightly -- ./backup.sh
   leasehold run --store redis://127.0.0.1:6379 --lock nightly -- ./backup.sh")]
 pub(crate) struct Cli {
     /// Print one JSON object a line, for scripts
@@ -48,21 +49,24 @@ pub(crate) enum Command {
     List(ListArgs),
     Conform(ConformArgs),
     Counter(CounterArgs),
+    Sql(SqlArgs),
     Generate(GenerateArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
-    /// Where the locks live: redis://host:6379/0?prefix=app, zookeeper://host:2181/chroot
+    /// Where the locks live: file:///path, redis://host:6379/0?prefix=app, postgres://host/database,
+    /// zookeeper://host:2181/chroot [default: file:, a directory of this user, for the processes of this machine]
     ///
-    /// In the environment rather than on the command line, other users of the machine do not see its password.
+    /// In the environment rather than on the command line, other users of the machine do not see its password. A command that
+    /// the tool runs does not get its store, and has no default: there, name one.
     #[arg(
         long,
         value_name = "URL",
         env = "LEASEHOLD_STORE",
         hide_env_values = true
     )]
-    pub(crate) store: String,
+    pub(crate) store: Option<String>,
 }
 
 /// The command, and what happens to it when its lease is lost.
@@ -112,6 +116,13 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) slots: Option<u32>,
 
+    /// Keep others out until this has passed since the lock was acquired, also when the command ends earlier
+    ///
+    /// For a job that timers of several hosts start, a little apart: the key rests in the store after the command has ended, and
+    /// the tool exits at once. No rest follows a lease that was lost, or a tool that was killed. Not on ZooKeeper and Redlock.
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with_all = ["shared", "write", "slots"])]
+    pub(crate) at_least: Option<Duration>,
+
     /// Exit with CODE instead of 75 (not acquired) and 76 (lost)
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) exit_code: Option<u8>,
@@ -146,9 +157,11 @@ impl LockArgs {
 
     /// Refuses options that do not go together.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.lock.len() > 1 && (self.shared || self.write || self.slots.is_some()) {
+        let is_of_one =
+            self.shared || self.write || self.slots.is_some() || self.at_least.is_some();
+        if self.lock.len() > 1 && is_of_one {
             return Err(Failure::usage(
-                "several --lock are exclusive; omit --shared, --write and --slots, or name one lock",
+                "several --lock are exclusive; omit --shared, --write, --slots and --at-least, or name one lock",
             ));
         }
         Ok(())
@@ -183,7 +196,7 @@ impl Wait {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a shell script that works under a lock
-  coproc leasehold hold --store redis://127.0.0.1:6379 --lock nightly
+  coproc leasehold hold --lock nightly
   read -u ${COPROC[0]} token && ./backup.sh --token $token
   exec {COPROC[1]}>&-")]
 pub(crate) struct HoldArgs {
@@ -215,8 +228,11 @@ pub(crate) struct HoldArgs {
 /// "leasehold run ... -- sudo command".
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example: a nightly job on three hosts, of which one runs it
-  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0s -- ./backup.sh")]
+Example: a job that must not run twice at a time on this machine
+  leasehold run --lock nightly --wait 0s -- ./backup.sh
+
+Example: a nightly job on three hosts, of which one runs it, once
+  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -302,16 +318,17 @@ pub(crate) struct ResolveArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// The lock
-    pub(crate) key: Key,
+    /// The lock; of a run under several locks all of them, with commas between them
+    #[arg(value_name = "KEY", required = true, value_delimiter = ',')]
+    pub(crate) keys: Vec<Key>,
 
     /// The name of the commit, as the outcome or the log reports it: txn_id=...
     #[arg(value_name = "TXN")]
     pub(crate) txn_id: TxnId,
 
-    /// The fencing token of the run
-    #[arg(long, value_parser = crate::resolve::token)]
-    pub(crate) token: FencingToken,
+    /// The fencing token of the run; under several locks one for each, in the same order
+    #[arg(long = "token", value_name = "TOKEN", required = true, value_delimiter = ',', value_parser = crate::resolve::token)]
+    pub(crate) tokens: Vec<FencingToken>,
 }
 
 /// Show who holds a lock
@@ -411,8 +428,8 @@ pub(crate) struct CounterArgs {
 
     /// Stop and continue the processes, each for longer than its ttl, while a fence protects the counter
     ///
-    /// The counter is then a key in the Redis server, or a node in the ZooKeeper ensemble, of the lock. A store without a
-    /// fence is refused. On Redis the ttl is 1s unless it is given; on ZooKeeper it is the session time-out.
+    /// The counter is then a key in the Redis server, a row in the PostgreSQL database, or a node in the ZooKeeper ensemble, of
+    /// the lock. A store without a fence is refused. The ttl is 1s unless it is given; on ZooKeeper it is the session time-out.
     #[arg(long, value_name = "HOW")]
     pub(crate) nemesis: Option<NemesisKind>,
 }
@@ -420,6 +437,23 @@ pub(crate) struct CounterArgs {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NemesisKind {
     Pause,
+}
+
+/// Print the tables and functions that the owner of a database creates
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold sql postgres | psql -1 \"$OWNER_URL\"
+  psql \"$OWNER_URL\" -c 'GRANT USAGE ON SCHEMA leasehold TO app'")]
+pub(crate) struct SqlArgs {
+    /// For which database: postgres has the locks and the fence, sqlite the fence alone
+    pub(crate) database: Database,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Database {
+    Postgres,
+    Sqlite,
 }
 
 /// Write shell completions or manual pages

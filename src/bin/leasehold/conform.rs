@@ -15,7 +15,7 @@ use crate::output::Output;
 const TTL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Failure> {
-    let url = args.store.store.clone();
+    let url = args.store.named()?.to_owned();
     let harness = AtUrl {
         settings: settings(&url, args.ttl).await?,
         url,

@@ -113,7 +113,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Contended => code::NOT_ACQUIRED,
+            ErrorKind::Contended | ErrorKind::NotReady => code::NOT_ACQUIRED,
             ErrorKind::Lost(_) => code::LOST,
             ErrorKind::InDoubt | ErrorKind::Unavailable => code::UNAVAILABLE,
             ErrorKind::Denied => code::DENIED,

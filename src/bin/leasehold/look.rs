@@ -18,6 +18,9 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
                 "key        {}\nholder     {holder}\ntoken      {token}\nremaining  {remaining}",
                 record.key
             );
+            if let Some(held_for) = record.held_for {
+                people += &format!("\nheld for   {}", span(held_for));
+            }
             if let Some(mode) = record.mode {
                 people += &format!("\nmode       {mode}, held by {}", record.holders);
             }
@@ -65,7 +68,10 @@ fn table(records: &[LockInfo]) -> String {
 fn columns(record: &LockInfo) -> [String; 3] {
     let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
-        text(record.label.as_ref().map(ToString::to_string)),
+        text(match record.is_resting {
+            true => Some("(resting)".to_owned()),
+            false => record.label.as_ref().map(ToString::to_string),
+        }),
         text(record.token.map(|token| token.to_string())),
         text(record.remaining.map(span)),
     ]
@@ -74,10 +80,12 @@ fn columns(record: &LockInfo) -> [String; 3] {
 fn scripts(record: &LockInfo) -> Value {
     json!({
         "key": record.key.as_str(),
-        "is_held": true,
+        "is_held": record.holders > 0,
+        "is_resting": record.is_resting,
         "holder": record.label.as_ref().map(|label| label.as_str()),
         "token": record.token.map(|token| token.number()),
         "remaining_ms": record.remaining.map(millis),
+        "held_for_ms": record.held_for.map(millis),
         "mode": record.mode.map(|mode| mode.to_string()),
         "holders": record.holders,
         "queue": record.queue,

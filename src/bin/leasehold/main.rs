@@ -24,6 +24,7 @@ mod resolve;
 mod revoke;
 mod run;
 mod signals;
+mod sql;
 mod store;
 
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
     match command {
         Command::Generate(args) => return generate::generate(args, output).map(Status::from),
         Command::Check(args) => return check::check(args, output).map(Status::from),
+        Command::Sql(args) => return Ok(Status::from(sql::sql(args, output))),
         _ => {}
     }
     output.listen();
@@ -101,6 +103,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
             Command::Counter(args) => counter::counter(args, output).await,
             Command::Check(args) => check::check(args, output),
             Command::Generate(args) => generate::generate(args, output),
+            Command::Sql(args) => Ok(sql::sql(args, output)),
         };
         code.map(Status::from)
     })

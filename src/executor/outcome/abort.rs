@@ -22,6 +22,27 @@ impl Abort {
         Self(error.into())
     }
 
+    /// Stops the run without an error: the outcome is a rollback with the cause [`Stopped`](Cause::Stopped), which does not
+    /// read like a failure and is not repeated by a retry.
+    ///
+    /// ```
+    /// use leasehold::Abort;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # let locks = leasehold::LockManager::new(leasehold::store::MemoryStore::new()?)?;
+    /// # let guard = locks.lock("nightly").acquire().await?;
+    /// let ended = guard.executor().guarded(|_tx| Err::<(), _>(Abort::stop()));
+    /// let text = ended.unwrap_err().to_string();
+    /// assert_eq!(text, "stopped, undone=0/0: the work asked to stop");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stop() -> Self {
+        Self(Box::new(Stop))
+    }
+
     /// The error inside.
     #[must_use]
     pub fn into_inner(self) -> BoxError {
@@ -39,10 +60,16 @@ impl Abort {
                 StepError::Fenced { seen } => Cause::Fenced { seen },
                 other => Cause::Failed(other.into()),
             },
+            Err(other) if other.is::<Stop>() => Cause::Stopped,
             Err(other) => Cause::Failed(other),
         }
     }
 }
+
+/// What [`Abort::stop`] puts into the box.
+#[derive(Debug, thiserror::Error)]
+#[error("asked to stop")]
+struct Stop;
 
 impl<E: Into<BoxError>> From<E> for Abort {
     fn from(error: E) -> Self {

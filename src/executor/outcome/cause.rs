@@ -1,5 +1,7 @@
 //! [`Cause`]: why a run did not commit.
 
+use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
 
 use crate::lease::LeaseError;
@@ -7,11 +9,16 @@ use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 
 /// Why a run did not commit.
+///
+/// `Display` leaves out an error that is the [`source`](std::error::Error::source) of the [`RunError`](crate::RunError), so that a
+/// printed chain of errors names each once.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause<E = BoxError> {
     /// The work returned this error.
     Failed(E),
+    /// The work decided to stop, with [`Abort::stop`](crate::Abort::stop). Nothing failed.
+    Stopped,
     /// The lease did not allow the commit, or the work gave up because of it. Acquire the lock again.
     Lease(LeaseError),
     /// The commit call proved that it changed nothing.
@@ -30,12 +37,34 @@ pub enum Cause<E = BoxError> {
     Refused(Error),
 }
 
-impl<E: fmt::Display> fmt::Display for Cause<E> {
+impl<E: 'static> Cause<E> {
+    /// The error of the work or of the resource, unless [`Display`](fmt::Display) shows it already.
+    pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Failed(error) => boxed(error),
+            Self::NotApplied(error) => Some(error.as_ref()),
+            // These two are shown in full, so that what caused them comes next.
+            Self::Lease(error) => error.source(),
+            Self::Refused(error) => error.source(),
+            Self::Stopped | Self::Conflict | Self::Fenced { .. } | Self::StepInDoubt => None,
+        }
+    }
+}
+
+/// The error of an untyped run. An error of a type of your own is shown by [`Cause`] itself, and has no `source` there.
+fn boxed<E: 'static>(error: &E) -> Option<&(dyn StdError + 'static)> {
+    let error = (error as &dyn Any).downcast_ref::<BoxError>()?;
+    Some(error.as_ref())
+}
+
+impl<E: fmt::Display + 'static> fmt::Display for Cause<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Failed(error) if boxed(error).is_some() => f.write_str("the work failed"),
             Self::Failed(error) => write!(f, "the work failed: {error}"),
+            Self::Stopped => f.write_str("the work asked to stop"),
             Self::Lease(error) => error.fmt(f),
-            Self::NotApplied(error) => write!(f, "the commit was not applied: {error}"),
+            Self::NotApplied(_) => f.write_str("the commit was not applied"),
             Self::Conflict => f.write_str(
                 "another run of this process committed the same cell first; run it again",
             ),

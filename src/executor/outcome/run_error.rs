@@ -9,7 +9,7 @@ use super::report::UndoReport;
 use crate::lease::LeaseError;
 use crate::model::commit::HeldKey;
 use crate::model::doubt::Doubt;
-use crate::model::error::{BoxError, Error, ErrorKind};
+use crate::model::error::{BoxError, Error};
 use crate::model::run_sink::Debt;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
@@ -100,21 +100,15 @@ impl<T, E> RunError<T, E> {
     /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
     ///
     /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
-    /// rule ([`Cause::Refused`]); for [`NotAcquired`](Self::NotAcquired) if the lock was busy or the store was unavailable. Never for
+    /// rule ([`Cause::Refused`]) or its work [stopped](Cause::Stopped); for [`NotAcquired`](Self::NotAcquired) if the lock was busy or the store was unavailable. Never for
     /// [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may
     /// apply the change twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::NotAcquired { why } => matches!(
-                why.kind(),
-                ErrorKind::Contended
-                    | ErrorKind::Unavailable
-                    | ErrorKind::InDoubt
-                    | ErrorKind::Lost(_)
-            ),
+            Self::NotAcquired { why } => why.is_retryable(),
             Self::NotStarted { .. } | Self::Fenced { .. } => true,
-            Self::RolledBack { cause, .. } => !matches!(cause, Cause::Refused(_)),
+            Self::RolledBack { cause, .. } => !matches!(cause, Cause::Refused(_) | Cause::Stopped),
             Self::Incomplete { .. } | Self::InDoubt { .. } | Self::CommittedLate { .. } => false,
         }
     }
@@ -262,29 +256,28 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
     }
 }
 
-impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
+impl<T, E: fmt::Display + 'static> fmt::Display for RunError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAcquired { why } => write!(f, "not acquired: {why}"),
             Self::NotStarted { why } => write!(f, "not started: {why}"),
-            Self::RolledBack { cause, undo } => write!(f, "rolled back: {cause}; {undo}"),
+            Self::RolledBack {
+                cause: cause @ Cause::Stopped,
+                undo,
+            } => write!(f, "stopped, {undo}: {cause}"),
+            Self::RolledBack { cause, undo } => write!(f, "rolled back, {undo}: {cause}"),
             Self::Incomplete { cause, undo, debts } => write!(
                 f,
-                "not committed, and not completely undone: {cause}; {undo} debts={}; settle the debts by hand",
+                "not committed, and not completely undone, {undo} debts={}; settle the debts by hand: {cause}",
                 debts.len()
             ),
             Self::Fenced { seen, undo } => {
                 let cause: Cause<E> = Cause::Fenced { seen: *seen };
-                write!(f, "fenced: {cause}; {undo}")
+                write!(f, "fenced, {undo}: {cause}")
             }
-            Self::InDoubt {
-                txn_id,
-                token,
-                error,
-                ..
-            } => write!(
+            Self::InDoubt { txn_id, token, .. } => write!(
                 f,
-                "the commit is in doubt: {error}; txn_id={txn_id} token={token}; look for it at the resource"
+                "the commit is in doubt: txn_id={txn_id} token={token}; look for it at the resource"
             ),
             Self::CommittedLate { token, late_by, .. } => write!(
                 f,
@@ -294,17 +287,14 @@ impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
     }
 }
 
-impl<T, E: fmt::Debug + fmt::Display> std::error::Error for RunError<T, E> {
+/// [`source`](std::error::Error::source) is what `Display` does not show: a printed chain names each error once. The error of a
+/// [typed run](crate::Executor::guarded_as) is in [`cause`](RunError::cause), and `Display` shows it.
+impl<T, E: fmt::Debug + fmt::Display + 'static> std::error::Error for RunError<T, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::NotAcquired { why } => Some(why),
-            Self::NotStarted { why } => Some(why),
-            Self::RolledBack { cause, .. } | Self::Incomplete { cause, .. } => match cause {
-                Cause::Lease(error) => Some(error),
-                Cause::NotApplied(error) => Some(error.as_ref()),
-                Cause::Refused(error) => Some(error),
-                _ => None,
-            },
+            Self::NotAcquired { why } => why.source(),
+            Self::NotStarted { why } => why.source(),
+            Self::RolledBack { cause, .. } | Self::Incomplete { cause, .. } => cause.source(),
             Self::InDoubt { error, .. } => Some(error.as_ref()),
             Self::Fenced { .. } | Self::CommittedLate { .. } => None,
         }

@@ -5,15 +5,18 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use super::async_tx::AsyncTx;
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
+use super::spans::{run_ended, run_span};
 use super::watch::Watched;
 use crate::clock::Stamp;
 use crate::executor::context::RunContext;
@@ -28,12 +31,39 @@ pub(crate) async fn run<T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    let run = run_inner(context, watched.run(), work, into_cause);
-    watched.end(match context.turns() {
-        None => run.await,
-        // Boxed, so that the future of a run without turns stays small.
-        Some(turns) => turns.awaiting(context.lease(), Box::pin(run)).await,
-    })
+    let span = run_span(context);
+    // Outside of any runtime the manager's timers limit the calls of the run.
+    let timers = match Handle::try_current() {
+        Ok(_) => None,
+        Err(_) => context.sink().runtime().cloned(),
+    };
+    let run = run_inner(context, watched.run(), work, into_cause).instrument(span.clone());
+    let outcome = match context.turns() {
+        None => {
+            let mut run = pin!(run);
+            poll_fn(|cx| poll_inside(context, timers.as_ref(), run.as_mut(), cx)).await
+        }
+        Some(turns) => {
+            // Boxed, so that the future of a run without turns stays small. Owned, so that a run which is dropped is undone
+            // before its turn ends.
+            let mut run = Box::pin(run);
+            let run = poll_fn(move |cx| poll_inside(context, timers.as_ref(), run.as_mut(), cx));
+            turns.awaiting(context.lease(), run).await
+        }
+    };
+    run_ended(&span, &outcome);
+    watched.end(outcome)
+}
+
+fn poll_inside<F: Future>(
+    context: &RunContext,
+    timers: Option<&Handle>,
+    run: Pin<&mut F>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    let _timers = timers.map(Handle::enter);
+    let _inside = context.inside();
+    run.poll(cx)
 }
 
 async fn run_inner<T, E: 'static, W>(
@@ -90,7 +120,10 @@ async fn commit<E: 'static>(
     // From now on a drop means that the commit is in doubt (I7).
     let mut unwinding = unwinding(context, tx, Why::CommitInDoubt);
     unwinding.commit_begins(permit.txn_id);
-    let answer = in_time(context.lease(), permit.not_after, call(permit)).await;
+    let (span, not_after) = (prepared.span(), permit.not_after);
+    let call = span.in_scope(|| call(permit));
+    let answer = in_time(context.lease(), not_after, call);
+    let answer = answer.instrument(span).await;
     let answer = answer.unwrap_or_else(|| {
         Err(EffectError::unknown(
             "no answer came before the lease was over",

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
+use super::spans::{run_ended, run_span};
 use super::watch::Watched;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, Committed, RunError};
@@ -16,12 +17,16 @@ pub(crate) fn run<'env, T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
+    let span = run_span(context);
+    let entered = span.enter();
     let outcome = match context.turns() {
         None => run_inner(context, watched.run(), work, into_cause),
         Some(turns) => turns.blocking(context.lease(), || {
             run_inner(context, watched.run(), work, into_cause)
         }),
     };
+    drop(entered);
+    run_ended(&span, &outcome);
     watched.end(outcome)
 }
 
@@ -36,6 +41,7 @@ fn run_inner<'env, T, E: 'static, W>(
         Ok(in_progress) => in_progress,
         Err(why) => return Err(RunError::NotStarted { why }),
     };
+    let inside = context.inside();
     let mut armed = Armed {
         tx: Tx::new(ContextRef::Borrowed(context), run),
         context,
@@ -48,7 +54,7 @@ fn run_inner<'env, T, E: 'static, W>(
         }
         Ok(value) => match commit(context, &mut armed.tx) {
             Ok(settled) => {
-                drop(in_progress);
+                drop((inside, in_progress));
                 let notes = armed.tx.take_notes();
                 return settled.finish(value, context, armed.tx.known_txn_id(), notes);
             }
@@ -83,7 +89,8 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
     };
     let permit = prepared.permit().clone();
     let txn_id = permit.txn_id;
-    match catch_unwind(AssertUnwindSafe(|| call(permit))) {
+    let span = prepared.span();
+    match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| call(permit)))) {
         Ok(answer) => prepared.answered(context, answer),
         Err(payload) => {
             let debt = commit_debt(context.lease(), txn_id);

@@ -4,6 +4,7 @@ mod async_tx;
 pub(crate) mod awaiting;
 pub(crate) mod blocking;
 mod settle;
+mod spans;
 mod watch;
 
 pub use async_tx::AsyncTx;

@@ -3,6 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use tracing::Span;
+
+use super::spans::{commit_answered, commit_span};
 use crate::clock::Stamp;
 use crate::executor::cell::Cells;
 use crate::executor::context::RunContext;
@@ -110,11 +113,18 @@ pub(crate) fn prepare_commit<'env, M: RunMode, E>(
     };
     let txn_id = tx.txn_id().map_err(Cause::Refused)?;
     let cells = cells.reserve()?;
+    // Made before the check, because a subscriber may take its time.
+    let span = commit_span(context, txn_id);
     let before = context.lease().clock().stamp();
     let remaining = context.ensure_commit().map_err(Cause::Lease)?;
     let locks = context.locks().clone();
     let permit = CommitPermit::new(locks, txn_id, remaining, before.plus(remaining));
-    Ok(Commit::Call(call, Prepared { permit, cells }))
+    let prepared = Prepared {
+        permit,
+        cells,
+        span,
+    };
+    Ok(Commit::Call(call, prepared))
 }
 
 /// Commits a run without a commit call: publishes its cells, if it wrote any.
@@ -143,11 +153,17 @@ fn publish<E>(context: &RunContext, cells: Cells) -> Result<Settled, Cause<E>> {
 pub(crate) struct Prepared {
     permit: CommitPermit,
     cells: Cells,
+    span: Span,
 }
 
 impl Prepared {
     pub(crate) fn permit(&self) -> &CommitPermit {
         &self.permit
+    }
+
+    /// In which the commit call runs.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
     }
 
     /// Judges the answer of the commit call, and publishes the cells if it was applied.
@@ -156,6 +172,7 @@ impl Prepared {
         context: &RunContext,
         answer: Answer,
     ) -> Result<Settled, Unsettled<E>> {
+        commit_answered(&self.span, &answer);
         let CommitPermit {
             remaining: slack,
             not_after,
@@ -223,7 +240,7 @@ impl Settled {
         for hook in notes.on_committed {
             // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
             if catch_unwind(AssertUnwindSafe(|| hook(&receipt))).is_err() {
-                tracing::error!(%token, "a hook after the commit panicked");
+                tracing::error!(target: "leasehold::executor", %token, "a hook after the commit panicked");
             }
         }
         match self {

@@ -60,7 +60,7 @@ pub enum StepError {
     #[error(transparent)]
     Refused(Error),
     /// The effect proved that it did not happen.
-    #[error("the step was not applied: {0}")]
+    #[error("the step was not applied")]
     NotApplied(#[source] BoxError),
     /// A fence refused the step: a newer holder was there first. It did not happen, and the run will not commit.
     #[error("a fence refused the step: a newer holder was there first; acquire the lock again")]
@@ -69,7 +69,7 @@ pub enum StepError {
         seen: Option<FencingToken>,
     },
     /// No trustworthy answer: it may have happened. The run will not commit.
-    #[error("the step is in doubt: {0}; the run will not commit")]
+    #[error("the step is in doubt; the run will not commit")]
     InDoubt(#[source] BoxError),
 }
 
@@ -78,7 +78,8 @@ pub enum StepError {
 #[non_exhaustive]
 pub struct Compensation {
     /// Send it with the request, so that a fence at the resource can refuse it if a newer holder has acted. Of a run under several
-    /// locks it is the token of the first key in their order.
+    /// locks it is the token of the first key in their order: for an effect that belongs to another key, move
+    /// [`tx.token_of(key)`](crate::Tx::token_of) into the compensation.
     pub token: FencingToken,
     /// The run whose step is undone.
     pub txn_id: TxnId,

@@ -16,7 +16,7 @@ use crate::executor::cell::{Draft, GuardedCell, Staged};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{HookResult, Receipt, Refusal};
 use crate::lease::LeaseError;
-use crate::model::commit::{CommitPermit, EffectError, HeldKey};
+use crate::model::commit::{CommitPermit, EffectError, HeldKey, not_held};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -106,11 +106,42 @@ impl<'env, M: RunMode> Tx<'env, M> {
         self.context.lease().remaining()
     }
 
-    /// The fencing token of the hold: send it with every effect. Of a run under several locks it is that of the first key in their
-    /// order; see [`locks`](Self::locks).
+    /// The fencing token of the hold: send it with every effect.
+    ///
+    /// Of a run under several locks it is that of the first key in their order, and proves nothing about the other keys: send
+    /// [`token_of`](Self::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) for one that belongs to
+    /// several.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.context.lease().token()
+    }
+
+    /// The fencing token of the hold of one key, of those that the run is under.
+    ///
+    /// ```
+    /// # use leasehold::{LockManager, store::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let both = locks.lock_all(["accounts/3", "accounts/7"]);
+    /// let guard = both.acquire().await?;
+    /// guard.executor().guarded(|tx| {
+    ///     let token = tx.token_of("accounts/7")?;
+    ///     // Send it with what changes accounts/7.
+    /// #   assert_ne!(token, tx.token());
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the run is not under a lock of the key.
+    pub fn token_of(&self, key: &str) -> Result<FencingToken, Error> {
+        let lock = self.locks().iter().find(|lock| lock.key.as_str() == key);
+        lock.map(|lock| lock.token)
+            .ok_or_else(|| not_held(self.locks().iter().map(|lock| &lock.key)))
     }
 
     /// The key of the lock. Of a run under several locks it is the first in their order; see [`locks`](Self::locks).

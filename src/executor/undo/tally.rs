@@ -10,6 +10,7 @@ use crate::executor::context::RunContext;
 use crate::executor::outcome::{UndoReport, UndoResult, panic_message};
 use crate::executor::tx::{Compensation, Hook};
 use crate::lease::Lease;
+use crate::model::commit::{keys, tokens};
 use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState};
 use crate::model::txn::TxnId;
@@ -113,18 +114,21 @@ impl Tally {
         }
     }
 
-    /// For a run that has no outcome: it was dropped, or it panicked.
+    /// For a run that has no outcome: it was dropped, or it panicked. A step that was not undone is a debt, which its receiver logs.
     pub(crate) fn log(&self) {
-        let (key, token) = (self.lease.key(), self.lease.token());
+        let locks = self.lease.held_keys();
+        let (key, token) = (keys(&locks), tokens(&locks));
         for undone in self.report.results() {
-            if !matches!(undone.result, UndoResult::Done) {
-                let intent = undone.intent.as_deref().unwrap_or("a local hook");
-                tracing::warn!(%key, %token, intent, "{}", undone.result);
+            if undone.intent.is_none() && !matches!(undone.result, UndoResult::Done) {
+                let intent = "a local hook";
+                tracing::warn!(target: "leasehold::executor", %key, %token, intent, "{}", undone.result);
             }
         }
-        for debt in &self.debts {
-            tracing::error!("{debt}");
-        }
+    }
+
+    /// For debts that nobody receives any more.
+    pub(crate) fn log_debts(&self) {
+        self.debts.iter().for_each(Debt::log);
     }
 
     /// Reports what was undone, and every debt. The outcome contains them as well, if there is one.
@@ -142,6 +146,7 @@ pub(crate) fn debt(lease: &Lease, txn_id: TxnId, intent: &Arc<str>, state: DebtS
     Debt {
         key: lease.key().clone(),
         token: lease.token(),
+        locks: lease.held_keys(),
         txn_id,
         intent: Arc::clone(intent),
         state,

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use super::tally::{Compensated, Tally, commit_debt};
 use super::verdict::{Item, Verdict, Why, judge};
 use crate::executor::context::RunContext;
+use crate::executor::inside::drive_inside;
 use crate::executor::tx::{Awaiting, ToUndo};
 use crate::executor::while_live::while_live;
 use crate::model::run_sink::{Debt, DebtState, RunSink};
@@ -157,7 +158,7 @@ impl Unwinding {
 
     fn notify_undone(&mut self) {
         if let (Some(watcher), Some(event)) = (self.watcher.take(), self.tally.report.event()) {
-            watcher.ran(self.tally.run, event);
+            watcher.ran(&self.tally.lease.held_keys(), self.tally.run, event);
         }
     }
 
@@ -185,6 +186,7 @@ impl Drop for Unwinding {
             self.owe_what_is_left();
             self.notify_undone();
             self.tally.log();
+            self.tally.log_debts();
             return;
         };
         self.tally.log();
@@ -201,7 +203,8 @@ impl Drop for Unwinding {
                 sink: None,
                 committing: None,
             };
-            sink.compensate(Box::pin(rest.finish()));
+            let rest = drive_inside(sink.lock_numbers(), rest.finish());
+            sink.compensate(Box::pin(rest));
         }
     }
 }

@@ -3,24 +3,25 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+use futures_util::future::try_join;
 use tokio_postgres::Error as PgError;
-use tokio_postgres::types::Type;
 
-use super::connection::{Both, Connection, Plain};
+use super::connection::Connection;
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
-use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge, postgres};
+use crate::fence::in_run::{patience, resolve_within};
+use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
-use crate::model::doubt::{Doubt, Resolution};
+use crate::model::doubt::Doubt;
 use crate::model::error::BoxError;
 use crate::model::token::FencingToken;
+use crate::model::txn::TxnId;
 
 /// For how long after the lease the server keeps a transaction whose client hangs.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
 /// For how long a commit whose process was stopped until the lease was over waits for its answer.
 const LATE: Duration = Duration::from_millis(400);
-/// The pause before a doubt is asked about again.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// The work's side: it runs between `enter` and `seal`.
 pub(super) async fn commit<V, R, Fut>(
@@ -32,14 +33,34 @@ where
     Fut: Future<Output = Result<PgDone<V>, PgStop<R>>>,
 {
     let attempt = Attempt { shared, permit };
-    let connection = attempt.enter().await?;
+    let connection = shared.pool.take().await;
+    let connection = connection.map_err(EffectError::not_applied)?;
     let transaction = PgTransaction::new(connection.client.clone());
     let was_ended = transaction.was_ended();
-    let worked = shared
-        .clock
-        .timeout(attempt.before_the_end(), work(transaction))
-        .await;
     let was_ended = || was_ended.load(Ordering::Acquire);
+    let entered = attempt.enter(&connection);
+    let worked = async {
+        let limit = attempt.before_the_end();
+        Ok(shared.clock.timeout(limit, work(transaction)).await)
+    };
+    let worked = if shared.is_pipelined {
+        // The first poll of `entered` sends it: what the work sends is behind it, and is executed only in its transaction.
+        let both = try_join(entered, worked).await;
+        both.map(|((), worked)| worked)
+    } else {
+        entered.and_then(|()| worked).await
+    };
+    let worked = match worked {
+        Ok(worked) => worked,
+        Err(refused) => {
+            // Nothing is sent after it in that transaction.
+            drop(connection);
+            if was_ended() {
+                return Err(ended());
+            }
+            return Err(attempt.why_not(refused).await);
+        }
+    };
     let Some(worked) = worked else {
         // Without a word to the server, whose answer might not come either.
         drop(connection);
@@ -89,44 +110,22 @@ impl Attempt<'_> {
         (self.left() * 9 / 10).max(LATE)
     }
 
-    /// How long an answer is waited for: half of what is left, so that a doubt can be resolved in the other half.
-    fn patience(&self) -> Duration {
-        (self.left() / 2).max(LATE)
-    }
-
-    /// A connection whose transaction has entered the fence.
-    async fn enter(&self) -> Result<Connection, EffectError> {
-        let connection = self.shared.pool.take().await;
-        let connection = connection.map_err(EffectError::not_applied)?;
-        let (keys, tokens) = columns(self.permit.locks());
-        let name = self.permit.txn_id.to_string();
+    /// Begins a transaction that has entered the fence. The error is `None` if no answer came.
+    async fn enter(&self, connection: &Connection) -> Result<(), Option<PgError>> {
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
-            (&keys, Type::TEXT_ARRAY),
-            (&tokens, Type::INT8_ARRAY),
-            (&name, Type::TEXT),
-            (&limit, Type::INT4),
-        ];
-        let asked = connection.ask_beside(postgres::ENTER, &parameters, Plain::Before("BEGIN"));
-        let answered = self
-            .shared
-            .clock
-            .timeout(self.before_the_end(), asked)
-            .await;
-        let Some(Both { asked, plain }) = answered else {
-            let error = "the fence was not entered within the lease; COMMIT was not sent";
-            return Err(EffectError::not_applied(error));
-        };
-        match (plain, asked) {
-            (Ok(()), Ok(_)) => Ok(connection),
-            (Err(error), _) => Err(EffectError::not_applied(error)),
-            (Ok(()), Err(error)) => Err(self.refused(connection, error).await),
-        }
+        let statements = entering(self.permit.locks(), self.permit.txn_id, limit);
+        let asked = connection.run(&statements);
+        let limit = self.before_the_end();
+        let answered = self.shared.clock.timeout(limit, asked).await;
+        answered.map_or(Err(None), |answer| answer.map_err(Some))
     }
 
-    /// Why the fence was not entered. Nothing is sent after it in that transaction.
-    async fn refused(&self, connection: Connection, error: PgError) -> EffectError {
-        drop(connection);
+    /// Why the fence was not entered.
+    async fn why_not(&self, error: Option<PgError>) -> EffectError {
+        let Some(error) = error else {
+            let error = "the fence was not entered within the lease; COMMIT was not sent";
+            return EffectError::not_applied(error);
+        };
         let verdict = judge(Phase::Enter, fault::code(&error));
         match verdict {
             Verdict::Fenced => EffectError::Fenced { seen: seen(&error) },
@@ -152,34 +151,36 @@ impl Attempt<'_> {
         None
     }
 
-    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails rolls back.
+    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails is not executed.
     async fn seal_and_commit(&self, connection: Connection) -> Result<Applied, EffectError> {
         if self.left().is_zero() {
             drop(connection);
             let error = "the lease was over before the work was; COMMIT was not sent";
             return Err(EffectError::not_applied(error));
         }
-        let name = self.permit.txn_id.to_string();
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
-            [(&name, Type::TEXT)];
-        let asked = connection.ask_beside(postgres::SEAL, &parameters, Plain::After("COMMIT"));
-        let answered = self.shared.clock.timeout(self.patience(), asked).await;
-        let Some(Both { asked, plain }) = answered else {
-            drop(connection);
-            return self.resolved("the commit was not answered".into()).await;
-        };
-        let error = match (asked, plain) {
-            (Ok(_), Ok(())) if !connection.is_unreplicated() => {
+        let statements = committing(self.permit.txn_id);
+        let asked = connection.run(&statements);
+        let answered = self
+            .shared
+            .clock
+            .timeout(patience(self.left()), asked)
+            .await;
+        let error = match answered {
+            Some(Ok(())) if !connection.is_unreplicated() => {
                 self.shared.pool.put_back(connection);
                 return Ok(Applied::fenced());
             }
             // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
-            (Ok(_), Ok(())) => {
+            Some(Ok(())) => {
                 return Err(EffectError::unknown(
                     "the commit is on the primary, and was not confirmed by its standbys",
                 ));
             }
-            (Err(error), _) | (Ok(_), Err(error)) => error,
+            Some(Err(error)) => error,
+            None => {
+                drop(connection);
+                return self.resolved("the commit was not answered".into()).await;
+            }
         };
         drop(connection);
         match judge(Phase::Commit, fault::code(&error)) {
@@ -204,23 +205,8 @@ impl Attempt<'_> {
     /// Asks what became of the commit for as long as the run has time.
     async fn resolved(&self, error: BoxError) -> Result<Applied, EffectError> {
         let doubt = Doubt::new(self.permit.locks().to_vec(), self.permit.txn_id);
-        let end = self
-            .shared
-            .clock
-            .stamp()
-            .plus(self.left().max(AFTER_THE_LEASE));
-        loop {
-            let left = end.since(&self.shared.clock.stamp());
-            if left.is_zero() {
-                return Err(EffectError::unknown(error));
-            }
-            let asked = self.shared.resolved(&doubt, left);
-            match self.shared.clock.timeout(left, asked).await {
-                Some(Ok(Resolution::Applied)) => return Ok(Applied::fenced()),
-                Some(Ok(Resolution::NotApplied)) => return Err(EffectError::not_applied(error)),
-                Some(Err(_)) | None => self.shared.clock.sleep(PAUSE).await,
-            }
-        }
+        let ask = |left| self.shared.resolved(&doubt, left);
+        resolve_within(&self.shared.clock, self.permit.not_after, error, ask).await
     }
 }
 
@@ -238,6 +224,21 @@ fn seen(error: &PgError) -> Option<FencingToken> {
         .filter(|answer| answer.code().code() == FENCED)?;
     let number = answer.detail()?.parse().ok()?;
     FencingToken::new(number).ok()
+}
+
+/// `BEGIN` and the statement of [`ENTER`](crate::fence::sql::postgres::ENTER). With parameters they could not be one request. No
+/// text in it needs an escape: the letters of a key are none that end a string.
+fn entering(locks: &[HeldKey], name: TxnId, limit: i32) -> String {
+    let (keys, tokens) = columns(locks);
+    let keys = keys.join("\",\"");
+    let tokens: Vec<_> = tokens.iter().map(ToString::to_string).collect();
+    let tokens = tokens.join(",");
+    format!("BEGIN; SELECT leasehold.enter('{{\"{keys}\"}}', '{{{tokens}}}', '{name}', {limit})")
+}
+
+/// [`SEAL`](crate::fence::sql::postgres::SEAL) and `COMMIT`.
+fn committing(name: TxnId) -> String {
+    format!("SELECT leasehold.seal('{name}'); COMMIT")
 }
 
 /// Keys and tokens as the statements take them. A token is below 2^53.

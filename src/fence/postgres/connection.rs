@@ -1,22 +1,26 @@
 //! [`Connection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::task::AbortHandle;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Error as PgError, NoTls, Row, Socket};
+use tokio_postgres::{Client, Config, Error as PgError, Row};
 
 use super::fault;
 use crate::model::error::Error;
+use crate::store::postgres::{Dialer, is_unreplicated as is_no_standbys};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
+/// How long a connect may take, unless the URL says otherwise.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
 pub(super) struct Connection {
@@ -34,13 +38,20 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    async fn open(config: &Config, runtime: Handle) -> Result<Self, Error> {
-        let (client, connection) = config
-            .connect(NoTls)
+    async fn open(server: &Server, runtime: Handle) -> Result<Self, Error> {
+        let (client, driver) = server
+            .dialer
+            .dial(&server.config)
             .await
             .map_err(|error| fault::into_error("connect", error))?;
         let is_unreplicated = Arc::new(AtomicBool::new(false));
-        let driver = runtime.spawn(drive(connection, Arc::clone(&is_unreplicated)));
+        let gave_up = Arc::clone(&is_unreplicated);
+        let received = move |message| {
+            if is_no_standbys(&message) {
+                gave_up.store(true, Ordering::Release);
+            }
+        };
+        let driver = runtime.spawn(driver.drive(received));
         Ok(Self {
             client: Arc::new(client),
             is_unreplicated,
@@ -62,71 +73,56 @@ impl Connection {
         self.client.query_typed_one(statement, parameters).await
     }
 
-    /// A statement and one that has no parameters, sent together: one round trip.
-    pub(super) async fn ask_beside(
-        &self,
-        statement: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
-        plain: Plain,
-    ) -> Both {
-        let asked = self.ask(statement, parameters);
-        // Both are sent at their first poll, in this order.
-        match plain {
-            Plain::Before(first) => {
-                let (plain, asked) = join(self.client.batch_execute(first), asked).await;
-                Both { asked, plain }
-            }
-            Plain::After(last) => {
-                let (asked, plain) = join(asked, self.client.batch_execute(last)).await;
-                Both { asked, plain }
-            }
-        }
+    /// Statements without parameters and answers, sent together: one round trip. After one that fails none is executed.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), PgError> {
+        self.client.batch_execute(statements).await
     }
 }
 
-/// A statement without parameters or an answer.
-pub(super) enum Plain {
-    Before(&'static str),
-    After(&'static str),
+/// Which server, and how it is connected to.
+#[derive(Clone)]
+pub(super) struct Server {
+    config: Config,
+    dialer: Dialer,
 }
 
-/// The answers to two statements that were sent together.
-pub(super) struct Both {
-    pub(super) asked: Result<Row, PgError>,
-    pub(super) plain: Result<(), PgError>,
-}
-
-/// Drives a connection to its end. A notice comes before the answer of the statement that it belongs to.
-async fn drive(
-    mut connection: tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>,
-    is_unreplicated: Arc<AtomicBool>,
-) {
-    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        // By the server's routine, because its messages are translated.
-        if let AsyncMessage::Notice(notice) = message
-            && notice.routine() == Some("SyncRepWaitForLSN")
-        {
-            is_unreplicated.store(true, Ordering::Release);
+impl Server {
+    /// Reads a URL as libpq does, and `sslmode=verify-full`, which the driver's parser does not know.
+    ///
+    /// # Errors
+    ///
+    /// Without what the parser says: it may quote the URL.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        // The options are behind the last question mark; a text without one is a list of them.
+        let options = url.rfind('?').unwrap_or(0);
+        let (address, options) = url.split_at(options);
+        let options = options.replace("sslmode=verify-full", "sslmode=require");
+        let mut config = Config::from_str(&format!("{address}{options}")).map_err(|_| {
+            Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
+        })?;
+        if config.get_application_name().is_none() {
+            config.application_name("leasehold");
         }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT);
+        }
+        let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
+        Ok(Self { config, dialer })
     }
 }
 
 /// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.
 pub(super) struct Pool {
-    config: Config,
+    server: Server,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Pool {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(server: Server) -> Self {
         Self {
-            config,
+            server,
             idle: Mutex::default(),
         }
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.config
     }
 
     /// A connection in which nothing is open.
@@ -144,7 +140,7 @@ impl Pool {
         };
         match idle {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.config, runtime).await,
+            None => Connection::open(&self.server, runtime).await,
         }
     }
 
@@ -166,8 +162,8 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("hosts", &self.config.get_hosts())
-            .field("ports", &self.config.get_ports())
+            .field("hosts", &self.server.config.get_hosts())
+            .field("ports", &self.server.config.get_ports())
             .field("idle", &self.idle.lock().len())
             .finish_non_exhaustive()
     }

@@ -1,20 +1,9 @@
 //! What an error of the driver means to the caller of a fence.
 
 use tokio_postgres::Error as PgError;
-use tokio_postgres::error::Severity;
 
 use crate::model::error::Error;
-
-/// The five characters of an error that the server answered. `None` if it did not answer, or said that it is about to end the
-/// connection: then the error is no answer to the request.
-pub(super) fn code(error: &PgError) -> Option<&str> {
-    let answer = error.as_db_error()?;
-    let is_end = matches!(
-        answer.parsed_severity(),
-        Some(Severity::Fatal | Severity::Panic)
-    );
-    (!is_end).then(|| answer.code().code())
-}
+pub(super) use crate::store::postgres::code;
 
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: PgError) -> Error {

@@ -1,17 +1,18 @@
--- Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not
+-- Behind fence.lua. Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not
 -- rolled back, so every command is checked before the first write, against the key as the earlier commands will leave it.
 --
 -- KEYS: name of this batch, the fence of each lock, then the key of each command
--- ARGV: how far ahead of the server's time a token may be (us), for how long the name is kept (ms), count of locks,
---       the token of each lock, then for each command: kind of key that it needs, count of its words, its words
--- Answers: applied | again | reused | fenced seen | implausible now | foreign | invalid index why | broken index error
+-- ARGV: how far ahead of the server's time a token may be (us), for how long the name is kept (ms), when the name was made (ms;
+--       0: it is not compared), how far that may be from the server's time (ms), count of locks, the token of each lock, then for
+--       each command: kind of key that it needs, count of its words, its words
+-- Answers: applied | again | void | reused | untimely now | fenced seen | implausible now | foreign | invalid index why |
+--          broken index error
 local unpack = unpack or table.unpack
 local LIMIT = 9007199254740991
 
-local time = redis.call('TIME')
-local most = time[1] * 1000000 + time[2] + ARGV[1]
-local locks = tonumber(ARGV[3])
-local first_word = 4 + locks
+local made, most_apart = tonumber(ARGV[3]), tonumber(ARGV[4])
+local locks = tonumber(ARGV[5])
+local first_word = 6 + locks
 
 -- The batch's identity. Its words may hold anything, so their lengths mark where each ends; the keys are among them.
 local lengths = {}
@@ -24,6 +25,8 @@ local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(A
 local applied = redis.call('GET', KEYS[1])
 if applied == digest then
   return {'again'}
+elseif applied == 'void' then
+  return {'void'}
 elseif applied then
   local broke_at, why = string.match(applied, '^' .. digest .. ' broken (%d+) (.*)$')
   if broke_at then
@@ -31,25 +34,20 @@ elseif applied then
   end
   return {'reused'}
 end
+-- The record of an old name, applied or void, may be deleted.
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if made ~= 0 and math.abs(now - made) > most_apart then
+  return {'untimely', now}
+end
 local to_raise = {}
 for i = 1, locks do
-  local fence, token = KEYS[1 + i], tonumber(ARGV[3 + i])
-  local record = redis.call('GET', fence)
-  local seen = 0
-  if record then
-    if not string.match(record, '^%d+$') or #record > 16 then
-      return {'foreign'}
-    end
-    seen = tonumber(record)
-  end
-  if token < seen then
-    return {'fenced', seen}
-  end
-  if token > most then
-    return {'implausible', most}
+  local fence, token = KEYS[1 + i], tonumber(ARGV[5 + i])
+  local seen, refusal = seen_at(fence, token, ARGV[1])
+  if refusal then
+    return refusal
   end
   if token > seen then
-    to_raise[fence] = ARGV[3 + i]
+    to_raise[fence] = ARGV[5 + i]
   end
 end
 

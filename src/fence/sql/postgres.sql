@@ -62,42 +62,45 @@ END $$;
 
 -- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is raised before.
 -- ms: what is left of the lease, and a second: the server ends a transaction whose client hangs for longer.
+-- It is on the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no order.
 CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
-DECLARE k text; t bigint; seen bigint;
+DECLARE seen bigint; i int; in_order int[] := '{1}'; set_ text := ms;
 BEGIN
-  -- Without time-outs of the session there is nothing to compare with, and a call costs more than the question.
   IF current_setting('idle_in_transaction_session_timeout') = '0' AND current_setting('statement_timeout') = '0' THEN
-    PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true), set_config('statement_timeout', ms::text, true);
+    set_ := set_config('idle_in_transaction_session_timeout', set_, true);
+    set_ := set_config('statement_timeout', set_, true);
   ELSE
     PERFORM limit_to('idle_in_transaction_session_timeout', ms), limit_to('statement_timeout', ms);
   END IF;
-  PERFORM set_config('leasehold.txn', x::text, true);
+  set_ := set_config('leasehold.txn', x::text, true);
   IF current_setting('synchronous_commit') <> 'on' THEN PERFORM be_durable(); END IF;
   IF current_setting('server_version_num')::int >= 170000 THEN
     PERFORM limit_to('transaction_timeout', ms);
   END IF;
-  -- In order of key, so that two transactions over the same keys do not wait for each other.
-  FOR k, t IN SELECT u.k, u.t FROM unnest(ks, ts) AS u(k, t) ORDER BY u.k COLLATE "C" LOOP
-    SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR SHARE;
-    IF seen IS NULL OR seen < t THEN
-      INSERT INTO fence AS f VALUES (k, t)
+  IF cardinality(ks) > 1 THEN
+    -- In order of key, so that two transactions over the same keys do not wait for each other.
+    in_order := ARRAY(SELECT u.n FROM unnest(ks) WITH ORDINALITY AS u(k, n) ORDER BY u.k COLLATE "C");
+  END IF;
+  FOREACH i IN ARRAY in_order LOOP
+    SELECT f.token INTO seen FROM fence f WHERE f.key = ks[i] FOR SHARE;
+    IF (seen = ts[i]) IS NOT TRUE THEN
+      INSERT INTO fence AS f VALUES (ks[i], ts[i])
         ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
-      SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR SHARE;
-    END IF;
-    IF seen <> t THEN
-      RAISE EXCEPTION 'the fence of % was raised by a newer holder', k USING ERRCODE = 'LH001', DETAIL = seen::text;
+      SELECT f.token INTO seen FROM fence f WHERE f.key = ks[i] FOR SHARE;
+      IF seen IS DISTINCT FROM ts[i] THEN
+        RAISE EXCEPTION 'the fence of % was raised by a newer holder', ks[i] USING ERRCODE = 'LH001', DETAIL = seen::text;
+      END IF;
     END IF;
   END LOOP;
   INSERT INTO txn VALUES (x, ks, ts, true);
 END $$;
 
 -- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not), and if it is not the
--- one that entered.
-CREATE OR REPLACE FUNCTION leasehold.seal(x uuid) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- one that entered. It runs with the caller's rights and search_path, which can deceive the caller only.
+CREATE OR REPLACE FUNCTION leasehold.seal(x uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
+  IF pg_catalog.current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
     RAISE EXCEPTION 'the transaction that entered the fence was ended before its last statement' USING ERRCODE = 'LH003';
   END IF;
 END $$;

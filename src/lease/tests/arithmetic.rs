@@ -203,7 +203,7 @@ fn the_longest_ttl_saturates_to_an_earlier_end() {
 }
 
 #[test]
-fn a_manual_clock_moves_only_the_lanes_that_it_is_told_to() {
+fn a_manual_clock_moves_only_the_named_lanes() {
     let hand = ManualClock::new();
     let clock = Clock::from(hand.clone());
     let start = clock.stamp();

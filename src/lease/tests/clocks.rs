@@ -46,7 +46,7 @@ fn a_jump_on_the_fast_lane_ends_the_lease_for_strict_looks_too() {
 }
 
 #[test]
-fn a_strict_look_tells_the_lesser_of_what_two_clocks_leave() {
+fn a_strict_look_gives_the_lesser_of_what_two_clocks_leave() {
     for (ahead, behind) in [
         (ClockKind::Boot, ClockKind::Raw),
         (ClockKind::Raw, ClockKind::Boot),

@@ -29,7 +29,7 @@ fn a_lapse_that_was_seen_is_not_renamed_by_a_revocation() {
 }
 
 #[test]
-fn nothing_is_told_while_the_lease_is_live() {
+fn nothing_is_reported_while_the_lease_is_live() {
     let (lease, _hand) = lease();
     assert_eq!(lease.lost_reason(), None);
     assert_eq!(lease.lost().now_or_never(), None);

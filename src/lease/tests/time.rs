@@ -21,7 +21,7 @@ fn a_strict_look_alone_finds_the_deadline_too() {
 }
 
 #[test]
-fn a_look_tells_what_is_left_and_what_is_too_little() {
+fn a_look_gives_what_is_left_and_what_is_too_little() {
     let (lease, hand) = lease();
     hand.advance(usable() - Duration::from_millis(30));
     let remaining = Duration::from_millis(30);

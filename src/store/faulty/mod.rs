@@ -23,6 +23,7 @@ mod steering;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -337,6 +338,12 @@ impl<S: Store> Store for Faulty<S> {
             .unwrap_or_else(Released::Unknown)
     }
 
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        self.request(Operation::Release, || self.store.rest(grant, rest))
+            .await
+            .unwrap_or_else(Released::Unknown)
+    }
+
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         let withdrawn = self
             .request(Operation::Withdraw, || self.store.withdraw(claim))
@@ -380,6 +387,10 @@ impl<S: Store> Store for Faulty<S> {
 /// A vote is an [`Operation::Acquire`], a raise an [`Operation::Raise`].
 #[deny(clippy::missing_trait_methods)]
 impl<S: Member> Member for Faulty<S> {
+    async fn ready(&self) -> Result<(), Error> {
+        self.store.ready().await
+    }
+
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
         self.attempt(claim, || self.store.vote(claim, floor)).await
     }

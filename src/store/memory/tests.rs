@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::model::holder::Label;
+use crate::model::holder::{Label, OwnerToken};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ fn entries(store: &MemoryStore) -> usize {
 fn granted(store: &MemoryStore, claim: &Claim) -> Grant {
     match now(store.acquire(claim)).unwrap() {
         Acquired::Granted(grant) => grant,
-        busy @ Acquired::Busy { .. } => panic!("{busy:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -110,4 +110,23 @@ fn a_clock_past_the_largest_token_grants_nothing() {
             .unwrap()
             .is_none()
     );
+}
+
+#[test]
+fn a_waiter_that_does_not_know_of_its_handover_keeps_its_turn_when_the_key_is_revoked() {
+    for how in [Revoke::Now, Revoke::AfterTtl] {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let held = granted(&store, &claim("key"));
+        let [first, second] = [(); 2].map(|()| claim("key"));
+        for waiter in [&first, &second] {
+            let asked = now(store.acquire(waiter)).unwrap();
+            assert!(matches!(asked, Acquired::Busy { .. }), "{asked:?}");
+        }
+        let _ = now(store.release(&held));
+        let revoked = now(store.revoke(&first.key, how)).unwrap();
+        assert!(matches!(revoked, Revoked::NotHeld), "{revoked:?}");
+        let asked = now(store.acquire(&second)).unwrap();
+        assert!(matches!(asked, Acquired::Busy { .. }), "{asked:?}");
+        assert!(granted(&store, &first).token > held.token);
+    }
 }

@@ -14,7 +14,8 @@ use super::vote_count::{Counted, Offset, Standing, VoteCount};
 use super::votes::VoteSet;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::error::Error;
-use crate::model::holder::{OwnerToken, random_bytes};
+use crate::model::holder::OwnerToken;
+use crate::model::random::random_bytes;
 use crate::store::{Acquired, Claim, Grant, GrantProof, Member, Raised, Renewed, Vote};
 
 /// How many attempts follow one in which the votes were split.
@@ -106,11 +107,7 @@ async fn campaign<M: Member>(
 
     let standing = count_votes(electorate, &attempt, &sent_at, &mut round, &mut count).await;
     if count.majority_answered() {
-        // Whoever comes later than this has been waited for, or is not needed.
-        let since = round
-            .quorate_at()
-            .unwrap_or_else(|| electorate.clock.stamp());
-        electorate.are_behind(round.waited_for(), since.plus(patience(claim.ttl)));
+        electorate.note_unanswered(&round);
     }
     let Some((token, ttl)) = standing else {
         let granted = count.granted().map(|(member, counted)| {
@@ -164,13 +161,13 @@ fn ask_all<M: Member>(
         if how == Ask::Not {
             continue;
         }
-        votes.insert(member);
         let ballot = Ballot {
             member,
             claim: claim.clone(),
             attempt: attempt.clone(),
             votes: votes.clone(),
             floor,
+            restores: false,
         };
         let vote = vote(Arc::clone(electorate), ballot);
         round.ask(member, async {
@@ -202,6 +199,7 @@ async fn count_votes<M: Member>(
         match answer {
             Answer::Voted(Ok(vote), answered_at) => match vote.acquired {
                 Acquired::Busy { remaining } => count.busy(seat, remaining),
+                Acquired::NotReady { retry_after } => count.not_ready(seat, retry_after),
                 Acquired::Granted(grant) => {
                     let counted = Counted {
                         token: grant.token,

@@ -43,24 +43,28 @@ impl<'a, M: Member> AttemptGuard<'a, M> {
     }
 
     pub(super) fn keep(mut self) {
+        self.votes.close();
         self.kept = true;
     }
 
     /// Gives back the votes that were granted, and waits for it, so that the next attempt does not meet them.
     pub(super) async fn give_back(mut self, granted: Vec<(usize, Grant)>) {
         self.lost = true;
+        self.votes.close();
         let clock = self.electorate.clock.clone();
         let mut round = Round::new(self.home.clone(), clock, patience(self.claim.ttl));
         for (member, grant) in granted {
             let (electorate, votes) = (Arc::clone(self.electorate), self.votes.clone());
             round.ask(member, async move {
                 let released = electorate.members[member].release(&grant).await;
+                electorate.heard(member, !matches!(released, Released::Unknown(_)));
                 if matches!(released, Released::Released) {
                     votes.remove(member);
                 }
             });
         }
         while round.next(true).await.is_some() {}
+        self.electorate.note_unanswered(&round);
     }
 }
 
@@ -91,6 +95,7 @@ pub(super) fn take_back_all<M: Member>(
     owner: OwnerToken,
     votes: &VoteSet,
 ) {
+    votes.close();
     for member in 0..electorate.members.len() {
         if votes.contains(member) {
             let attempt = as_attempt(claim, owner);

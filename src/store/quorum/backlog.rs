@@ -43,7 +43,7 @@ impl Backlog {
                 return Some(oldest);
             }
             tracing::debug!(
-                key = %oldest.attempt.key,
+                target: "leasehold::quorum", key = %oldest.attempt.key,
                 "a vote was not confirmed as withdrawn; its ttl ends it"
             );
         }

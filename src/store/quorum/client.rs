@@ -93,7 +93,7 @@ impl<M: Member> Store for Quorum<M> {
             wakes: claims().all(|claim| claim.wakes),
             ttl_per_lock: claims().all(|claim| claim.ttl_per_lock),
             heartbeat: claims().filter_map(|claim| claim.heartbeat).min(),
-            tells_holder: claims().all(|claim| claim.tells_holder),
+            reports_holder: claims().all(|claim| claim.reports_holder),
             ..Capability::least()
         }
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::backlog::Backlog;
 use super::book::Book;
 use super::floor::Estimate;
+use super::round::Round;
 use super::silence::{Ask, Silence};
 use super::vote_count::majority;
 use crate::clock::{Clock, Stamp};
@@ -68,10 +69,23 @@ impl<M> Electorate<M> {
         }
     }
 
-    /// A majority has answered, and these members have not.
-    pub(super) fn are_behind(&self, members: impl Iterator<Item = usize>, overdue_at: Stamp) {
+    /// Whether nobody need wait for any of these members.
+    pub(super) fn are_silent(&self, mut members: impl Iterator<Item = usize>) -> bool {
+        let now = self.clock.stamp();
+        let silence = self.silence.lock();
+        members.all(|member| silence.is_silent(member, &now))
+    }
+
+    /// A majority has answered in this round. Whoever has not, since the majority did, is silent after a patience.
+    pub(super) fn note_unanswered<T: Send + 'static>(&self, round: &Round<T>) {
+        let mut unanswered = round.waited_for().peekable();
+        if unanswered.peek().is_none() {
+            return;
+        }
+        let since = round.quorate_at().unwrap_or_else(|| self.clock.stamp());
+        let overdue_at = since.plus(round.patience());
         let mut silence = self.silence.lock();
-        members.for_each(|member| silence.is_behind(member, overdue_at));
+        unanswered.for_each(|member| silence.is_behind(member, overdue_at));
     }
 }
 

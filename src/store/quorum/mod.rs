@@ -10,8 +10,10 @@
 //! 1. **Acquire.** All members are asked at once, under an owner token that is new for each attempt. Votes count while the
 //!    members' clocks are within [`MAX_SKEW`] of each other. The attempt is decided as soon as a majority
 //!    of *all* members voted for us, or no longer can.
+//!    A vote is on its connection before anything else of its attempt. One that could not be sent before the attempt was
+//!    decided, withdrawn or dropped is never sent.
 //! 2. **Silence.** A member that has not answered a while after a majority did is *silent* until it answers. It gets one
-//!    vote at a time, as a probe, and no attempt waits for it.
+//!    vote at a time, as a probe, and neither an attempt nor a release waits for it. A member that fails has not answered.
 //! 3. **Token.** The largest token of the majority is the token. Before it is used, a majority of members that hold our vote
 //!    has it as their counter's floor: by the vote itself, when all gave the same token, or by a second round, which is
 //!    waited for like the first. (Attiya, Bar-Noy, Dolev 1995 write back before they return for the same reason.) The next

@@ -33,6 +33,7 @@ pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &
         let (electorate, home, votes) = (Arc::clone(electorate), home.clone(), votes.clone());
         round.ask(member, async move {
             let released = electorate.members[member].release(&beneath).await;
+            electorate.heard(member, !matches!(released, Released::Unknown(_)));
             if !matches!(released, Released::Released) {
                 // A vote of ours may still be on its way there.
                 let task_home = home.clone();
@@ -46,19 +47,25 @@ pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &
     // A majority of our votes, or all if there are fewer: the next attempt meets none of them.
     let votes_to_free = need.min(members - free);
     while freed + gone < votes_to_free && !is_gone(free + gone) {
-        let Some((_, released)) = round.next(freed + free + gone >= need).await else {
+        let is_quorate = freed + free + gone >= need;
+        if is_quorate && electorate.are_silent(round.waited_for()) {
+            break;
+        }
+        let Some((_, released)) = round.next(is_quorate).await else {
             break;
         };
         match released {
             Released::Released => freed += 1,
             Released::AlreadyGone => gone += 1,
             Released::Unknown(why) => failure = Some(why),
-            Released::Withheld => {}
+            Released::Withheld { .. } => {}
         }
     }
-    if freed + free + gone < need {
+    let is_quorate = freed + free + gone >= need;
+    if !is_quorate {
         return Released::Unknown(unconfirmed("released", failure));
     }
+    electorate.note_unanswered(&round);
     electorate.book.lock().strike(&grant.claim, owner);
     if is_gone(free + gone) {
         Released::AlreadyGone
@@ -74,10 +81,11 @@ pub(super) async fn withdraw<M: Member>(
     let home = home()?;
     let unused = OwnerToken::generate()?;
     let now = electorate.clock.stamp();
-    // From here on the claim is never granted: an attempt under way finds its entry changed.
+    // From here on the claim is never granted: an attempt under way finds its entry changed, and sends no further vote.
     let Some((owner, votes)) = electorate.book.lock().withdraw(claim, unused, &now) else {
         return Ok(());
     };
+    votes.close();
     let clock = electorate.clock.clone();
     let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
     let (mut done, mut failure) = (0, None);
@@ -90,6 +98,7 @@ pub(super) async fn withdraw<M: Member>(
         let (electorate, home, votes) = (Arc::clone(electorate), home.clone(), votes.clone());
         round.ask(member, async move {
             let withdrawn = electorate.members[member].withdraw(&attempt).await;
+            electorate.heard(member, withdrawn.is_ok());
             if withdrawn.is_err() {
                 let task_home = home.clone();
                 home.spawn(take_back(electorate, task_home, member, attempt, votes));

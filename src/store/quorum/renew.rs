@@ -54,7 +54,6 @@ pub(super) async fn renew<M: Member>(
         let (electorate, batch, home) = (Arc::clone(electorate), Arc::clone(&batch), home.clone());
         round.ask(member, async move {
             let answers = electorate.members[member].renew(&batch.grants).await;
-            let is_answer = |renewed: &Renewed| !matches!(renewed, Renewed::Unknown(_));
             electorate.heard(member, answers.iter().any(is_answer));
             if answers.iter().any(|answer| matches!(answer, Renewed::Gone)) {
                 home.spawn(restore_gone(
@@ -68,13 +67,14 @@ pub(super) async fn renew<M: Member>(
         });
     }
 
-    let members = electorate.members.len();
+    let (members, mut answered) = (electorate.members.len(), 0);
     let mut tallies: Vec<_> = batch.grants.iter().map(|_| Tally::new(members)).collect();
     while tallies.iter().any(Tally::is_open) {
-        let is_quorate = members - round.pending() >= electorate.need();
-        let Some((_, answers)) = round.next(is_quorate).await else {
+        // A member that fails at once says nothing of how long the others take.
+        let Some((_, answers)) = round.next(answered >= electorate.need()).await else {
             break;
         };
+        answered += usize::from(answers.iter().any(is_answer));
         let mut answers = answers.into_iter();
         for tally in &mut tallies {
             tally.add(answers.next());
@@ -135,6 +135,10 @@ fn give_up<M: Member>(
     if let Some(votes) = votes {
         take_back_all(electorate, home, claim, owner, &votes);
     }
+}
+
+fn is_answer(renewed: &Renewed) -> bool {
+    !matches!(renewed, Renewed::Unknown(_))
 }
 
 fn gone(answers: &[Renewed]) -> Vec<usize> {

@@ -1,10 +1,10 @@
 //! [`Round`]: one question to all members at once.
 
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::runtime::Handle;
 
 use crate::clock::{Clock, Stamp};
@@ -30,7 +30,8 @@ pub(super) fn patience_of(ttl: Duration) -> Duration {
 /// A question to all members. What is unanswered when it is dropped is driven to its end in the background: a request whose
 /// future is dropped may be sent or not, and a lock that nobody knows of stays until its TTL ends.
 pub(super) struct Round<T: Send + 'static> {
-    pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
+    pending: Vec<(usize, BoxFuture<'static, T>)>,
+    answered: VecDeque<(usize, T)>,
     home: Handle,
     clock: Clock,
     patience: Duration,
@@ -43,7 +44,8 @@ pub(super) struct Round<T: Send + 'static> {
 impl<T: Send + 'static> Round<T> {
     pub(super) fn new(home: Handle, clock: Clock, patience: Duration) -> Self {
         Self {
-            pending: FuturesUnordered::new(),
+            pending: Vec::new(),
+            answered: VecDeque::new(),
             home,
             clock,
             patience,
@@ -54,26 +56,45 @@ impl<T: Send + 'static> Round<T> {
 
     pub(super) fn ask(&mut self, member: usize, ask: impl Future<Output = T> + Send + 'static) {
         self.waited_for |= 1 << member;
-        self.pending
-            .push(Box::pin(async move { (member, ask.await) }));
+        self.pending.push((member, Box::pin(ask)));
     }
 
     /// The next answer; `None` when there is none to come, or when a majority answered and the rest takes too long.
     pub(super) async fn next(&mut self, is_quorate: bool) -> Option<(usize, T)> {
-        let answer = if is_quorate {
-            let now = self.clock.stamp();
-            let since = self.quorate_at.get_or_insert(now);
-            let left = self.patience.saturating_sub(now.since(since));
-            let next = self.pending.next();
-            self.clock.timeout(left, next).await.flatten()
-        } else {
+        if !is_quorate {
             self.quorate_at = None;
-            self.pending.next().await
-        };
-        if let Some((member, _)) = &answer {
-            self.waited_for &= !(1 << member);
+            return self.answer().await;
         }
-        answer
+        let now = self.clock.stamp();
+        let since = self.quorate_at.get_or_insert(now);
+        let left = self.patience.saturating_sub(now.since(since));
+        let clock = self.clock.clone();
+        clock.timeout(left, self.answer()).await.flatten()
+    }
+
+    async fn answer(&mut self) -> Option<(usize, T)> {
+        std::future::poll_fn(|cx| {
+            self.poll_all(cx);
+            match self.answered.pop_front() {
+                None if !self.pending.is_empty() => Poll::Pending,
+                answer => Poll::Ready(answer),
+            }
+        })
+        .await
+    }
+
+    /// Polls every request, so that each is on its connection before an answer is looked at.
+    fn poll_all(&mut self, cx: &mut Context<'_>) {
+        let (answered, waited_for) = (&mut self.answered, &mut self.waited_for);
+        self.pending
+            .retain_mut(|(member, ask)| match ask.as_mut().poll(cx) {
+                Poll::Ready(answer) => {
+                    *waited_for &= !(1 << *member);
+                    answered.push_back((*member, answer));
+                    false
+                }
+                Poll::Pending => true,
+            });
     }
 
     /// Since when the rest is waited for with a limit.
@@ -87,8 +108,13 @@ impl<T: Send + 'static> Round<T> {
         (0..u16::BITS as usize).filter(move |member| members & (1 << member) != 0)
     }
 
+    /// How long the slower members are waited for.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     pub(super) fn pending(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.answered.len()
     }
 }
 
@@ -100,10 +126,10 @@ impl<T: Send + 'static> Drop for Round<T> {
         let leftover = std::mem::take(&mut self.pending);
         let clock = self.clock.clone();
         self.home.spawn(async move {
-            let drive = leftover.for_each(|_| std::future::ready(()));
+            let drive = join_all(leftover.into_iter().map(|(_, ask)| ask));
             if clock.timeout(LEFTOVER_BOUND, drive).await.is_none() {
                 tracing::warn!(
-                    "a member gave no answer in {LEFTOVER_BOUND:?}; what it may still do ends with the ttl"
+                    target: "leasehold::quorum", "a member gave no answer in {LEFTOVER_BOUND:?}; what it may still do ends with the ttl"
                 );
             }
         });

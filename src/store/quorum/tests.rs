@@ -232,6 +232,19 @@ fn a_lost_claim_reports_when_enough_members_are_free_at_the_latest() {
 }
 
 #[test]
+fn members_that_grant_nothing_yet_are_distinguished_from_a_holder() {
+    let mut count = VoteCount::new(3);
+    let _ = count.voted(0, vote(7));
+    count.not_ready(1, Duration::from_secs(9));
+    count.not_ready(2, Duration::from_secs(5));
+    assert_eq!(count.standing(), Standing::Lost);
+    let retry_after = Duration::from_secs(5);
+    assert_eq!(count.loss().unwrap(), Acquired::NotReady { retry_after });
+    count.busy(2, Some(TTL));
+    assert!(matches!(count.loss(), Ok(Acquired::Busy { .. })));
+}
+
+#[test]
 fn a_claim_lost_to_one_holder_and_one_failure_is_busy_while_the_rest_could_decide() {
     let mut count = VoteCount::new(3);
     count.busy(0, Some(TTL));

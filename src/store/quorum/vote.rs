@@ -23,6 +23,28 @@ pub(super) struct Ballot {
     pub(super) attempt: Claim,
     pub(super) votes: VoteSet,
     pub(super) floor: Option<FencingToken>,
+    /// A hold asks again for a vote that the member lost. Otherwise the vote counts until its attempt is decided.
+    pub(super) restores: bool,
+}
+
+/// Asks for the vote if it is still wanted when it can be sent. The vote is on its connection before anything else of its
+/// attempt is, since nothing is awaited between the check and the request.
+async fn cast<M: Member>(electorate: &Electorate<M>, ballot: &Ballot) -> Result<Vote, Error> {
+    let (claim, member) = (&ballot.claim, ballot.member);
+    electorate.members[member].ready().await?;
+    let is_wanted = if ballot.restores {
+        electorate.holds(claim, ballot.attempt.owner)
+    } else {
+        ballot.votes.enter(member)
+    };
+    if !is_wanted {
+        return Err(Error::unavailable(format!(
+            "the attempt was decided before this vote was sent: key={}; nothing was asked",
+            claim.key
+        )));
+    }
+    let asked = &electorate.members[member];
+    asked.vote(&ballot.attempt, ballot.floor).await
 }
 
 /// One member's vote, and when it came. A vote that comes after the claim was won joins the hold and takes its token.
@@ -31,9 +53,7 @@ pub(super) async fn vote<M: Member>(
     ballot: Ballot,
 ) -> (Result<Vote, Error>, Stamp) {
     let member = ballot.member;
-    let vote = electorate.members[member]
-        .vote(&ballot.attempt, ballot.floor)
-        .await;
+    let vote = cast(&electorate, &ballot).await;
     let answered_at = electorate.clock.stamp();
     electorate.heard(member, vote.is_ok());
     match &vote {
@@ -89,6 +109,7 @@ pub(super) async fn restore_vote<M: Member>(
         attempt: as_attempt(claim, owner),
         votes: votes.clone(),
         floor: None,
+        restores: true,
     };
     let attempt = ballot.attempt.clone();
     let vote = vote(Arc::clone(electorate), ballot);
@@ -135,6 +156,7 @@ async fn withdraw_once<M: Member>(
     let withdraw = electorate.members[member].withdraw(attempt);
     let withdrawn = electorate.clock.timeout(attempt.ttl, withdraw).await;
     let is_done = matches!(withdrawn, Some(Ok(())));
+    electorate.heard(member, is_done);
     if is_done {
         votes.remove(member);
     }

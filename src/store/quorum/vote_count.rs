@@ -25,6 +25,8 @@ enum Seat {
     Raising(Counted),
     Confirmed(Counted),
     Busy(Option<Duration>),
+    /// It restarted, and votes for nobody for this long.
+    NotReady(Duration),
     /// It gave no answer for a while. One that comes nevertheless counts.
     Silent,
     Out,
@@ -111,6 +113,10 @@ impl VoteCount {
 
     pub(super) fn busy(&mut self, seat: usize, remaining: Option<Duration>) {
         self.seats[seat] = Seat::Busy(remaining);
+    }
+
+    pub(super) fn not_ready(&mut self, seat: usize, retry_after: Duration) {
+        self.seats[seat] = Seat::NotReady(retry_after);
     }
 
     pub(super) fn failed(&mut self, seat: usize, why: Error) {
@@ -209,16 +215,22 @@ impl VoteCount {
         let mut free_in: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
                 Seat::Busy(remaining) => Some(remaining.unwrap_or(Duration::MAX)),
+                Seat::NotReady(left) => Some(*left),
                 Seat::Asked | Seat::Raising(_) => Some(Duration::MAX),
                 _ => None,
             })
             .collect();
         let busy = self.count(|seat| matches!(seat, Seat::Busy(_)));
-        if busy > 0 && ours < self.need && ours + free_in.len() >= self.need {
+        let not_ready = self.count(|seat| matches!(seat, Seat::NotReady(_)));
+        if busy + not_ready > 0 && ours < self.need && ours + free_in.len() >= self.need {
             free_in.sort_unstable();
             let remaining = free_in[self.need - ours - 1];
             let remaining = (remaining < Duration::MAX).then_some(remaining);
-            return Ok(Acquired::Busy { remaining });
+            return Ok(match remaining {
+                // Without the members that restarted there is no majority, and nobody is known to hold.
+                Some(retry_after) if busy == 0 => Acquired::NotReady { retry_after },
+                remaining => Acquired::Busy { remaining },
+            });
         }
         let members = self.seats.len();
         let kind = match self.failure.as_ref().map(Error::kind) {

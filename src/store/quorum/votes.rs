@@ -9,8 +9,26 @@ use std::sync::atomic::{AtomicU16, Ordering};
 #[derive(Clone, Default, Debug)]
 pub(super) struct VoteSet(Arc<AtomicU16>);
 
+/// The attempt is decided. A quorum has 15 members at most, so the last bit is free.
+const CLOSED: u16 = 1 << 15;
+
 impl VoteSet {
-    /// Before the request leaves.
+    /// Adds the member right before the request leaves, unless the attempt is decided: then the vote must not be sent.
+    #[must_use]
+    pub(super) fn enter(&self, member: usize) -> bool {
+        let enter = |members: u16| (members & CLOSED == 0).then_some(members | 1 << member);
+        let entered = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        entered.is_ok()
+    }
+
+    /// The attempt is decided: a vote that is not sent yet is not sent any more.
+    pub(super) fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Adds a member that a hold asks for its vote again.
     pub(super) fn insert(&self, member: usize) {
         self.0.fetch_or(1 << member, Ordering::AcqRel);
     }

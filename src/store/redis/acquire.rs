@@ -1,32 +1,35 @@
 //! One attempt to hold: the script's call, where it is sent, and what its answer means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::Value;
 
+use super::arm::{Judged, judge_server};
 use super::attempt_route::AttemptRoute;
 use super::client::RedisClient;
 use super::cluster::Slot;
-use super::connection::{Connection, Failure, Purpose, Server, Session};
-use super::quarantine::Quarantine;
+use super::connection::{Connection, Failure, Session};
+use super::counters::Counter;
 use super::replicated::acquire_replicated;
 use super::reply::{self, Answer, Outcome};
-use super::script::{ACQUIRE, Call, ENTER, Script};
+use super::script::{Call, GrantScripts, Script};
+use super::waiting::handover_millis;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, LockMode};
 
-/// How long the last token of a key is kept. Bounded, since keys come and go; the server's time continues from there.
-pub(super) const COUNTER_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// No place is kept for longer: a number that a server can count by.
 const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
-/// How often an attempt is made at a server that has just lost, or may have lost, its data.
-const MAX_ATTEMPTS: u32 = 4;
+/// How often an attempt is made at a server whose counter of tokens is gone each time.
+const MAX_ATTEMPTS: u32 = 8;
 
 /// What an attempt asks for beyond a grant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AttemptTerms {
-    /// The least token that will do.
+    /// Whether it is a member's vote, which needs the server's time.
+    pub(super) is_vote: bool,
+    /// The least token that will do, for a vote.
     pub(super) floor: Option<FencingToken>,
     /// What is added to a quarantine.
     pub(super) extra_quarantine: Duration,
@@ -40,16 +43,14 @@ struct Attempt<'a> {
     /// Of the lock; a single server has none.
     slot: Option<Slot>,
     session: &'a Session<'a>,
-    /// `None`: the quarantine is switched off.
-    quarantine: Option<Quarantine>,
 }
 
 /// Which script is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ask {
-    /// [`ACQUIRE`]: the lock is free or it is not.
+    /// The lock is free or it is not.
     Plain,
-    /// [`ENTER`]: there is an order.
+    /// There is an order.
     Queued,
 }
 
@@ -62,10 +63,10 @@ impl Ask {
         }
     }
 
-    fn script(self) -> &'static Script {
+    fn script(self, scripts: &GrantScripts) -> &Script {
         match self {
-            Self::Plain => &ACQUIRE,
-            Self::Queued => &ENTER,
+            Self::Plain => &scripts.attempt,
+            Self::Queued => &scripts.enter,
         }
     }
 }
@@ -78,13 +79,9 @@ pub(super) async fn attempt(
 ) -> Result<Answer, Error> {
     check_ttl(client, claim.ttl)?;
     check_place(claim)?;
-    let options = client.options();
-    let purpose = if options.replicas > 0 {
-        Purpose::Replicated
-    } else {
-        Purpose::Ask
-    };
-    let mut route = AttemptRoute::of(&client.servers, &options.names, &claim.key, purpose);
+    client.counters.ensure_open(claim, terms.is_vote)?;
+    let (names, purpose) = (&client.options().names, client.attempt_purpose());
+    let mut route = AttemptRoute::of(&client.servers, names, &claim.key, purpose);
     loop {
         let answer = match route.connection().await {
             Ok(connection) => attempt_at(client, claim, terms, &route, &connection).await,
@@ -100,18 +97,16 @@ pub(super) async fn attempt(
     }
 }
 
-/// What an attempt means for the caller. A server in quarantine may hold the lock for somebody without knowing it, so it
-/// counts as busy.
+/// What an attempt means for the caller.
 pub(super) fn judge(outcome: Outcome) -> Acquired {
     match outcome {
         Outcome::Acquired(acquired) => acquired,
-        Outcome::Quarantined(left) => Acquired::Busy {
-            remaining: Some(left),
-        },
+        Outcome::Quarantined(retry_after) => Acquired::NotReady { retry_after },
     }
 }
 
-/// An attempt at one server. A claim that does not queue learns from the first script that others do.
+/// An attempt at one server, which is judged first if its counter of tokens is not known. A claim that need not be fair learns
+/// from the first script that it has to wait, or that others do, and takes a place then.
 async fn attempt_at(
     client: &RedisClient,
     claim: &Claim,
@@ -119,69 +114,83 @@ async fn attempt_at(
     route: &AttemptRoute<'_>,
     connection: &Connection,
 ) -> Result<Answer, Failure> {
-    let (options, slot) = (client.options(), route.slot());
+    let slot = route.slot();
     for _ in 0..MAX_ATTEMPTS {
         let session = connection.session().await.map_err(Failure::NotSent)?;
-        let quarantine = if options.quarantine {
-            check_run(client, slot, session.server(), connection)?;
-            let max_ttl = options.max_ttl + terms.extra_quarantine;
-            let is_missed = (client.markers).is_missed(slot, session.server(), connection);
-            let same_for = route.same_for(&session, &options.names, max_ttl).await;
-            let (server, uptime) = (session.server(), session.uptime(max_ttl));
-            let mut quarantine = Quarantine::of(server, uptime, max_ttl, is_missed, same_for);
-            // Its data, marker included, may be those of the server that it replaced.
-            quarantine.is_durable &= !may_be_replaced(client, slot);
-            Some(quarantine)
-        } else {
-            None
-        };
         let attempt = Attempt {
             claim,
             terms,
             slot,
             session: &session,
-            quarantine,
         };
-        let mut answer = ask(client, Ask::of(claim), &attempt).await?;
-        if reply::is(&answer, "queued") {
-            answer = ask(client, Ask::Queued, &attempt).await?;
+        let extra = terms.extra_quarantine;
+        let counter = match judge_server(client, route, &session, connection, extra).await? {
+            Judged::Counter(counter) => counter,
+            Judged::Quarantined(answer) => {
+                take_place(client, &attempt).await?;
+                return Ok(answer);
+            }
+            Judged::Outdated => continue,
+        };
+        let first = Ask::of(claim);
+        let mut answer = ask(client, first, &attempt, &counter).await?;
+        let must_wait = reply::is_busy(&answer) && place_millis(&attempt) > 0;
+        if first == Ask::Plain && (must_wait || reply::is(&answer, "queued")) {
+            answer = ask(client, Ask::Queued, &attempt, &counter).await?;
         }
-        if reply::is(&answer, "outdated") {
-            session.give_up();
+        if reply::is(&answer, "slow") {
+            client.counters.forget(slot, &counter);
             continue;
         }
-        let answer = reply::acquired(claim, &answer).map_err(Failure::Answered)?;
-        if answer.is_marker_seen {
-            client.markers.note(slot, session.server(), connection);
-        }
-        log_quarantine(client, slot, &answer.outcome, connection);
-        return Ok(answer);
+        return reply::acquired(claim, &answer).map_err(Failure::Answered);
     }
     Err(Failure::Answered(Error::unavailable(format!(
-        "redis is flushed or replaced again and again: address={}; try later",
+        "redis is flushed or replaced again and again, or many claims are withdrawn: address={}; try later",
         connection.address()
     ))))
 }
 
-async fn ask(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>) -> Result<Value, Failure> {
-    let call = acquire_call(client, ask, attempt);
-    let (script, session) = (ask.script(), attempt.session);
-    if client.options().replicas > 0 {
-        return acquire_replicated(client, attempt.claim, script, &call, session).await;
+/// In a quarantine a claim keeps its place, and nothing is granted.
+async fn take_place(client: &RedisClient, attempt: &Attempt<'_>) -> Result<(), Failure> {
+    if place_millis(attempt) == 0 {
+        return Ok(());
     }
-    call.run_in(script, session).await
+    let incarnation = attempt.session.server().incarnation_or_hidden();
+    let scripts = client.counters.scripts(incarnation);
+    let call = acquire_call(client, Ask::Queued, attempt, "");
+    call.run_verified(&scripts.enter, attempt.session).await?;
+    Ok(())
 }
 
-/// The keys and arguments of a script that acquires: [`ACQUIRE`] and [`ENTER`] begin with the same.
-fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>) -> Call {
-    let options = client.options();
-    let (names, claim, terms) = (&options.names, attempt.claim, attempt.terms);
+async fn ask(
+    client: &RedisClient,
+    ask: Ask,
+    attempt: &Attempt<'_>,
+    counter: &Arc<Counter>,
+) -> Result<Value, Failure> {
+    let call = acquire_call(client, ask, attempt, &counter.name);
+    let (script, session) = (ask.script(&counter.scripts), attempt.session);
+    let is_vote = attempt.terms.is_vote;
+    let request = client.counters.request(attempt.claim, is_vote, counter);
+    let request = request.map_err(Failure::Answered)?;
+    let answer = if client.options().replicas > 0 {
+        acquire_replicated(client, attempt.claim, script, &call, session).await
+    } else {
+        call.run_verified(script, session).await
+    };
+    if !matches!(answer, Err(Failure::Unanswered(_))) {
+        request.answered();
+    }
+    answer
+}
+
+/// The keys and arguments of a script that grants.
+fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>, counter: &str) -> Call {
+    let (names, claim) = (&client.options().names, attempt.claim);
     let key = &claim.key;
     let keys = [
         names.lock(key),
-        names.counter(key),
-        names.marker(attempt.slot),
-        names.tombstone(key, &claim.owner),
+        names.tokens(attempt.slot),
         names.queue(key),
     ];
     let call = match ask {
@@ -191,32 +200,28 @@ fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>) -> Call {
             names.places(key),
             names.readers(key),
             names.grants(key),
-            names.entering(key),
         ])),
     };
-    let call = call.arg(claim.owner.expose()).number(claim.ttl.as_millis());
-    // The record of the newest grant says whether a writer has it. No label has a tab.
-    let call = match claim.mode {
-        LockMode::Write => call.arg(format!("{}\twrite", claim.label)),
-        _ => call.arg(claim.label.as_str()),
+    let mode = match claim.mode {
+        LockMode::Exclusive => "x ",
+        LockMode::Write => "w ",
+        LockMode::Read => "r ",
     };
-    let mut call = call.number(terms.floor.map_or(0, FencingToken::number).into());
-    if let Some(quarantine) = attempt.quarantine {
-        let server = attempt.session.server();
-        call = call
-            .arg(server.incarnation.as_deref().unwrap_or("?"))
-            .number(options.max_ttl.as_millis())
-            .written(format_args!(
-                "{} {} {} {}",
-                quarantine.if_other.as_millis(),
-                quarantine.if_none.as_millis(),
-                u8::from(quarantine.is_durable),
-                server.account
-            ));
-    }
+    let call = call
+        .parts([claim.owner.digits()])
+        .number(claim.ttl.as_millis())
+        .parts([mode, claim.label.as_str()])
+        .arg(counter);
     match ask {
+        Ask::Plain if attempt.terms.is_vote => {
+            let floor = attempt.terms.floor;
+            call.number(floor.map_or(0, FencingToken::number).into())
+        }
         Ask::Plain => call,
-        Ask::Queued => call.arg(claim.mode.to_string()).number(place_millis(claim)),
+        Ask::Queued => call
+            .number(place_millis(attempt))
+            .arg(names.channel(key))
+            .number(handover_millis(claim.ttl)),
     }
 }
 
@@ -240,63 +245,12 @@ fn check_place(claim: &Claim) -> Result<(), Error> {
     )))
 }
 
-/// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all.
-fn place_millis(claim: &Claim) -> u128 {
-    if !claim.queues() || claim.place_ttl.is_zero() {
+/// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all. A vote takes no place: its
+/// quorum asks all members again.
+fn place_millis(attempt: &Attempt<'_>) -> u128 {
+    let claim = attempt.claim;
+    if attempt.terms.is_vote || claim.place_ttl.is_zero() {
         return 0;
     }
     claim.place_ttl.as_millis().max(1)
-}
-
-/// A quarantine is judged by the server's run. Where another server may replace it, nothing is granted without the run.
-fn check_run(
-    client: &RedisClient,
-    slot: Option<Slot>,
-    server: &Server,
-    connection: &Connection,
-) -> Result<(), Failure> {
-    if server.run_id.is_some() {
-        return Ok(());
-    }
-    let address = connection.address();
-    if may_be_replaced(client, slot) {
-        return Err(Failure::Answered(Error::denied(format!(
-            "this redis does not report its run, so another could replace it unnoticed: address={address}; allow INFO (+info in the access list), or set restart_quarantine=off in the URL"
-        ))));
-    }
-    if client.markers.is_hidden_run_news() {
-        tracing::warn!(
-            "redis at {address} does not report its run: a restart that keeps old data is not noticed, and two may hold after it; \
-             allow INFO (+info in the access list); restart_quarantine=off in the URL switches this warning off, and the \
-             quarantine too",
-        );
-    }
-    Ok(())
-}
-
-/// Whether another server replaces this one when it is gone.
-fn may_be_replaced(client: &RedisClient, slot: Option<Slot>) -> bool {
-    slot.is_some() || client.options().is_behind_sentinels()
-}
-
-/// Once for each quarantine.
-fn log_quarantine(
-    client: &RedisClient,
-    slot: Option<Slot>,
-    outcome: &Outcome,
-    connection: &Connection,
-) {
-    let left = match outcome {
-        Outcome::Quarantined(left) => Some(*left),
-        Outcome::Acquired(_) => None,
-    };
-    let is_news = client.markers.is_news(slot, left.is_some());
-    if let Some(left) = left.filter(|_| is_news) {
-        tracing::warn!(
-            "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
-             forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
-            connection.address(),
-            client.options().max_ttl,
-        );
-    }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ::redis::Value;
 
-use super::connection::{Failure, Target};
+use super::cluster::Slot;
+use super::connection::{Failure, Purpose, Target};
+use super::counters::Counters;
 use super::marker_history::MarkerHistory;
 use super::options::RedisOptions;
 use super::script::{Call, Script};
@@ -19,11 +21,13 @@ pub(super) struct RedisClient {
     pub(super) servers: Servers,
     pub(super) fencing: Fencing,
     pub(super) markers: MarkerHistory,
+    pub(super) counters: Counters,
 }
 
 impl RedisClient {
     pub(super) fn new(target: Arc<Target>, servers: Servers, fencing: Fencing) -> Self {
         Self {
+            counters: Counters::new(target.clock().clone()),
             target,
             servers,
             fencing,
@@ -33,6 +37,23 @@ impl RedisClient {
 
     pub(super) fn options(&self) -> &RedisOptions {
         &self.target.options
+    }
+
+    /// The connection that attempts use. A wait for replicas delays what follows it there.
+    pub(super) fn attempt_purpose(&self) -> Purpose {
+        if self.options().replicas > 0 {
+            Purpose::Replicated
+        } else {
+            Purpose::Ask
+        }
+    }
+
+    /// The part of the servers' names that the keys of a lock share with each other; a single server has none.
+    pub(super) fn slot_of(&self, key: &Key) -> Option<Slot> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Many(_) => Some(Slot::of(self.options().names.lock(key))),
+        }
     }
 
     /// Runs a script at the server that has the lock.

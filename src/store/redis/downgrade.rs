@@ -6,6 +6,7 @@ use super::client::RedisClient;
 use super::fault::unexpected_reply;
 use super::reply;
 use super::script::{Call, DOWNGRADE};
+use super::waiting::handover_millis;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::store::{Grant, GrantProof, LockMode};
 
@@ -21,7 +22,9 @@ pub(super) async fn downgrade(client: &RedisClient, grant: &Grant) -> Result<Gra
         .arg(claim.owner.expose())
         .number(grant.token.number().into())
         .arg(claim.label.as_str())
-        .arg(names.channel(key));
+        .arg(names.channel(key))
+        .arg(names.beside(key, ""))
+        .number(handover_millis(claim.ttl));
     let answer = client.run(key, &DOWNGRADE, &call).await;
     match answer.map_err(|failure| failure.into_error("downgrade"))? {
         Value::Int(0) => Err(Error::new(

@@ -27,11 +27,17 @@ fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
         _ => match error.code()? {
             "WRONGPASS" | "NOAUTH" | "DENIED" => Some(ErrorKind::Denied),
             "WRONGTYPE" => Some(ErrorKind::Corrupt),
+            // A counter of tokens that is not ours.
+            "ERR" if is_no_integer(error) => Some(ErrorKind::Corrupt),
             // Raised by the first write of a script, before it is done.
             "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" => Some(ErrorKind::Unavailable),
             _ => None,
         },
     }
+}
+
+fn is_no_integer(error: &RedisError) -> bool {
+    (error.detail()).is_some_and(|detail| detail.contains("not an integer"))
 }
 
 fn advice(kind: ErrorKind) -> &'static str {
@@ -58,26 +64,72 @@ fn shown(error: &RedisError) -> String {
     }
 }
 
-/// The kind of network error, without the detail.
-fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+/// The network error inside. It quotes nothing that we sent.
+fn io_error(error: &RedisError) -> Option<io::Error> {
     let cause = error
         .source()?
         .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
-    Some(cause.downcast_ref::<io::Error>()?.kind())
+    let inner = cause.downcast_ref::<io::Error>()?;
+    Some(io::Error::new(inner.kind(), inner.to_string()))
+}
+
+/// Why a server is not reached, in the words of an operator, and what to do.
+fn unreached(error: &RedisError, inner: Option<&io::Error>) -> [&'static str; 2] {
+    const NOT_REDIS: [&str; 2] = [
+        "this does not answer like Redis",
+        "check the port, and whether the server wants TLS (rediss://)",
+    ];
+    if error.kind() == Redis::Parse {
+        return NOT_REDIS;
+    }
+    let Some(inner) = inner else {
+        return [
+            "no connection to redis",
+            "check host and port, and that the server runs; then try again",
+        ];
+    };
+    // The library of the system gives no kind for it.
+    if inner.to_string().contains("failed to lookup address") {
+        return [
+            "host name not found",
+            "check the host in the URL, and the name service",
+        ];
+    }
+    match inner.kind() {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe => NOT_REDIS,
+        io::ErrorKind::InvalidData => [
+            "the TLS handshake with redis failed",
+            "check the server's certificate, and the host in the URL",
+        ],
+        _ => [
+            "no connection to redis",
+            "check host and port, and that the server runs; then try again",
+        ],
+    }
 }
 
 /// The server could not be reached, or refused the handshake: nothing was sent.
 pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
-    let refusal = kind_of_refusal(error);
-    let why = io_kind(error).map_or_else(|| shown(error), |kind| format!("{kind:?}"));
-    let advice = refusal.map_or(
-        "check host and port, and that the server runs; then try again",
-        advice,
-    );
-    Error::new(
-        refusal.unwrap_or(ErrorKind::Unavailable),
-        format!("no connection to redis: address={address} reason={why}; {advice}"),
-    )
+    if let Some(kind) = kind_of_refusal(error) {
+        let (why, advice) = (shown(error), advice(kind));
+        return Error::new(
+            kind,
+            format!("no connection to redis: address={address} reason={why}; {advice}"),
+        );
+    }
+    let inner = io_error(error);
+    let [what, advice] = unreached(error, inner.as_ref());
+    let why = inner
+        .as_ref()
+        .map_or_else(|| shown(error), |inner| format!("{:?}", inner.kind()));
+    let not_connected =
+        Error::unavailable(format!("{what}: address={address} reason={why}; {advice}"));
+    match inner {
+        Some(inner) => not_connected.because(inner),
+        None => not_connected,
+    }
 }
 
 /// The server refused a request.

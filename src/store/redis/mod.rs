@@ -6,29 +6,42 @@
 //!
 //! | key | value | lives |
 //! |---|---|---|
-//! | `app:accounts/7` | the owner token; `leasehold:readers` for readers, `leasehold:barred` for nobody | the longest TTL |
-//! | `app:{app:accounts/7}:fence` | last token, its owner, its label | a week after the last grant |
-//! | `app:{app:accounts/7}:gone:<owner>` | an attempt that was withdrawn or revoked | `max_ttl` |
+//! | `app:accounts/7` | `<owner token> <fencing token> <x or w> <label>`; `leasehold:readers` for readers, `leasehold:next <owner token>` while the next in line is called, `leasehold:barred` for nobody, `leasehold:resting` for a rest | the longest TTL, or the rest |
 //! | `app:{app:accounts/7}:queue` | who waits, by arrival | the longest place |
 //! | `app:{app:accounts/7}:alone` | those of them that share with nobody, by arrival | the longest place |
 //! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
-//! | `app:{app:accounts/7}:readers` | until when each reader holds | the longest TTL |
+//! | `app:{app:accounts/7}:readers` | until when each reader holds, or is called | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token and label of each reader | the longest TTL |
-//! | `app:{leasehold}:marker` | the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
+//! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed |
+//! | `app:{leasehold}:marker` | the version of the protocol, the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: when the slot's node became what it is | always |
 //!
+//! A lock that nobody holds or waits for has no key of its own: after a million locks only the counter and the marker remain.
+//!
 //! The lock is a plain key, so any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it deletes
-//! takes turns with us, in any language. The key exists for as long as anybody holds, readers too, and while the time of a
-//! revoked hold runs out: so such a client is kept out then, and we wait for its value. All keys of a lock are in one slot,
+//! takes turns with us, in any language. The key exists for as long as anybody holds, readers too, while the next in line is
+//! called, and while the time of a revoked hold runs out: so such a client is kept out then, and we wait for its value. All keys of a lock are in one slot,
 //! and all begin with the prefix, so an access list of one pattern (`~app:* &app:*`) is enough, if it allows `INFO`
 //! (`+info`).
 //!
 //! # How it answers
 //!
-//! Every operation is one script, executed by the server at one instant. Token = max(last + 1, the server's time in
-//! microseconds): it also grows after the counter expired or the server lost all data (I8).
+//! Every operation is one script, executed by the server at one instant. A script that grants takes the next number of the
+//! counter as the token. Where there is no counter, it grants nothing, and the client asks `arm.lua` to judge the server and to
+//! arm a new counter, which begins with the larger of the last number and the server's time in microseconds. So tokens also
+//! grow after the server lost all data (I8), as long as its clock was not set back. The counter's name has two parts:
 //!
-//! - **An attempt may be executed after its withdrawal** (a proxy delayed it): the tombstone refuses it.
+//! - *The incarnation* of the server: its run, and the promotion if it was a replica. The texts of the scripts that grant name
+//!   it too. A server never copies or stores the texts that it knows, so a server that does not know one may be another, which a
+//!   proxy has put behind the same connection: then it compares itself with the text before it grants.
+//! - *The generation*, a time. **An attempt may be executed after its withdrawal** (a proxy delayed it). The withdrawal of a
+//!   claim with an unanswered request removes the counter that the request named, so the late request is refused. All clients
+//!   learn the next name from their next request. A claim that was withdrawn, or whose hold was found gone, is not granted
+//!   again by the store that did so; another store with the same claim could be granted it, but no manager shares its claims.
+//!
+//! Clients of one prefix run one version of this protocol: a client of another version gets an error that names both, and never
+//! a lock.
+//!
 //! - **A server that was restarted or flushed may have forgotten locks** that are still held: it grants nothing until the last
 //!   of them has ended, [`max_ttl`](RedisOptions::max_ttl) later (`quarantine.rs`).
 //! - **A connection that timed out once is given up**, since its queue holds commands of unknown fate
@@ -36,11 +49,17 @@
 //!
 //! # Order of waiters
 //!
-//! A claim that queues has a place from the first busy answer, for as long as it asks again in time, and for up to a day
+//! Every claim that waits has a place from the first busy answer, for as long as it asks again in time, and for up to a day
 //! between two attempts. The next attempt of any claim drops all dead waiters at once. A reader waits for those before it that
-//! share with nobody; whoever shares with nobody waits for all before it. A claim that does not queue asks `acquire.lua`,
-//! which sends it to `enter.lua` where there is a queue. A release wakes all waiters, and the first is served. A client that
-//! sees only the plain key passes the queue.
+//! share with nobody; whoever shares with nobody waits for all before it. A plain claim asks `attempt.lua`, which is enough if
+//! the lock is free, and then `enter.lua`, which gives it a place.
+//!
+//! **A lock with a queue is handed over** (`queue.lua`). Whoever ends a hold makes the lock's key name the first live place, for a
+//! second at most (or its own TTL, if that is shorter), and wakes that claim only. So nobody gets in between, and a release
+//! costs the same however many wait. That claim asks, and only then holds, under a new token. Readers at the head of the queue
+//! are called together. A waiter that died is skipped if its place has ended, and costs the others this time otherwise. A hold
+//! that ran out, or that another client ended, is handed over by whoever asks first: only until then a client that sees only
+//! the plain key may be before the queue.
 //!
 //! A revocation takes a lock from any holder, other clients included: they lose it as we do, by finding another value. The
 //! bar lasts for the rest of the revoked lease. A value that never expires is not barred, since nobody knows when its holder
@@ -59,10 +78,12 @@
 //! [`Fencing::None`](super::Fencing::None).
 
 mod acquire;
+mod arm;
 mod attempt_route;
 mod client;
 mod cluster;
 mod connection;
+mod counters;
 mod downgrade;
 pub(crate) mod fault;
 mod inspect;

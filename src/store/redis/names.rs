@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use super::cluster::Slot;
 use crate::model::error::Error;
-use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 
 /// The keys beside a lock.
-const BESIDE: [&str; 8] = [
-    "fence", "raised", "queue", "alone", "places", "readers", "grants", "entering",
-];
+const BESIDE: [&str; 6] = ["raised", "queue", "alone", "places", "readers", "grants"];
 /// The beginnings of the other keys beside a lock.
-const FAMILIES: [&str; 2] = ["gone:", "applied:"];
+const FAMILIES: [&str; 1] = ["applied:"];
+/// The keys of a prefix, or of a slot in a cluster.
+const OF_PREFIX: [&str; 3] = ["marker", "witness", "tokens"];
 
 /// Builds key names under one prefix. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -54,29 +53,8 @@ impl Names {
         joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:", what])
     }
 
-    pub(crate) fn counter(&self, key: &Key) -> String {
-        self.beside(key, "fence")
-    }
-
-    pub(crate) fn tombstone(&self, key: &Key, owner: &OwnerToken) -> String {
-        let owner = owner.expose();
-        joined(&[
-            &self.prefix,
-            "{",
-            &self.prefix,
-            key.as_str(),
-            "}:gone:",
-            &owner,
-        ])
-    }
-
     pub(crate) fn channel(&self, key: &Key) -> String {
         self.beside(key, "free")
-    }
-
-    /// The beginning of the name of every tombstone of a lock.
-    pub(crate) fn tombstones(&self, key: &Key) -> String {
-        self.beside(key, "gone:")
     }
 
     /// Who waits, by arrival.
@@ -104,22 +82,26 @@ impl Names {
         self.beside(key, "grants")
     }
 
-    /// Exists only while a script admits a reader.
-    pub(crate) fn entering(&self, key: &Key) -> String {
-        self.beside(key, "entering")
-    }
-
     /// One for all; in a cluster one for each slot.
     pub(super) fn marker(&self, slot: Option<Slot>) -> String {
-        match slot {
-            None => joined(&[&self.prefix, "{leasehold}:marker"]),
-            Some(slot) => format!("{}{{{}}}:leasehold:marker", self.prefix, slot.tag()),
-        }
+        self.of_prefix(slot, "marker")
+    }
+
+    /// The counter of tokens: one for all; in a cluster one for each slot.
+    pub(super) fn tokens(&self, slot: Option<Slot>) -> String {
+        self.of_prefix(slot, "tokens")
     }
 
     /// When the node of this slot became what it is.
     pub(super) fn witness(&self, slot: Slot) -> String {
-        format!("{}{{{}}}:leasehold:witness", self.prefix, slot.tag())
+        self.of_prefix(Some(slot), "witness")
+    }
+
+    fn of_prefix(&self, slot: Option<Slot>, what: &str) -> String {
+        match slot {
+            None => joined(&[&self.prefix, "{leasehold}:", what]),
+            Some(slot) => format!("{}{{{}}}:leasehold:{what}", self.prefix, slot.tag()),
+        }
     }
 
     /// Whether a name is the lock itself, or a key that this library keeps for it, its fence, its slot or the prefix.
@@ -131,10 +113,12 @@ impl Names {
             let is_one_of_many = |family: &&str| what.starts_with(family);
             return BESIDE.contains(&what) || FAMILIES.iter().any(is_one_of_many);
         }
-        let of_slot = ["}:leasehold:marker", "}:leasehold:witness"];
-        name == self.lock(key)
-            || name == self.marker(None)
-            || (name.starts_with(&*self.prefix) && of_slot.iter().any(|end| name.ends_with(end)))
+        let is_of_prefix = |what: &&str| {
+            name == self.of_prefix(None, what)
+                || (name.starts_with(&*self.prefix)
+                    && name.ends_with(&format!("}}:leasehold:{what}")))
+        };
+        name == self.lock(key) || OF_PREFIX.iter().any(is_of_prefix)
     }
 
     /// The key of a lock by its name in the server; `None` for the keys beside locks and for those of others.
@@ -157,15 +141,15 @@ mod tests {
         let names = Names::parse("app").unwrap();
         let key = Key::parse("accounts/7").unwrap();
         assert_eq!(names.lock(&key), "app:accounts/7");
-        assert_eq!(names.counter(&key), "app:{app:accounts/7}:fence");
+        assert_eq!(names.queue(&key), "app:{app:accounts/7}:queue");
         assert_eq!(names.key_of("app:accounts/7"), Some(key.clone()));
-        assert_eq!(names.key_of(&names.counter(&key)), None);
+        assert_eq!(names.key_of(&names.queue(&key)), None);
         assert_eq!(names.key_of(&names.marker(None)), None);
         assert_eq!(names.key_of("other:accounts/7"), None);
 
         let bare = Names::parse("").unwrap();
         assert_eq!(bare.lock(&key), "accounts/7");
-        assert_eq!(bare.counter(&key), "{accounts/7}:fence");
+        assert_eq!(bare.queue(&key), "{accounts/7}:queue");
     }
 
     #[test]
@@ -174,21 +158,19 @@ mod tests {
         for prefix in ["app", ""] {
             let names = Names::parse(prefix).unwrap();
             let slot = Slot::of(names.lock(&key));
-            let owner = OwnerToken::generate().unwrap();
             let ours = [
                 names.lock(&key),
-                names.counter(&key),
                 names.queue(&key),
                 names.alone(&key),
                 names.places(&key),
                 names.readers(&key),
                 names.grants(&key),
-                names.entering(&key),
-                names.tombstone(&key, &owner),
                 names.beside(&key, "raised"),
                 names.beside(&key, "applied:t:commit"),
                 names.marker(None),
                 names.marker(Some(slot)),
+                names.tokens(None),
+                names.tokens(Some(slot)),
                 names.witness(slot),
             ];
             for name in ours {

@@ -19,16 +19,18 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// ```
 /// use leasehold::store::RedisOptions;
 ///
-/// let options = RedisOptions::parse("redis://:secret@db.example:6379/0?prefix=app&max_ttl=1m")?;
+/// let url = "redis://:secret@db.example:6379/0?prefix=app&max_ttl=1m";
+/// let options = RedisOptions::parse(url)?;
 /// assert!(!format!("{options:?}").contains("secret"));
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// | option | default | |
+/// | option | default | meaning |
 /// |---|---|---|
 /// | `prefix` | none | all keys begin with it and a `:`; the rules of a [`Key`](crate::Key) |
 /// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
 /// | `restart_quarantine` | `on` | [`restart_quarantine`](Self::restart_quarantine) |
+/// | `eviction` | `refuse` | `accept`: [`accept_eviction`](Self::accept_eviction) |
 /// | `replicas` | `0` | [`replicas`](Self::replicas) |
 /// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
@@ -45,6 +47,7 @@ pub struct RedisOptions {
     pub(super) max_ttl: Duration,
     pub(super) says_max_ttl: bool,
     pub(super) quarantine: bool,
+    pub(super) accepts_eviction: bool,
     pub(super) replicas: u32,
     pub(super) replica_wait: Duration,
     pub(super) timeout: Duration,
@@ -102,6 +105,7 @@ impl RedisOptions {
             max_ttl: Duration::from_secs(30),
             says_max_ttl: false,
             quarantine: true,
+            accepts_eviction: false,
             replicas: 0,
             replica_wait: Duration::from_millis(100),
             timeout: Duration::from_secs(2),
@@ -143,8 +147,21 @@ impl RedisOptions {
         self
     }
 
+    /// Whether a server is used that may drop locks when its memory is full: `maxmemory` is set, and `maxmemory-policy` is not
+    /// `noeviction`. Default off: such a server is refused.
+    ///
+    /// On: a warning is logged once for each store, and the capability says
+    /// [`Fencing::None`](crate::store::Fencing::None). When the server drops a lock, another caller may hold it until the first
+    /// holder's next renewal finds that out; when it drops a counter, tokens may go back. Managed services set `volatile-lru` by
+    /// default: change `maxmemory-policy` to `noeviction` there, and leave this off.
+    #[must_use]
+    pub fn accept_eviction(mut self, on: bool) -> Self {
+        self.accepts_eviction = on;
+        self
+    }
+
     /// How many replicas must confirm a grant before the caller gets it, and a renewal before it counts. Default 0. With fewer
-    /// confirmations the grant is taken back and the acquire is refused. A claim that queues keeps its place: its grant is in doubt
+    /// confirmations the grant is taken back and the acquire is refused. A claim that waits keeps its place: its grant is in doubt
     /// until it is asked again and confirmed, or withdrawn. A renewal proves nothing then, and the hold lapses unless a
     /// later one is confirmed.
     ///
@@ -191,9 +208,11 @@ impl RedisOptions {
         wait
     }
 
-    /// Whether a copy that may lack grants may replace the server, and nobody waits for the copies.
+    /// Whether a copy that may lack grants may replace the server and nobody waits for the copies, or the server may drop
+    /// grants itself.
     pub(super) fn may_lose_grants(&self, has_replicas: bool) -> bool {
-        self.replicas == 0 && (has_replicas || self.sentinels.is_some())
+        let may_lag = self.replicas == 0 && (has_replicas || self.sentinels.is_some());
+        may_lag || self.accepts_eviction
     }
 
     /// The nodes that a URL names; `None` where there is no cluster.
@@ -258,6 +277,7 @@ impl fmt::Debug for RedisOptions {
             .field("prefix", &self.names.prefix())
             .field("max_ttl", &self.max_ttl)
             .field("restart_quarantine", &self.quarantine)
+            .field("accept_eviction", &self.accepts_eviction)
             .field("replicas", &self.replicas)
             .field("replica_wait", &self.replica_wait)
             .field("timeout", &self.timeout)

@@ -1,8 +1,8 @@
 //! Delayed restart, done by the clients: a server that may have forgotten locks grants nothing until the last of them has
 //! ended by the clocks of their holders, which is at most `max_ttl` later.
 //!
-//! A marker key holds the run id of the server that granted last, and the promotion if it was a replica in that run. Each
-//! acquire carries what its connection read of these. The script that would grant reads the marker first.
+//! A marker key holds the run id of the server that granted last, and the promotion if it was a replica in that run. The
+//! script that arms the counter of tokens, without which nothing is granted, reads the marker first.
 //!
 //! | the marker | means | quarantine |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | is missing, and the server is younger than `max_ttl` | perhaps forgotten with all other data | the rest of `max_ttl` since the start |
 //! | is missing, on an older server | nobody used this prefix yet | none |
 //!
-//! What a client read at its connect may be old by the time of its first attempt. So the script that finds the marker wrong
-//! reads the server's account of its run, flushes and copies again, at the instant of the attempt. If it differs from the one
+//! What a client read at its connect may be old by the time of its first attempt. So the script reads the server's run again,
+//! and if it finds the marker wrong, its account of flushes and copies too. If it differs from the one
 //! that the client used, nothing is granted, and the client connects and decides again.
 //!
 //! Not noticed:

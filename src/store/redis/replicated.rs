@@ -32,7 +32,7 @@ pub(super) async fn acquire_replicated(
         Ok::<_, Failure>((granted, answers.next()))
     };
     let answered = match ask(call.by_hash(script)).await {
-        Err(failure) if failure.is_unknown_script() => ask(call.by_text(script)).await,
+        Err(failure) if failure.is_unknown_script() => ask(call.by_verified_text(script)).await,
         answered => answered,
     };
     let (granted, waited) = answered?;
@@ -47,12 +47,12 @@ pub(super) async fn acquire_replicated(
 
 /// What becomes of a grant that too few replicas confirmed.
 ///
-/// A claim that queues is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
+/// A claim that may have a place is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
 /// doubt, and the caller withdraws it when it gives up. If it was released here, a late release would end the grant of the
 /// next attempt.
 async fn unconfirmed(client: &RedisClient, claim: &Claim, confirmed: u32) -> Error {
     let options = client.options();
-    let (kind, so) = if claim.queues() {
+    let (kind, so) = if !claim.place_ttl.is_zero() {
         (
             ErrorKind::InDoubt,
             "ask again with the same claim, or withdraw it",

@@ -12,16 +12,28 @@ use crate::store::{
     Acquired, Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
 };
 
+use super::cluster::Slot;
+use super::counters::PROTOCOL;
 use super::fault::unexpected_reply;
+use super::names::Names;
 
-/// The answer of the acquire script.
+/// The answer to an attempt.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The server's time, in microseconds.
+    /// The server's time, in microseconds; 0 if nobody asked for it.
     pub(super) micros: u64,
-    /// Whether the script found the server's marker, or wrote it.
-    pub(super) is_marker_seen: bool,
+}
+
+/// The answer of the script that arms the counter of tokens.
+#[derive(Debug)]
+pub(super) enum Armed {
+    /// The counter's name.
+    Counter(String),
+    /// The server grants nothing for now.
+    Quarantined(Answer),
+    /// The server is not what the client read when it connected.
+    Outdated,
 }
 
 /// The result of an attempt.
@@ -38,65 +50,88 @@ impl Outcome {
     }
 }
 
-/// Whether the acquire script answered this word.
+/// Whether a script answered this word.
 pub(super) fn is(answer: &Value, word: &str) -> bool {
     text(answer) == Some(word)
 }
 
-/// Reads the answer of the acquire script.
-pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
-    let mut parts = text(answer).unwrap_or_default().split(' ');
-    let word = parts.next().unwrap_or_default();
+/// Whether a script that grants answered that another claim holds the lock.
+pub(super) fn is_busy(answer: &Value) -> bool {
+    matches!(parts(answer), Some(("busy", _)))
+}
+
+/// Whether the raise script answered that the counter must be armed.
+pub(super) fn is_slow(answer: &Value) -> bool {
+    matches!(words(answer), Some(("slow", _)))
+}
+
+fn answered(outcome: Outcome, micros: i64) -> Result<Answer, Error> {
+    let micros = u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?;
+    Ok(Answer { outcome, micros })
+}
+
+/// A word and the numbers after it.
+fn parts(answer: &Value) -> Option<(&str, Vec<i64>)> {
+    let mut parts = text(answer)?.split(' ');
+    let word = parts.next()?;
     let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
-    let numbers = numbers.map_err(|_| unexpected_reply("acquire"))?;
-    let key = &claim.key;
-    let with_time = |outcome, micros: i64| {
-        let micros = u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?;
-        Ok(Answer {
-            outcome,
-            micros,
-            is_marker_seen: true,
-        })
-    };
+    Some((word, numbers.ok()?))
+}
+
+/// Reads the answer of a script that grants.
+pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
+    let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
     match (word, numbers.as_slice()) {
         ("granted", [token, left, micros]) => {
             let token =
                 FencingToken::new(u64::try_from(*token).map_err(|_| unexpected_reply("acquire"))?)?;
             let proof = GrantProof::of(millis(*left).ok_or_else(|| unexpected_reply("acquire"))?);
             let grant = Grant::new(claim.clone(), token, proof);
-            with_time(Outcome::Acquired(Acquired::Granted(grant)), *micros)
+            answered(Outcome::Acquired(Acquired::Granted(grant)), *micros)
         }
         ("busy", [left, micros]) => {
             let remaining = millis(*left);
-            with_time(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
+            answered(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
         }
-        ("busy", [left, micros, 0]) => {
-            let remaining = millis(*left);
-            let answer = with_time(Outcome::Acquired(Acquired::Busy { remaining }), *micros)?;
-            Ok(Answer {
-                is_marker_seen: false,
-                ..answer
-            })
-        }
-        ("quarantined", [left, micros]) => with_time(
-            Outcome::Quarantined(millis(*left).unwrap_or_default()),
-            *micros,
-        ),
-        ("withdrawn", []) => Err(Error::invalid(format!(
-            "this claim was withdrawn: key={key}; make a new claim"
-        ))),
-        ("ahead", [counter, now]) => Err(ahead(key, *counter, *now)),
-        ("disagree", [theirs]) => Err(Error::invalid(format!(
-            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {{leasehold}}:marker under the prefix (in a cluster, every key that ends in :leasehold:marker)"
-        ))),
-        ("foreign", []) => Err(foreign(key)),
+        ("ahead", [token, now]) => Err(ahead(&format!("key={}", claim.key), *token, *now)),
         _ => Err(unexpected_reply("acquire")),
     }
 }
 
-fn ahead(key: &Key, token: i64, now: i64) -> Error {
+/// Reads the answer of the script that arms the counter.
+pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result<Armed, Error> {
+    let (marker, tokens) = (names.marker(slot), names.tokens(slot));
+    if let Some(rest) = text(answer).and_then(|answer| answer.strip_prefix("armed ")) {
+        let counter = rest.split(' ').next().unwrap_or_default();
+        return Ok(Armed::Counter(counter.to_owned()));
+    }
+    let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
+    match (word, numbers.as_slice()) {
+        ("outdated", []) => Ok(Armed::Outdated),
+        ("quarantined", [left, micros]) => {
+            let left = millis(*left).unwrap_or_default();
+            Ok(Armed::Quarantined(answered(
+                Outcome::Quarantined(left),
+                *micros,
+            )?))
+        }
+        ("ahead", [token, now]) => Err(ahead(&format!("counter={tokens}"), *token, *now)),
+        ("disagree", [theirs]) => Err(Error::invalid(format!(
+            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
+        ))),
+        ("version", [theirs]) => Err(Error::unsupported(format!(
+            "the clients of this prefix use another version of the protocol: theirs={theirs} ours={PROTOCOL}; run one version: stop the others, let max_ttl pass, then delete the keys {marker} and {tokens} (in a cluster, every key that ends in :leasehold:marker or :leasehold:tokens)"
+        ))),
+        ("foreign", []) => Err(Error::corrupt(format!(
+            "a key of the prefix holds a value that is not ours: it is {marker} or {tokens}; both were left as they are, check them"
+        ))),
+        _ => Err(unexpected_reply("acquire")),
+    }
+}
+
+fn ahead(of: &str, token: i64, now: i64) -> Error {
     Error::unavailable(format!(
-        "a token is further ahead of the server's clock than {MAX_SKEW:?}: key={key} token={token} server={now}; look for a clock that was set back, or another writer of the counter"
+        "a token is further ahead of the server's clock than {MAX_SKEW:?}: {of} token={token} server={now}; look for a clock that was set back, or another writer of the counter"
     ))
 }
 
@@ -106,10 +141,9 @@ pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
         Some(("raised", _)) => Ok(Raised::Raised),
         Some(("gone", _)) => Ok(Raised::Gone),
         Some(("ahead", numbers)) => match numbers.as_slice() {
-            [token, now] => Err(ahead(&claim.key, *token, *now)),
+            [token, now] => Err(ahead(&format!("key={}", claim.key), *token, *now)),
             _ => Err(unexpected_reply("raise")),
         },
-        Some(("foreign", _)) => Err(foreign(&claim.key)),
         _ => Err(unexpected_reply("raise")),
     }
 }
@@ -230,6 +264,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
             remaining: millis(*left),
             mode: text(mode).and_then(mode_of),
             holders: usize::try_from(*holders).map_err(|_| unexpected_reply("inspect"))?,
+            is_resting: text(mode) == Some("resting"),
             queue: usize::try_from(*queue).ok(),
             ..LockInfo::of(key.clone())
         })),

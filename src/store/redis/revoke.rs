@@ -3,13 +3,13 @@
 use super::client::RedisClient;
 use super::reply;
 use super::script::{Call, REVOKE};
+use super::waiting::handover_millis;
 use crate::model::error::Error;
 use crate::model::key::Key;
-use crate::store::{Revoke, Revoked};
+use crate::store::{HANDOVER_TIME, Revoke, Revoked};
 
 pub(super) async fn revoke(client: &RedisClient, key: &Key, how: Revoke) -> Result<Revoked, Error> {
-    let options = client.options();
-    let names = &options.names;
+    let names = &client.options().names;
     let how = match how {
         Revoke::AfterTtl => "after",
         Revoke::Now => "now",
@@ -17,8 +17,8 @@ pub(super) async fn revoke(client: &RedisClient, key: &Key, how: Revoke) -> Resu
     let call = Call::new([names.lock(key), names.readers(key), names.grants(key)])
         .arg(how)
         .arg(names.channel(key))
-        .arg(names.tombstones(key))
-        .number(options.max_ttl.as_millis());
+        .arg(names.beside(key, ""))
+        .number(handover_millis(HANDOVER_TIME));
     let answer = client.run(key, &REVOKE, &call).await;
     reply::revoked(
         key,

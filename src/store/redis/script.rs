@@ -1,6 +1,7 @@
 //! The scripts, and how they are called: by the hash, and by the text if the server does not know the hash (after a restart,
 //! or `SCRIPT FLUSH`), which loads the script again. A server that does not know the hash has executed nothing.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::sync::LazyLock;
@@ -12,36 +13,62 @@ use super::connection::{Connection, Failure, Session};
 /// A script's text, and its hash.
 #[derive(Debug)]
 pub(crate) struct Script {
-    text: &'static str,
+    text: Cow<'static, str>,
     hash: String,
 }
 
 impl Script {
-    pub(crate) fn new(text: &'static str) -> Self {
-        let hash = ::redis::Script::new(text).get_hash().to_owned();
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        let hash = ::redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
 }
 
-/// A script around the function that makes an attempt, so that the quarantine and tokens are the same for every claim.
-macro_rules! around_acquire {
-    ($rest:expr) => {
-        Script::new(concat!(
-            "local function acquire()\n",
-            include_str!("scripts/acquire.lua"),
-            "end\n",
-            $rest
-        ))
-    };
+/// The scripts that grant. Their texts name the incarnation of the server for which they were made, so a server that knows
+/// the hash is that incarnation.
+#[derive(Debug)]
+pub(super) struct GrantScripts {
+    /// The lock is free or it is not.
+    pub(super) attempt: Script,
+    /// There is an order.
+    pub(super) enter: Script,
 }
 
-/// An attempt, answered by one text, which the server builds faster than a list.
-pub(crate) static ACQUIRE: LazyLock<Script> =
-    LazyLock::new(|| around_acquire!("return table.concat({acquire()}, ' ')\n"));
+impl GrantScripts {
+    /// `incarnation`: a word.
+    pub(super) fn of(incarnation: &str) -> Self {
+        let script = |rest| {
+            Script::new(format!(
+                "local INCARNATION = '{incarnation}'\n{}{rest}",
+                include_str!("scripts/tokens.lua")
+            ))
+        };
+        Self {
+            attempt: script(include_str!("scripts/attempt.lua")),
+            enter: script(concat!(
+                include_str!("scripts/queue.lua"),
+                include_str!("scripts/enter.lua")
+            )),
+        }
+    }
+}
 
-/// An attempt where there is a queue.
-pub(crate) static ENTER: LazyLock<Script> =
-    LazyLock::new(|| around_acquire!(include_str!("scripts/enter.lua")));
+macro_rules! of_the_queue {
+    ($($name:ident = $file:literal;)*) => {$(
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($file)))
+        });
+    )*};
+}
+
+// They hand the lock over.
+of_the_queue! {
+    RELEASE = "scripts/release.lua";
+    LEAVE = "scripts/leave.lua";
+    DOWNGRADE = "scripts/downgrade.lua";
+    REVOKE = "scripts/revoke.lua";
+}
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {$(
@@ -52,19 +79,16 @@ macro_rules! scripts {
 }
 
 scripts! {
+    ARM = "arm.lua";
     RENEW = "renew.lua";
-    RELEASE = "release.lua";
-    WITHDRAW = "withdraw.lua";
     INSPECT = "inspect.lua";
     RAISE = "raise.lua";
-    LEAVE = "leave.lua";
-    DOWNGRADE = "downgrade.lua";
-    REVOKE = "revoke.lua";
+    REST = "rest.lua";
     WITNESS = "witness.lua";
 }
 
 /// One call of a script: its keys and arguments, in one piece of memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Call {
     text: Vec<u8>,
     /// Where each key and then each argument ends.
@@ -124,7 +148,12 @@ impl Call {
     }
 
     pub(crate) fn by_text(&self, script: &Script) -> Cmd {
-        self.command("EVAL", script.text)
+        self.command("EVAL", &script.text)
+    }
+
+    /// A script of [`GrantScripts`] by its text. Before it grants, the server compares its incarnation with that of the text.
+    pub(super) fn by_verified_text(&self, script: &Script) -> Cmd {
+        self.clone().arg("verify").by_text(script)
     }
 
     fn command(&self, how: &str, script: &str) -> Cmd {
@@ -151,6 +180,20 @@ impl Call {
         let answers = connection.ask_all(&both).await?;
         let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
         answer.map_err(Failure::of)
+    }
+
+    /// Runs a script of [`GrantScripts`] over this connection or not at all.
+    pub(super) async fn run_verified(
+        &self,
+        script: &Script,
+        session: &Session<'_>,
+    ) -> Result<Value, Failure> {
+        match session.ask(&self.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => {
+                session.ask(&self.by_verified_text(script)).await
+            }
+            answer => answer,
+        }
     }
 
     /// Runs a script over this connection or not at all.

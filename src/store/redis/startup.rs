@@ -31,7 +31,7 @@ pub(super) async fn report_quarantine(client: &RedisClient) {
         |age| format!("started {age:.0?} ago"),
     );
     tracing::warn!(
-        "redis at {} grants nothing for another {left:.0?}: it {what} and may have forgotten locks whose leases last up to \
+        target: "leasehold::redis", "redis at {} grants nothing for another {left:.0?}: it {what} and may have forgotten locks whose leases last up to \
          max_ttl={max_ttl:?}; set restart_quarantine=off in the URL for throw-away servers",
         connection.address(),
     );
@@ -64,7 +64,7 @@ async fn quarantine_left(client: &RedisClient, session: &Session<'_>) -> Option<
         Value::BulkString(marker) => std::str::from_utf8(marker).ok()?,
         _ => return None,
     };
-    let mut words = marker.split(' ');
+    let mut words = marker.split(' ').skip(1);
     let (run, until) = (words.next()?, words.next()?.parse::<u64>().ok()?);
     let was_durable = words.nth(1) == Some("durable");
     let (seconds, micros): (u64, u64) = ::redis::from_redis_value(time.clone()).ok()?;

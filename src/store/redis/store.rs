@@ -1,6 +1,7 @@
 //! The store itself: each operation is one script over one connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::Value;
 use futures_util::future::join_all;
@@ -8,17 +9,18 @@ use futures_util::future::join_all;
 use super::acquire::{AttemptTerms, attempt, judge};
 use super::client::RedisClient;
 use super::cluster;
-use super::connection::{Purpose, Target};
+use super::connection::{Failure, Purpose, Target};
+use super::counters::Ended;
 use super::downgrade::downgrade;
 use super::fault::unexpected_reply;
 use super::inspect::{inspect, list_at};
 use super::options::RedisOptions;
 use super::renew::{all_unknown, renew_at};
 use super::revoke::revoke;
-use super::script::{Call, LEAVE, RELEASE};
+use super::script::{Call, LEAVE, RELEASE, REST};
 use super::servers::Servers;
 use super::startup::report_quarantine;
-use super::waiting::{Tombstone, leave_call, withdraw};
+use super::waiting::{handover_millis, leave_call, withdraw};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{
@@ -99,6 +101,26 @@ fn fencing(options: &RedisOptions, has_replicas: bool) -> Fencing {
     }
 }
 
+impl RedisClient {
+    /// What the answer to a release means.
+    fn released(&self, grant: &Grant, answer: Result<Value, Failure>) -> Released {
+        let released = match answer {
+            Ok(Value::Int(1)) => Released::Released,
+            Ok(Value::Int(0)) => Released::AlreadyGone,
+            Ok(_) => Released::Unknown(unexpected_reply("release")),
+            Err(failure) => match failure.into_error("release") {
+                // A key that is no longer a lock is no longer ours.
+                error if error.kind() == ErrorKind::Corrupt => Released::AlreadyGone,
+                error => Released::Unknown(error),
+            },
+        };
+        if matches!(released, Released::AlreadyGone) {
+            self.counters.end(&grant.claim, Ended::Gone);
+        }
+        released
+    }
+}
+
 impl Store for RedisStore {
     fn name(&self) -> &'static str {
         "redis"
@@ -109,10 +131,12 @@ impl Store for RedisStore {
             fencing: self.client.fencing,
             wakes: true,
             ttl_per_lock: true,
-            fair: true,
+            queues: true,
+            hands_over: true,
             read_write: true,
             revokes: true,
-            tells_holder: true,
+            rests: true,
+            reports_holder: true,
             ..Capability::least()
         }
     }
@@ -124,14 +148,19 @@ impl Store for RedisStore {
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let client = &*self.client;
-        let pool = match &client.servers {
-            Servers::One(pool) => pool,
-            Servers::Many(nodes) => return cluster::renew(client, nodes, grants).await,
+        let renewed = match &client.servers {
+            Servers::One(pool) => match pool.connection(Purpose::Heartbeat) {
+                Ok(connection) => renew_at(client, &connection, grants).await,
+                Err(error) => all_unknown(grants, &error),
+            },
+            Servers::Many(nodes) => cluster::renew(client, nodes, grants).await,
         };
-        match pool.connection(Purpose::Heartbeat) {
-            Ok(connection) => renew_at(client, &connection, grants).await,
-            Err(error) => all_unknown(grants, &error),
+        for (grant, _) in
+            (grants.iter().zip(&renewed)).filter(|(_, one)| matches!(one, Renewed::Gone))
+        {
+            client.counters.end(&grant.claim, Ended::Gone);
         }
+        renewed
     }
 
     async fn release(&self, grant: &Grant) -> Released {
@@ -140,25 +169,28 @@ impl Store for RedisStore {
         let released = match grant.claim.mode {
             LockMode::Exclusive => {
                 let call = Call::new([names.lock(key)])
-                    .arg(grant.claim.owner.expose())
-                    .arg(names.channel(key));
+                    .parts([grant.claim.owner.digits()])
+                    .arg(names.channel(key))
+                    .arg(names.beside(key, ""))
+                    .number(handover_millis(grant.claim.ttl));
                 client.run(key, &RELEASE, &call).await
             }
             LockMode::Read | LockMode::Write => {
-                let call = leave_call(client, &grant.claim, Tombstone::Omitted);
+                let call = leave_call(client, &grant.claim);
                 client.run(key, &LEAVE, &call).await
             }
         };
-        match released {
-            Ok(Value::Int(1)) => Released::Released,
-            Ok(Value::Int(0)) => Released::AlreadyGone,
-            Ok(_) => Released::Unknown(unexpected_reply("release")),
-            Err(failure) => match failure.into_error("release") {
-                // A key that is no longer a lock is no longer ours.
-                error if error.kind() == ErrorKind::Corrupt => Released::AlreadyGone,
-                error => Released::Unknown(error),
-            },
-        }
+        client.released(grant, released)
+    }
+
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        let (client, key) = (&*self.client, &grant.claim.key);
+        // Rounded up: never shorter than was asked for.
+        let millis = rest.saturating_add(Duration::from_micros(999)).as_millis();
+        let call = Call::new([client.options().names.lock(key)])
+            .parts([grant.claim.owner.digits()])
+            .number(millis);
+        client.released(grant, client.run(key, &REST, &call).await)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
@@ -168,7 +200,9 @@ impl Store for RedisStore {
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let names = &self.client.options().names;
         let subscriber = self.client.servers.subscriber(names, &claim.key).await?;
-        let woken = subscriber.subscribe(names.channel(&claim.key)).await?;
+        let woken = subscriber
+            .subscribe(names.channel(&claim.key), claim.owner.digits())
+            .await?;
         Ok(Hint::new(async {
             // An error says that no message can arrive any more: ask again.
             let _ = woken.await;

@@ -8,7 +8,7 @@ use super::cluster::Seeds;
 use super::options::{RedisOptions, tcp};
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
-use crate::store::url::{HostPort, StoreUrl, shown};
+use crate::store::url::{HostPort, StoreUrl, number, refuse, shown, span};
 
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
@@ -177,6 +177,11 @@ fn set(
             options.max_ttl(span(name, value)?)
         }
         ("restart_quarantine", _) => Ok(options.restart_quarantine(switch(name, value)?)),
+        ("eviction", _) => match value {
+            "accept" => Ok(options.accept_eviction(true)),
+            "refuse" => Ok(options.accept_eviction(false)),
+            _ => Err(refuse(name, value, "accept or refuse")),
+        },
         ("replicas", _) => Ok(options.replicas(number(name, value)?)),
         ("replica_wait", _) => options.replica_wait(span(name, value)?),
         ("timeout_millis", _) => {
@@ -192,7 +197,7 @@ fn set(
             Ok(options)
         }
         _ => Err(Error::invalid(format!(
-            "a Redis URL has no such option: {}; use prefix, max_ttl, restart_quarantine, replicas, replica_wait, timeout_millis, and after redis+sentinel:// sentinel_user, sentinel_password",
+            "a Redis URL has no such option: {}; use prefix, max_ttl, restart_quarantine, eviction, replicas, replica_wait, timeout_millis, and after redis+sentinel:// sentinel_user, sentinel_password",
             shown(name)
         ))),
     }
@@ -202,24 +207,6 @@ fn not_built(what: &str, feature: &str) -> Error {
     Error::unsupported(format!(
         "leasehold was built without {what}; build it with the feature {feature}"
     ))
-}
-
-fn refuse(name: &str, value: &str, use_instead: &str) -> Error {
-    let shown: String = value.chars().take(40).collect();
-    Error::invalid(format!(
-        "option {name}={shown:?} cannot be read; use {use_instead}"
-    ))
-}
-
-fn span(name: &str, value: &str) -> Result<Duration, Error> {
-    humantime::parse_duration(value)
-        .map_err(|_| refuse(name, value, "a duration such as 30s or 500ms"))
-}
-
-fn number(name: &str, value: &str) -> Result<u32, Error> {
-    value
-        .parse()
-        .map_err(|_| refuse(name, value, "a whole number"))
 }
 
 fn switch(name: &str, value: &str) -> Result<bool, Error> {
@@ -323,6 +310,7 @@ mod tests {
         let error = slow.validate().unwrap_err().to_string();
         assert!(error.contains("replica_wait=3s"), "{error}");
         assert!(message("restart_quarantine=maybe").contains("use on or off"));
+        assert!(message("eviction=maybe").contains("use accept or refuse"));
         assert!(message("colour=blue").contains("name=colour"));
         for twice in ["prefix=a&prefix=b", "max_ttl=5s&max%5Fttl=6s"] {
             assert!(message(twice).contains("twice"), "{twice}");

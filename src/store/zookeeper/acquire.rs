@@ -117,7 +117,7 @@ pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
             continue;
         }
         if let Err(error) = remove(client, session, &state).await {
-            tracing::warn!(%error, key = %state.claim.key, "an abandoned zookeeper node could not be deleted yet");
+            tracing::warn!(target: "leasehold::zookeeper", %error, key = %state.claim.key, "an abandoned zookeeper node could not be deleted yet");
         }
     }
 }

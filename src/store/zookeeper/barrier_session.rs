@@ -89,7 +89,7 @@ impl BarrierSession {
             self.clock.sleep(self.tick / 2).await;
             if let Err(error) = self.session.beat(&[]).await {
                 tracing::warn!(
-                    ?error,
+                    target: "leasehold::zookeeper", ?error,
                     "the session of a revocation barrier could not be proven again; the barrier may end early"
                 );
                 return;

@@ -52,6 +52,13 @@ impl ZooKeeperStore {
         }
     }
 
+    /// The names of a node's children.
+    pub(crate) async fn children_of(&self, path: &str) -> Result<Vec<String>, Error> {
+        let session = self.client.session().await?;
+        let children = session.driver.children(path).await;
+        children.map_err(|fault| fault.into_error("list the names of commits"))
+    }
+
     /// Makes the nodes above `path`.
     pub(crate) async fn make_above(&self, path: &str) -> Result<(), Error> {
         let session = self.client.session().await?;

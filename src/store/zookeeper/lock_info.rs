@@ -8,7 +8,7 @@ use super::queue::names::{self, Contender, Kind, SIMPLE};
 use super::queue::node_data::NodeData;
 use super::queue::order;
 use super::session::Session;
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{LockInfo, LockMode};
@@ -156,7 +156,7 @@ pub(crate) async fn list(
     let what = "list the locks";
     let mut records = Vec::new();
     let mut open = vec![String::new()];
-    let mut seen = 0;
+    let (mut seen, mut hidden) = (0, 0);
     let root = if chroot.is_empty() { "/" } else { chroot };
     session.sync(root).await.map_err(|f| f.into_error(what))?;
     while let Some(key) = open.pop() {
@@ -173,6 +173,10 @@ pub(crate) async fn list(
         let children = match session.driver.children(&path).await {
             Ok(children) => children,
             Err(Fault::NoNode) => continue,
+            Err(Fault::Denied) if !key.is_empty() => {
+                hidden += 1;
+                continue;
+            }
             Err(other) => return Err(other.into_error(what)),
         };
         let join = |child: &str| {
@@ -197,8 +201,15 @@ pub(crate) async fn list(
         }
         let contenders = names::contenders(children)?;
         if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
-            records.extend(held(session, &path, &key, &contenders).await?);
+            match held(session, &path, &key, &contenders).await {
+                Ok(record) => records.extend(record),
+                Err(error) if error.kind() == ErrorKind::Denied => hidden += 1,
+                Err(error) => return Err(error),
+            }
         }
+    }
+    if hidden > 0 {
+        tracing::warn!(target: "leasehold::zookeeper", "a list leaves out {hidden} nodes that this session may not read");
     }
     records.sort_by(|a: &LockInfo, b| a.key.cmp(&b.key));
     Ok(records)

@@ -74,7 +74,10 @@
 //!
 //! Whether another library's client keeps *its* deadline. Exclusion beyond the lease, without a fence at the resource. In simple
 //! mode, the right node when an operator deletes the holder's node by hand in the moment of its release: the path is used again,
-//! and the server cannot compare the two nodes.
+//! and a delete compares the version of a node, which is 0 for both, and never its owner. So the release may delete the node that
+//! the next holder made in between. The next holder learns this from its next heartbeat, at the latest at the end of its lease, and
+//! a third client may enter before that, with a larger token. [Revoke](super::Store::revoke) the lock instead, or use the queue,
+//! whose nodes have names that are used once.
 
 mod acl;
 mod acquire;

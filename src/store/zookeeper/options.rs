@@ -16,7 +16,8 @@ use crate::store::url::{HostPort, StoreUrl, shown};
 /// use std::time::Duration;
 /// use leasehold::store::zookeeper::ZooKeeperOptions;
 ///
-/// let options = ZooKeeperOptions::parse("zookeeper://zk1:2181,zk2:2181/locks?session_timeout=15s")?;
+/// let url = "zookeeper://zk1:2181,zk2:2181/locks?session_timeout=15s";
+/// let options = ZooKeeperOptions::parse(url)?;
 /// assert_eq!(options.session_timeout, Duration::from_secs(15));
 /// assert_eq!(options.tick_time, Duration::from_secs(2));
 /// # Ok::<(), leasehold::Error>(())

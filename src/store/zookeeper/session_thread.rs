@@ -8,7 +8,7 @@
 //! holds a lock: a hold that nobody released may have an effect on its way, and must keep the others out for its time (I5).
 //! Then only the connection ends, and the server deletes the nodes when the session's time-out has passed.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -49,19 +49,25 @@ impl SessionThread {
     /// Starts the thread.
     pub(crate) fn start(runtime: Runtime, client: Arc<ZooKeeperClient>) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
+        // The thread gets its runtime once it is there: a runtime may not be dropped by a caller inside of another one.
+        let (give, taken) = mpsc::channel::<Runtime>();
         let live = move || {
+            let Ok(runtime) = taken.recv() else { return };
             let left = runtime.block_on(run(&client, stopped));
             // First the connection, with its runtime: a driver that is dropped while its runtime runs closes its session.
             drop(runtime);
             drop(left);
         };
-        std::thread::Builder::new()
+        let started = std::thread::Builder::new()
             .name("leasehold-zk".to_owned())
-            .spawn(live)
-            .map_err(|e| {
-                Error::unavailable("no thread could be started for the zookeeper session")
-                    .because(e)
-            })?;
+            .spawn(live);
+        if let Err(error) = started {
+            runtime.shutdown_background();
+            let refused = "no thread could be started for the zookeeper session";
+            return Err(Error::unavailable(refused).because(error));
+        }
+        // It fails only if the thread has ended, which it does not without a runtime.
+        let _ = give.send(runtime);
         Ok(Self { _stop: stop })
     }
 }
@@ -95,7 +101,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
                 Duration::ZERO
             }
             Err(error) => {
-                tracing::warn!(%error, "no zookeeper session; trying again");
+                tracing::warn!(target: "leasehold::zookeeper", %error, "no zookeeper session; trying again");
                 client
                     .state
                     .send_replace(SessionState::Opening(Some(error)));
@@ -137,7 +143,7 @@ async fn live(client: &ZooKeeperClient, session: &Session) {
     let over = select(session.driver.ended(), beats);
     // Sweeps have a timer of their own: in a busy process no heartbeat is ever due.
     select(std::pin::pin!(sweeps), over).await;
-    tracing::warn!(?session, "the zookeeper session is over; opening a new one");
+    tracing::warn!(target: "leasehold::zookeeper", ?session, "the zookeeper session is over; opening a new one");
 }
 
 /// Proves the session whenever that is due.
@@ -151,7 +157,7 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
             Ok(()) => {}
             Err(Missing::Fault(Fault::Expired)) => return,
             Err(error) => {
-                tracing::warn!(?error, "a zookeeper heartbeat failed; trying again");
+                tracing::warn!(target: "leasehold::zookeeper", ?error, "a zookeeper heartbeat failed; trying again");
                 client.clock.sleep(FIRST_PAUSE).await;
             }
         }

@@ -123,7 +123,7 @@ impl Store for ZooKeeperStore {
             read_write: self.client.options.mode == ZooKeeperMode::Queue,
             revokes: self.client.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
-            tells_holder: true,
+            reports_holder: true,
             ..Capability::least()
         }
     }

@@ -2,26 +2,34 @@
 
 use std::time::Duration;
 
-use leasehold::executor::EffectError;
+use leasehold::executor::{CommitPermit, EffectError};
+use leasehold::{Committed, RunError};
 
 use super::name;
 use crate::executor_support::{Gauge, PAST, Stage, pause, poll_then_drop};
+
+/// A run with this commit call and no other work.
+async fn committing<F: Future<Output = Result<(), EffectError>> + Send + 'static>(
+    stage: &Stage,
+    call: impl FnOnce(CommitPermit) -> F + Send + 'static,
+) -> Result<Committed<()>, RunError<()>> {
+    let run = stage.executor.guarded_async(async |tx| {
+        tx.commit_with(call);
+        Ok(())
+    });
+    run.await
+}
 
 #[tokio::test]
 async fn in_doubt_when_the_commit_is_not_answered_within_the_lease() {
     let stage = Stage::new();
     let clock = stage.clock.clone();
-    let outcome = stage
-        .executor
-        .guarded_async(async |tx| {
-            tx.commit_with(async move |permit| {
-                pause().await;
-                clock.advance(permit.remaining);
-                std::future::pending::<Result<(), EffectError>>().await
-            });
-            Ok(())
-        })
-        .await;
+    let outcome = committing(&stage, async move |permit| {
+        pause().await;
+        clock.advance(permit.remaining);
+        std::future::pending().await
+    })
+    .await;
     assert_eq!(name(&outcome), "in doubt");
     assert!(stage.hold.lease().is_in_doubt());
 }
@@ -30,18 +38,13 @@ async fn in_doubt_when_the_commit_is_not_answered_within_the_lease() {
 async fn fenced_when_the_call_was_sent_late_and_the_fence_answers_after_a_while() {
     let stage = Stage::new();
     let clock = stage.clock.clone();
-    let outcome = stage
-        .executor
-        .guarded_async(async |tx| {
-            // The process was stopped between the check and the call.
-            tx.commit_with(async move |_| {
-                clock.advance(PAST);
-                pause().await;
-                Err::<(), _>(EffectError::Fenced { seen: None })
-            });
-            Ok(())
-        })
-        .await;
+    // The process was stopped between the check and the call.
+    let outcome = committing(&stage, async move |_| {
+        clock.advance(PAST);
+        pause().await;
+        Err(EffectError::Fenced { seen: None })
+    })
+    .await;
     assert_eq!(name(&outcome), "fenced");
 }
 
@@ -49,18 +52,13 @@ async fn fenced_when_the_call_was_sent_late_and_the_fence_answers_after_a_while(
 async fn in_doubt_when_the_call_was_sent_late_and_nobody_answers() {
     let stage = Stage::new();
     let clock = stage.clock.clone();
-    let outcome = stage
-        .executor
-        .guarded_async(async |tx| {
-            tx.commit_with(async move |_| {
-                clock.advance(PAST);
-                pause().await;
-                clock.advance(Duration::from_secs(1));
-                std::future::pending::<Result<(), EffectError>>().await
-            });
-            Ok(())
-        })
-        .await;
+    let outcome = committing(&stage, async move |_| {
+        clock.advance(PAST);
+        pause().await;
+        clock.advance(Duration::from_secs(1));
+        std::future::pending().await
+    })
+    .await;
     assert_eq!(name(&outcome), "in doubt");
 }
 

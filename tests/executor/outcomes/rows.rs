@@ -58,10 +58,8 @@ async fn not_started_when_the_hold_is_ending() {
 #[tokio::test]
 async fn rolled_back_when_the_work_fails() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let undone = gauge.clone();
     let outcome = run!(stage, |tx| -> Result<(), _> {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         Err("no funds".into())
     });
     let Err(RunError::RolledBack { cause, undo }) = &outcome else {
@@ -76,10 +74,8 @@ async fn rolled_back_when_the_work_fails() {
 #[tokio::test]
 async fn rolled_back_when_the_lease_lapsed_before_the_commit() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let undone = gauge.clone();
     let outcome = run!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         stage.lapse();
         Ok(())
     });
@@ -93,10 +89,8 @@ async fn rolled_back_when_the_lease_lapsed_before_the_commit() {
 #[tokio::test]
 async fn rolled_back_when_the_commit_proves_that_it_was_not_applied() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let undone = gauge.clone();
     let outcome = run!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         commit!(tx, |_| {
             Err::<(), _>(EffectError::not_applied("unique key"))
         });
@@ -152,10 +146,8 @@ async fn incomplete_when_a_compensation_could_not_soundly_run() {
 #[tokio::test]
 async fn fenced_when_the_fence_refuses_the_first_send() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let undone = gauge.clone();
     let outcome = run!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         commit!(tx, |_| {
             let seen = Some(token(6));
             Err::<(), _>(EffectError::Fenced { seen })
@@ -174,10 +166,9 @@ async fn fenced_when_the_fence_refuses_the_first_send() {
 #[tokio::test]
 async fn in_doubt_when_the_commit_does_not_know() {
     let (stage, gauge, sent) = (Stage::new(), Gauge::default(), Sent::default());
-    let (undone, sending) = (gauge.clone(), sent.clone());
+    let sending = sent.clone();
     let outcome = run!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         commit!(tx, |permit| {
             *sending.lock() = Some(permit.txn_id);
             // A bare `?` is enough to mean "unknown".
@@ -199,11 +190,10 @@ async fn in_doubt_when_the_commit_does_not_know() {
 #[tokio::test]
 async fn committed_late_when_the_lease_was_over_after_the_commit() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let (undone, clock) = (gauge.clone(), stage.clock.clone());
+    let clock = stage.clock.clone();
     let left = stage.hold.lease().remaining();
     let outcome = run!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         commit!(tx, |permit| {
             assert_eq!(permit.remaining, left);
             clock.advance(left + Duration::from_millis(3));
@@ -267,10 +257,9 @@ async fn committed_in_cells_of_this_process() {
 #[tokio::test]
 async fn a_panic_takes_back_and_continues() {
     let (stage, gauge, outside) = (Stage::new(), Gauge::default(), Gauge::default());
-    let (undone, compensated) = (gauge.clone(), outside.clone());
+    let compensated = outside.clone();
     let panicked = run_to_its_panic!(stage, |tx| -> Result<(), _> {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         step!(
             tx,
             "debit 7",
@@ -315,10 +304,8 @@ async fn a_panic_leaves_a_compensation_that_failed_as_a_debt() {
 #[tokio::test]
 async fn a_panic_in_the_commit_is_in_doubt() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
-    let undone = gauge.clone();
     let panicked = run_to_its_panic!(stage, |tx| {
-        gauge.set(1);
-        tx.undo(move || undone.set(0));
+        gauge.raise_in(tx);
         commit!(tx, |_| -> Result<(), _> { panic!("in the commit") });
         Ok(())
     });

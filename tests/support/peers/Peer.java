@@ -3,6 +3,8 @@ import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.Comparator;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -13,6 +15,9 @@ import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.CreateMode;
+import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.ZooKeeper;
 
 /**
  * Apache Curator's locks, driven by lines: "take KIND PATH MILLIS" answers "taken" or "busy"; "free" releases what was taken;
@@ -59,9 +64,33 @@ public class Peer {
                 latch.close();
                 return null;
             }
+            case "whole_names":
+                return sequential(client, path, millis, Comparator.naturalOrder());
+            case "numbers":
+                return sequential(
+                        client, path, millis, Comparator.comparing(name -> name.substring(name.length() - 10)));
             default:
                 throw new IllegalArgumentException(kind);
         }
+    }
+
+    /** The recipe without a library: a sequential node, which holds when it is the first of all in this order. */
+    static Release sequential(CuratorFramework client, String path, long millis, Comparator<String> order)
+            throws Exception {
+        ZooKeeper zookeeper = client.getZookeeperClient().getZooKeeper();
+        String own = zookeeper.create(
+                path + "/lock-", new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL_SEQUENTIAL);
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+        while (System.nanoTime() < end) {
+            List<String> names = zookeeper.getChildren(path, false);
+            names.sort(order);
+            if (own.endsWith("/" + names.get(0))) {
+                return () -> zookeeper.delete(own, -1);
+            }
+            Thread.sleep(10);
+        }
+        zookeeper.delete(own, -1);
+        return null;
     }
 
     static void addOne(Path file) throws Exception {

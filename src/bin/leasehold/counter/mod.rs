@@ -43,7 +43,7 @@ use round::Round;
 use tokio::sync::mpsc::unbounded_channel;
 
 pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Failure> {
-    let url = args.store.shared()?;
+    let url = &*args.store.shared()?;
     if args.nemesis.is_some() {
         nemesis::check_url(url)?;
     }

@@ -24,7 +24,7 @@ pub(super) struct Nemesis {
 /// Whether a store of this URL has a fence that refuses a process that was stopped.
 pub(super) fn check_url(url: &str) -> Result<(), Failure> {
     match scheme(url) {
-        "redis" | "rediss" | "unix" => Ok(()),
+        "redis" | "rediss" | "unix" | "postgres" | "postgresql" => Ok(()),
         "zookeeper" if url.contains("driver=zookeeper-async") => Err(refusal(
             "the driver zookeeper-async cannot send a fenced write",
         )),
@@ -56,7 +56,7 @@ pub(super) fn check(capability: &Capability) -> Result<(), Failure> {
 
 fn refusal(why: &str) -> Failure {
     Failure::usage(format!(
-        "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server, or on ZooKeeper"
+        "--nemesis pause needs a fence at the counter: {why}; without one a process that was stopped writes late, and updates are lost; use it on one Redis server, in PostgreSQL, or on ZooKeeper"
     ))
 }
 

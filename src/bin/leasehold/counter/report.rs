@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_commit_is_counted_told_and_explained() {
+    fn a_late_commit_is_counted_printed_and_explained() {
         let mut report = report(&[0, 1], 2);
         assert!(!report.people().contains("late"), "{}", report.people());
         report.rounds[1].late_by = Some(Duration::from_millis(12));

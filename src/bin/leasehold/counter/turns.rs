@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_told_in_the_order_of_the_counter() {
+    fn turns_are_printed_in_the_order_of_the_counter() {
         let mut rounds: Vec<_> = [0, 0, 1, 0, 0, 1, 0, 0, 0]
             .iter()
             .zip(1..)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_in_vain_goes_without_a_turn_from_its_beginning_to_its_end() {
+    fn a_task_that_waits_in_vain_is_without_a_turn_from_its_beginning_to_its_end() {
         let rounds = [
             round(0, 0, 1, Some(1), 1),
             round(0, 1, 4, None, 0),

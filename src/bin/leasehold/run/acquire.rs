@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockManager};
 
 use super::held::Held;
-use crate::args::{LockArgs, Wait};
+use crate::args::{LockArgs, StoreArgs, Wait};
 use crate::exit::{Failure, code};
 use crate::output::span;
 
@@ -13,7 +13,11 @@ use crate::output::span;
 const LONG_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Acquires what the options name, within their wait.
-pub(super) async fn acquire(locks: &LockManager, args: &LockArgs) -> Result<Held, Failure> {
+pub(super) async fn acquire(
+    locks: &LockManager,
+    store: &StoreArgs,
+    args: &LockArgs,
+) -> Result<Held, Failure> {
     let wait = match args.wait {
         Some(Wait::Forever) => loop {
             if let Some(held) = acquire_within(locks, args, LONG_WAIT).await? {
@@ -25,8 +29,10 @@ pub(super) async fn acquire(locks: &LockManager, args: &LockArgs) -> Result<Held
     };
     match acquire_within(locks, args, wait).await {
         Ok(Some(held)) => Ok(held),
-        Ok(None) => Err(busy(locks, args, wait).await),
-        Err(error) if error.kind() == ErrorKind::Contended => Err(busy(locks, args, wait).await),
+        Ok(None) => Err(busy(locks, store, args, wait).await),
+        Err(error) if error.kind() == ErrorKind::Contended => {
+            Err(busy(locks, store, args, wait).await)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -72,7 +78,10 @@ async fn acquire_within(
         };
         permit.map(Held::Slot)
     } else {
-        let lock = locks.lock(key);
+        let mut lock = locks.lock(key);
+        if let Some(at_least) = args.at_least {
+            lock = lock.hold_at_least(at_least);
+        }
         let guard = if is_one_try {
             lock.try_acquire().await?
         } else {
@@ -82,22 +91,33 @@ async fn acquire_within(
     })
 }
 
-async fn busy(locks: &LockManager, args: &LockArgs, wait: Duration) -> Failure {
+async fn busy(locks: &LockManager, store: &StoreArgs, args: &LockArgs, wait: Duration) -> Failure {
     let mut holders = String::new();
     for key in &args.lock {
         // For the message only: a failure here does not change the outcome.
-        if let Ok(Some(info)) = locks.inspect(key).await
-            && let Some(label) = info.label
-        {
+        let Ok(Some(info)) = locks.inspect(key).await else {
+            continue;
+        };
+        if let Some(label) = info.label {
             holders += &format!(" holder={label}");
+        }
+        if let Some(held_for) = info.held_for {
+            holders += &format!(" held_for={}", span(held_for));
+        }
+        if let Some(queue) = info.queue {
+            holders += &format!(" queue={queue}");
+        }
+        if let (true, Some(rest)) = (info.is_resting, info.remaining) {
+            holders += &format!(" rests={}", span(rest));
         }
     }
     Failure {
         code: code::NOT_ACQUIRED,
         message: format!(
-            "the lock was not acquired: key={} wait={}{holders}; try later, or wait longer",
+            "the lock was not acquired: key={} wait={}{holders}{}; try later, or wait longer",
             args.keys(),
             span(wait),
+            store.directory(),
         ),
     }
 }

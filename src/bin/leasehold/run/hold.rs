@@ -18,10 +18,11 @@ use crate::store;
 
 pub(crate) async fn hold(args: &HoldArgs, output: Output) -> Result<Status, Failure> {
     args.lock.check()?;
+    let url = args.store.for_holder("")?;
     let mut signals = Signals::that_end_us()?;
     let settings = store::settings(args.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => labelled(builder?, &args.lock.label).build()?,
+        builder = LockManager::builder_for_url(&url, settings) => labelled(builder?, &args.lock.label).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = acquire_and_hold(&locks, args, &mut signals, output).await;
@@ -36,7 +37,7 @@ async fn acquire_and_hold(
     output: Output,
 ) -> Result<Status, Failure> {
     let held = tokio::select! {
-        held = acquire(locks, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
+        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let (key, token) = held.to_json();

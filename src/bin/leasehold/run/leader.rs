@@ -23,11 +23,13 @@ use crate::store;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<Status, Failure> {
+    args.store.named()?;
+    let url = args.store.shared()?;
     let mut signals = Signals::listen()?;
     let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, None);
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => observed(builder?, &renewals).build()?,
+        builder = LockManager::builder_for_url(&url, settings) => observed(builder?, &renewals).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = lead(&locks, args, &mut signals, &renewals, output).await;

@@ -48,11 +48,13 @@ use under::{Ended, run_under};
 
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     args.lock.check()?;
+    // As with flock(1), what the command has started keeps the lock, if the tool is killed.
+    let url = args.store.for_holder("&children=hold")?;
     let mut signals = Signals::listen()?;
     let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(args.store.shared()?, settings) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
+        builder = LockManager::builder_for_url(&url, settings) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = hold_and_run(&locks, args, &mut signals, &renewals, output).await;
@@ -77,7 +79,7 @@ async fn hold_and_run(
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let held = tokio::select! {
-        held = acquire(locks, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
+        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let ended = run_under(held, &args.command, countdown, signals, renewals, output).await?;

@@ -1,5 +1,4 @@
-//! How long ago a node became what it is. `INFO` reports that it was a replica, or was flushed, but not when; and its age only
-//! as of the connect.
+//! How long ago a node became what it is. `INFO` reports that it was a replica, or was flushed, but not when.
 //!
 //! Behind Sentinel that costs one quarantine, since there is one marker. In a cluster each of thousands of slots would have
 //! its own quarantine when it is used for the first time after the change, possibly months later. So the first client that
@@ -28,9 +27,8 @@ pub(in super::super) async fn same_for(
     let (Some(node), Some(run)) = (route.sent_to(), &server.run_id) else {
         return Duration::ZERO;
     };
-    // Its age is enough.
-    let is_old = server.uptime.is_some_and(|uptime| uptime >= most);
-    if is_old && !server.was_replica && !server.was_flushed {
+    // The caller knows its age, which is enough.
+    if !server.was_replica && !server.was_flushed {
         return Duration::ZERO;
     }
     let what = format!("{run} {}", server.account);

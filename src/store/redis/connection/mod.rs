@@ -4,22 +4,18 @@
 //! |---|---|
 //! | `target.rs` | what a connection connects to, and by which clock it waits |
 //! | `preflight.rs` | what the server reports about itself when a connection is made |
-//! | `connecting.rs` | one attempt to connect, shared by all callers that wait for it |
-//! | `redial.rs` | when an attempt may begin |
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
-//! | `session.rs`, `health.rs` | one connection as long as it lasts, and when it is given up |
+//! | `session.rs` | one connection as long as it lasts |
 //! | `subscriber.rs`, `waiters.rs` | the connection that receives the messages of the server |
-//! | `pool.rs`, `runtime.rs` | the connections of a store, by runtime and purpose |
+//! | `pool.rs` | the connections of a store, by runtime and purpose |
 //! | `failure.rs` | why a request has no answer |
+//!
+//! When a connection is made again, and when it is given up, is in `store/dial/`.
 
-mod connecting;
 mod failure;
-mod health;
 mod pool;
 mod preflight;
 mod reconnecting;
-mod redial;
-mod runtime;
 mod session;
 mod subscriber;
 mod target;

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use tokio::runtime::Id;
 
 use super::reconnecting::Connection;
-use super::runtime;
 use super::subscriber::Subscriber;
 use super::target::Target;
 use crate::model::error::Error;
+use crate::store::dial::runtime;
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,7 +57,7 @@ impl ConnectionPool {
 
     /// The connection of the calling runtime for a purpose.
     pub(in super::super) fn connection(&self, purpose: Purpose) -> Result<Arc<Connection>, Error> {
-        let id = runtime::id()?;
+        let id = runtime::id("redis")?;
         let mut open = self.open.lock();
         let connections = &mut open.as_mut().ok_or_else(closed)?.connections;
         if let Some(connection) = find(connections, &(id, purpose)) {
@@ -73,7 +73,7 @@ impl ConnectionPool {
 
     /// The subscriber of the calling runtime.
     pub(in super::super) fn subscriber(&self) -> Result<Arc<Subscriber>, Error> {
-        let id = runtime::id()?;
+        let id = runtime::id("redis")?;
         let mut open = self.open.lock();
         let subscribers = &mut open.as_mut().ok_or_else(closed)?.subscribers;
         if let Some(subscriber) = find(subscribers, &id) {

@@ -9,6 +9,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
 
 use super::super::fault;
+use super::target::Target;
 use crate::model::error::Error;
 
 /// The counts of the commands that remove all data. The acquire script adds up the same.
@@ -36,11 +37,19 @@ pub(in super::super) struct Server {
     pub(in super::super) account: String,
 }
 
+impl Server {
+    /// A word: the incarnation, or `?` if the server hides it.
+    pub(in super::super) fn incarnation_or_hidden(&self) -> &str {
+        self.incarnation.as_deref().unwrap_or("?")
+    }
+}
+
 /// Reads and judges.
 pub(super) async fn preflight(
     connection: &mut MultiplexedConnection,
-    address: &str,
+    target: &Target,
 ) -> Result<Server, Error> {
+    let address = &target.options.address();
     let text = match ::redis::cmd("INFO")
         .arg("all")
         .query_async::<String>(connection)
@@ -52,6 +61,9 @@ pub(super) async fn preflight(
     };
     let info = Info::parse(&text);
     info.judge(address)?;
+    if let Some(policy) = info.evicting_policy() {
+        target.judge_eviction(policy)?;
+    }
     let mut server = info.server();
     // `INFO` reports that there is a log, but not whether each write waits for it.
     if info.number("aof_enabled") == Some(1) {
@@ -123,13 +135,14 @@ impl<'a> Info<'a> {
                 "this redis is still loading its data: address={address}; try later"
             )));
         }
-        let policy = self.text("maxmemory_policy").unwrap_or("noeviction");
-        if self.number("maxmemory").unwrap_or(0) > 0 && policy != "noeviction" {
-            return Err(Error::unsupported(format!(
-                "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set noeviction, or use another server for locks"
-            )));
-        }
         Ok(())
+    }
+
+    /// By which rule the server drops keys when its memory is full; `None` if it drops none.
+    fn evicting_policy(&self) -> Option<&'a str> {
+        let policy = self.text("maxmemory_policy").unwrap_or("noeviction");
+        let is_limited = self.number("maxmemory").unwrap_or(0) > 0;
+        (is_limited && policy != "noeviction").then_some(policy)
     }
 
     fn server(&self) -> Server {
@@ -210,14 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_may_drop_locks_is_refused() {
-        assert!(
-            refusal(("maxmemory:0", "maxmemory:1000")).contains("maxmemory-policy=allkeys-lru")
-        );
-        let text = INFO
-            .replace("maxmemory:0", "maxmemory:9")
-            .replace("allkeys-lru", "noeviction");
-        Info::parse(&text).judge("h:1").unwrap();
+    fn a_server_may_drop_locks_if_its_memory_is_limited_and_its_policy_allows_it() {
+        assert_eq!(Info::parse(INFO).evicting_policy(), None);
+        let limited = INFO.replace("maxmemory:0", "maxmemory:9");
+        let policy = Info::parse(&limited).evicting_policy();
+        assert_eq!(policy, Some("allkeys-lru"));
+        let limited = limited.replace("allkeys-lru", "noeviction");
+        assert_eq!(Info::parse(&limited).evicting_policy(), None);
     }
 
     #[test]

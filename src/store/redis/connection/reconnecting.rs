@@ -3,7 +3,7 @@
 //! The client's own connection stays dead after the server went away, and after a time-out its queue holds commands of
 //! unknown fate. So a connection is given up after one time-out, also when our caller ran out of patience and dropped the
 //! request, and the next request makes a new one. Making one may take longer than a caller waits, so it is made by
-//! [a task of its own](super::connecting), for the next caller.
+//! [a task of its own](crate::store::dial), for the next caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redis::{Cmd, Pipeline, RedisError, Value};
 use parking_lot::Mutex;
 
-use super::connecting::{Connecting, Found};
 use super::failure::Failure;
 use super::preflight::{Server, preflight};
 use super::session::{Live, Session};
 use super::target::Target;
 use crate::model::error::Error;
+use crate::store::dial::{Connecting, Found};
 
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Connection {
@@ -29,7 +29,7 @@ pub(crate) struct Connection {
 /// What an attempt to connect leaves behind.
 #[derive(Default)]
 struct State {
-    live: Mutex<Option<Live>>,
+    live: Mutex<Option<Arc<Live>>>,
     /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
     has_failed: AtomicBool,
     /// The last connection answered a request, and no attempt has begun since it was found dead.
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl State {
-    fn present(&self) -> Option<Live> {
+    fn present(&self) -> Option<Arc<Live>> {
         let mut live = self.live.lock();
         if let Some(dead) = live.take_if(|live| live.health.is_dead()) {
             let was_useful = dead.health.has_answered();
@@ -86,8 +86,16 @@ impl Connection {
 
     /// Whether there is a connection, or one is being made, that its runtime still drives.
     pub(super) fn is_live(&self) -> bool {
-        let lives = |live: &Live| !live.health.is_dead();
+        let lives = |live: &Arc<Live>| !live.health.is_dead();
         self.connecting.is_under_way() || self.state.live.lock().as_ref().is_some_and(lives)
+    }
+
+    /// Returns once there is a connection.
+    pub(in super::super) async fn connected(&self) -> Result<(), Error> {
+        if self.is_ready() {
+            return Ok(());
+        }
+        self.ready().await.map(drop)
     }
 
     /// The present connection, for a request that was decided by what its server reported, and that must reach no other.
@@ -99,7 +107,7 @@ impl Connection {
 
     /// What the server reported about itself when the present connection was made.
     pub(in super::super) async fn server(&self) -> Result<Arc<Server>, Error> {
-        self.ready().await.map(|live| live.server)
+        self.ready().await.map(|live| Arc::clone(&live.server))
     }
 
     /// Sends one command and waits for its answer.
@@ -126,7 +134,7 @@ impl Connection {
     }
 
     /// The connection; a new one if there is none or it is dead.
-    async fn ready(&self) -> Result<Live, Error> {
+    async fn ready(&self) -> Result<Arc<Live>, Error> {
         if let Some(live) = self.state.present() {
             return Ok(live);
         }
@@ -146,7 +154,7 @@ impl Connection {
         async move {
             let connected = connect(&target).await;
             let has_failed = connected.is_err();
-            let connected = connected.map(|live| *state.live.lock() = Some(live));
+            let connected = connected.map(|live| *state.live.lock() = Some(Arc::new(live)));
             state.has_failed.store(has_failed, Ordering::Relaxed);
             connected
         }
@@ -156,7 +164,7 @@ impl Connection {
 async fn connect(target: &Target) -> Result<Live, Error> {
     let (mut connection, health) = target.connect(|_| {}).await?;
     let asked_at = target.clock().stamp();
-    let server = preflight(&mut connection, &target.options.address()).await?;
+    let server = preflight(&mut connection, target).await?;
     Ok(Live {
         connection,
         health,

@@ -7,12 +7,11 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
 
 use super::failure::Failure;
-use super::health::Health;
 use super::preflight::Server;
 use crate::clock::{Clock, Reading, Stamp};
+use crate::store::dial::Health;
 
 /// A connection that was made.
-#[derive(Clone)]
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
     pub(super) health: Health,
@@ -23,7 +22,7 @@ pub(super) struct Live {
 
 /// One connection, for as long as it lasts.
 pub(in super::super) struct Session<'a> {
-    pub(super) live: Live,
+    pub(super) live: Arc<Live>,
     pub(super) clock: &'a Clock,
 }
 
@@ -50,7 +49,7 @@ impl Session<'_> {
     /// Sends one command over this connection or not at all, and waits for the answer.
     pub(in super::super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
         let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let in_flight = InFlight::begin(self.clock, &self.live.health);
         let answer = command.query_async(&mut connection).await;
         in_flight.end(answer)
     }
@@ -61,7 +60,7 @@ impl Session<'_> {
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, self.live.health.clone());
+        let in_flight = InFlight::begin(self.clock, &self.live.health);
         let answer = connection
             .send_packed_commands(commands, 0, commands.len())
             .await;
@@ -82,12 +81,12 @@ impl Session<'_> {
 struct InFlight<'a> {
     clock: &'a Clock,
     sent_at: Reading,
-    health: Health,
+    health: &'a Health,
     is_answered: bool,
 }
 
 impl<'a> InFlight<'a> {
-    fn begin(clock: &'a Clock, health: Health) -> Self {
+    fn begin(clock: &'a Clock, health: &'a Health) -> Self {
         Self {
             clock,
             sent_at: clock.fast(),

@@ -11,13 +11,12 @@ use ::redis::aio::MultiplexedConnection;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::connecting::{Connecting, Found};
 use super::failure::Failure;
-use super::health::Health;
 use super::target::Target;
 use super::waiters::Waiters;
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
+use crate::store::dial::{Connecting, Found, Health};
 
 /// How many new channels are subscribed to in one round trip.
 const BATCH: usize = 256;
@@ -46,6 +45,8 @@ impl Live {
 /// An order to subscribe to a channel, to report when that is done, and to report a message.
 struct Order {
     channel: String,
+    /// Of the claim that waits.
+    owner: [u8; 32],
     subscribed: oneshot::Sender<Result<(), Error>>,
     wake: oneshot::Sender<()>,
 }
@@ -63,7 +64,7 @@ impl Subscriber {
         self.connecting.is_under_way() || self.present().is_some()
     }
 
-    /// Returns once subscribed. The receiver resolves with the next message, or when none can arrive any more.
+    /// Returns once subscribed. The receiver resolves with the next message for this claim, or when none can arrive any more.
     ///
     /// # Cancel safety
     ///
@@ -71,6 +72,7 @@ impl Subscriber {
     pub(in super::super) async fn subscribe(
         &self,
         channel: String,
+        owner: [u8; 32],
     ) -> Result<oneshot::Receiver<()>, Error> {
         let (subscribed, when_subscribed) = oneshot::channel();
         let (wake, woken) = oneshot::channel();
@@ -78,6 +80,7 @@ impl Subscriber {
         // If the connection is gone, its ends of both channels are gone with the order.
         let _ = orders.send(Order {
             channel,
+            owner,
             subscribed,
             wake,
         });
@@ -160,7 +163,7 @@ async fn serve(
         let mut new = Vec::new();
         let mut subscribed = Vec::new();
         for order in batch.drain(..) {
-            if waiters.add(order.channel.clone(), order.wake) {
+            if waiters.add(order.channel.clone(), order.owner, order.wake) {
                 new.push(order.channel.clone());
             }
             subscribed.push((order.channel, order.subscribed));

@@ -1,14 +1,15 @@
 //! [`Target`]: what a connection connects to, and by which clock it waits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
 
 use super::super::fault;
 use super::super::options::RedisOptions;
-use super::connecting::Connecting;
-use super::health::{Health, MarksDead};
 use crate::clock::Clock;
 use crate::model::error::Error;
+use crate::store::dial::{Connecting, Health, MarksDead};
 
 /// What a connection connects to, and by which clock it waits.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) options: RedisOptions,
     client: Client,
     clock: Clock,
+    /// The log has the warning that the server may drop locks.
+    has_warned_of_eviction: AtomicBool,
 }
 
 impl Target {
@@ -29,7 +32,26 @@ impl Target {
             options,
             client,
             clock,
+            has_warned_of_eviction: AtomicBool::new(false),
         })
+    }
+
+    /// Refuses a server that drops keys by this policy when its memory is full, or warns once if the options accept that.
+    pub(super) fn judge_eviction(&self, policy: &str) -> Result<(), Error> {
+        let address = self.options.address();
+        if !self.options.accepts_eviction {
+            return Err(Error::unsupported(format!(
+                "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set maxmemory-policy to noeviction (on a managed service, in its parameter group or configuration), use another server for locks, or accept it with eviction=accept in the URL"
+            )));
+        }
+        if !self.has_warned_of_eviction.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "leasehold::redis", "redis at {address} may drop locks when its memory is full, and eviction=accept allows that: two may hold a lock \
+                 then, and tokens do not promise to grow; set maxmemory-policy={policy} to noeviction (on a managed service, \
+                 in its parameter group or configuration), and remove eviction=accept",
+            );
+        }
+        Ok(())
     }
 
     pub(in super::super) fn clock(&self) -> &Clock {
@@ -38,7 +60,7 @@ impl Target {
 
     /// For one connection of one runtime.
     pub(super) fn connecting(&self) -> Connecting {
-        Connecting::new(self.clock.clone(), self.options.max_ttl)
+        Connecting::new("redis", self.clock.clone(), self.options.max_ttl)
     }
 
     /// The server; behind sentinels, the master of now.

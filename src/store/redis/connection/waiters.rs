@@ -10,9 +10,23 @@ use tokio::sync::oneshot;
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
 const IDLE_CHANNELS: usize = 64;
 
+/// A claim that waits.
+struct Waiter {
+    owner: [u8; 32],
+    wake: oneshot::Sender<()>,
+}
+
+impl Waiter {
+    /// A message is a list of owners, of those who may hold now; an empty one is for everybody.
+    fn is_called(&self, message: &[u8]) -> bool {
+        let mut owners = message.split(|byte| *byte == b' ');
+        message.is_empty() || owners.any(|owner| owner == self.owner)
+    }
+}
+
 /// Who waits, by channel. A channel that is here is subscribed to, or soon will be.
 #[derive(Clone, Default)]
-pub(super) struct Waiters(Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>);
+pub(super) struct Waiters(Arc<Mutex<HashMap<String, Vec<Waiter>>>>);
 
 impl Waiters {
     /// Called by the connection's driver: must return at once.
@@ -23,7 +37,11 @@ impl Waiters {
                     && let Ok(channel) = std::str::from_utf8(channel)
                     && let Some(waiters) = self.0.lock().get_mut(channel)
                 {
-                    wake(waiters.drain(..));
+                    let message = match push.data.get(1) {
+                        Some(Value::BulkString(message)) => message.as_slice(),
+                        _ => &[],
+                    };
+                    wake(waiters.extract_if(.., |waiter| waiter.is_called(message)));
                 }
             }
             PushKind::Disconnection => self.end(),
@@ -49,12 +67,12 @@ impl Waiters {
     }
 
     /// Adds a waiter, and returns whether the channel is new.
-    pub(super) fn add(&self, channel: String, waiter: oneshot::Sender<()>) -> bool {
+    pub(super) fn add(&self, channel: String, owner: [u8; 32], wake: oneshot::Sender<()>) -> bool {
         let mut channels = self.0.lock();
         let is_new = !channels.contains_key(&channel);
         let waiters = channels.entry(channel).or_default();
-        waiters.retain(|waiter| !waiter.is_closed());
-        waiters.push(waiter);
+        waiters.retain(|waiter| !waiter.wake.is_closed());
+        waiters.push(Waiter { owner, wake });
         is_new
     }
 
@@ -73,13 +91,13 @@ impl Waiters {
     }
 }
 
-fn is_idle(waiters: &[oneshot::Sender<()>]) -> bool {
-    waiters.iter().all(oneshot::Sender::is_closed)
+fn is_idle(waiters: &[Waiter]) -> bool {
+    waiters.iter().all(|waiter| waiter.wake.is_closed())
 }
 
-fn wake(waiters: impl Iterator<Item = oneshot::Sender<()>>) {
+fn wake(waiters: impl Iterator<Item = Waiter>) {
     for waiter in waiters {
         // An error says that it stopped waiting.
-        let _ = waiter.send(());
+        let _ = waiter.wake.send(());
     }
 }

@@ -1,22 +1,21 @@
--- Makes the hold of a writer that of the first reader, in one step: its owner, its token and its time stay.
+-- Makes the hold of a writer that of the first reader, in one step: its owner, its token and its time stay. The readers at the
+-- head of the queue are next.
 --
 -- KEYS: lock, readers, grants
--- ARGV: owner, token, label, channel
+-- ARGV: owner, token, label, channel, the beginning of the names of the other keys of the lock, the time of a handover (ms)
 -- Answers: what is left of the hold (ms); 0 not ours
-local READERS = 'leasehold:readers'
 local lock, readers, grants, owner = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local time = redis.call('TIME')
-local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local now = server_millis()
 -- A key of a wrong type ends the script here, before the first write.
 local holder = redis.call('GET', lock)
 local ends = redis.call('ZSCORE', readers, owner)
-redis.call('HLEN', grants)
+local is_granted = redis.call('HEXISTS', grants, owner) == 1
 
-if holder == READERS and ends then
+if holder == READERS and ends and is_granted then
   -- It was done before.
   return math.max(tonumber(ends) - now, 0)
 end
-if holder ~= owner then
+if not holder or string.sub(holder, 1, 32) ~= owner then
   return 0
 end
 local left = redis.call('PTTL', lock)
@@ -29,6 +28,5 @@ redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3])
 redis.call('PEXPIRE', readers, left)
 redis.call('PEXPIRE', grants, left)
 redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')
--- A wake-up is a hint, so a user that may not publish does not fail after the write.
-redis.pcall('PUBLISH', ARGV[4], '')
+pass_on(keys_of(lock, ARGV[5]), true, ARGV[6], ARGV[4])
 return left

@@ -1,96 +1,84 @@
--- One attempt of a claim that queues, or of any claim where others queue. The text of acquire.lua comes before it, as the
--- function acquire(), so withdrawn claims, quarantine and tokens are treated as there.
+-- One attempt of a claim that has a place, or takes one if it has to wait.
 --
--- KEYS: the first four of acquire.lua; then queue, alone, places, readers, grants, entering
--- ARGV: those of acquire.lua; then mode, the place's ttl (ms; 0: it takes no place)
--- Answers: what acquire.lua returns, except queued, as one text; busy ttl now 0 without a marker
-local READERS = 'leasehold:readers'
-local place_ttl = tonumber(table.remove(ARGV))
-local mode = table.remove(ARGV)
-local entering = table.remove(KEYS)
-local grants = table.remove(KEYS)
-local readers = table.remove(KEYS)
-local places = table.remove(KEYS)
-local alone = table.remove(KEYS)
-local queue = table.remove(KEYS)
-local lock, owner, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local time = redis.call('TIME')
-local micros = time[1] .. string.sub('00000' .. time[2], -6)
-local now = math.floor(micros / 1000)
+-- KEYS: lock, tokens, queue, alone, places, readers, grants
+-- ARGV: owner, ttl (ms), mode and label, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
+--       (ms; 0: it takes no place), channel, the time of a handover (ms); perhaps verify
+-- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl 0
+local lock, tokens, queue, alone, places, readers, grants = unpack(KEYS)
+local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants}
+local owner, ttl, about, counter, place_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+if is_another(tokens, counter) then
+  return 'slow'
+end
+local is_reader = string.sub(about, 1, 1) == 'r'
 
--- A key of a wrong type ends the script here, before the first write.
+-- Holds alone from now on.
+local function grant_alone()
+  local token = next_token(tokens, counter)
+  if not token then
+    return 'slow'
+  end
+  local digits = string.format('%.0f', token)
+  redis.call('SET', lock, owner .. ' ' .. digits .. ' ' .. about, 'PX', ttl)
+  return 'granted ' .. digits .. ' ' .. ttl .. ' 0'
+end
+
 local holder = redis.call('GET', lock)
+if holder == NEXT .. owner and counter ~= '' then
+  return grant_alone()
+end
+
+local now = server_millis()
+-- A key of a wrong type ends the script here, before the first write.
 local arrival = redis.call('ZSCORE', queue, owner)
 redis.call('ZCARD', alone)
 redis.call('ZCARD', places)
 local reads_until = redis.call('ZSCORE', readers, owner)
 local grant = redis.call('HGET', grants, owner)
 
-if redis.call('EXISTS', KEYS[4]) == 1 then
-  return 'withdrawn'
+if holder and string.sub(holder, 1, 32) == owner then
+  -- The first answer was lost: the same grant again. It is written, so that a wait for replicas covers it.
+  local first, left = string.match(holder, '^%x+ (%d+) '), redis.call('PTTL', lock)
+  if first and left > 0 then
+    redis.call('SET', lock, holder, 'KEEPTTL')
+    return 'granted ' .. first .. ' ' .. left .. ' 0'
+  end
 end
-if holder == owner then
-  return table.concat({acquire()}, ' ')
-end
-if holder == READERS and reads_until and grant and tonumber(reads_until) > now then
-  -- The first answer was lost, or the hold was downgraded: the same grant again. It is written, so that a wait for
-  -- replicas covers it.
+local is_called = holder == READERS and reads_until and tonumber(reads_until) > now
+if is_called and grant then
+  -- The same for a reader, or for a hold that was downgraded.
   redis.call('HSET', grants, owner, grant)
-  return table.concat({'granted', string.match(grant, '^%d+'), reads_until - now, micros}, ' ')
+  return 'granted ' .. string.match(grant, '^%d+') .. ' ' .. (reads_until - now) .. ' 0'
 end
 
--- All dead waiters at once, so that together they delay those behind them by one place's time.
-for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', now)) do
-  redis.call('ZREM', queue, dead)
-  redis.call('ZREM', alone, dead)
-  redis.call('ZREM', places, dead)
-  if dead == owner then
-    arrival = false
-  end
+drop_dead_places(at, now)
+if arrival and not redis.call('ZSCORE', queue, owner) then
+  arrival = nil
 end
 
--- A reader waits for those before it that share with nobody; whoever shares with nobody waits for all before it.
-local ahead
-if mode == 'read' then
-  local first = redis.call('ZRANGE', alone, 0, 0, 'WITHSCORES')
-  if first[1] and (not arrival or tonumber(first[2]) < tonumber(arrival)) then
-    ahead = first[1]
+-- A hold that ran out is handed over by whoever asks first.
+if counter ~= '' and (not holder or holder == READERS) and not is_called then
+  local others = {}
+  for _, called in ipairs(hand_over(at, holder == READERS, ARGV[7]) or {}) do
+    if called == owner then
+      is_called = true
+    else
+      others[#others + 1] = called
+    end
   end
-else
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  if first ~= owner then
-    ahead = first
+  if others[1] then
+    redis.pcall('PUBLISH', ARGV[6], table.concat(others, ' '))
   end
-end
-local is_held = holder and not (mode == 'read' and holder == READERS)
-
-local answer
-if is_held or ahead then
-  -- When a retry may succeed: -1 where nobody knows.
-  local left = is_held and redis.call('PTTL', lock) or -1
-  if ahead then
-    local place = tonumber(redis.call('ZSCORE', places, ahead) or now) - now
-    left = left < 0 and place or math.min(left, place)
-  end
-  answer = {'busy', left, micros}
-  if ARGV[5] and redis.call('EXISTS', KEYS[3]) == 0 then
-    -- The quarantine was not decided, and the client has not seen a marker.
-    answer[4] = 0
-  end
-else
-  if mode == 'read' then
-    -- The lock's own key names all readers. A reader's attempt is made on a key that exists only within this script.
-    KEYS[1] = entering
-  end
-  answer = {acquire()}
+  holder = redis.call('GET', lock)
 end
 
-if answer[1] == 'granted' then
-  redis.call('ZREM', queue, owner)
-  redis.call('ZREM', alone, owner)
-  redis.call('ZREM', places, owner)
-  if mode == 'read' then
-    redis.call('DEL', entering)
+if counter ~= '' then
+  if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, 0, 0)[1])) then
+    local token = next_token(tokens, counter)
+    if not token then
+      return 'slow'
+    end
+    local digits = string.format('%.0f', token)
     if holder == READERS then
       for _, dead in ipairs(redis.call('ZRANGEBYSCORE', readers, '-inf', now)) do
         redis.call('ZREM', readers, dead)
@@ -101,25 +89,43 @@ if answer[1] == 'granted' then
       redis.call('DEL', readers, grants)
     end
     redis.call('ZADD', readers, now + ttl, owner)
-    redis.call('HSET', grants, owner, answer[2] .. ' ' .. ARGV[3])
+    redis.call('HSET', grants, owner, digits .. ' ' .. string.sub(about, 3))
     local left = math.max(ttl, holder and redis.call('PTTL', lock) or 0)
     redis.call('SET', lock, READERS, 'PX', left)
     redis.call('PEXPIRE', readers, left)
     redis.call('PEXPIRE', grants, left)
+    return 'granted ' .. digits .. ' ' .. ttl .. ' 0'
+  elseif not is_reader and (is_called or not holder) then
+    return grant_alone()
   end
-elseif place_ttl > 0 and (answer[1] == 'busy' or answer[1] == 'quarantined') then
-  if not arrival then
-    local newest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    arrival = tonumber(newest[2] or 0) + 1
-    redis.call('ZADD', queue, arrival, owner)
-    if mode ~= 'read' then
-      redis.call('ZADD', alone, arrival, owner)
-    end
+  if redis.call('HEXISTS', tokens, counter) == 0 then
+    -- Withdrawn, or not judged: it takes no place either.
+    return 'slow'
   end
-  redis.call('ZADD', places, now + place_ttl, owner)
-  local latest = redis.call('ZRANGE', places, -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIREAT', queue, latest)
-  redis.call('PEXPIREAT', alone, latest)
-  redis.call('PEXPIREAT', places, latest)
+elseif holder == NEXT .. owner or is_called then
+  -- It was next, and nothing is granted now: it is the first of those that wait.
+  if holder == READERS then
+    redis.call('ZREM', readers, owner)
+  else
+    redis.call('DEL', lock)
+    holder = false
+  end
+  put_back(at, owner, not is_reader, now + math.max(place_ttl, tonumber(ARGV[7])))
+  arrival = redis.call('ZSCORE', queue, owner)
 end
-return table.concat(answer, ' ')
+
+-- When a retry may succeed: -1 where nobody knows.
+local left = holder and redis.call('PTTL', lock) or -1
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+if first and first ~= owner then
+  local place = tonumber(redis.call('ZSCORE', places, first) or now) - now
+  left = left < 0 and place or math.min(left, place)
+end
+if place_ttl > 0 then
+  local newest
+  if not arrival then
+    newest = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0) + 1
+  end
+  keep_place(at, owner, newest, not is_reader, now + place_ttl)
+end
+return 'busy ' .. left .. ' 0'

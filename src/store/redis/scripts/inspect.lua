@@ -1,9 +1,10 @@
 -- Who holds: for each lock false if it is free; otherwise its ttl (ms), how it is held and by how many, and how many wait;
 -- then token and label of the newest holder, if its grant was ours.
 --
--- KEYS: lock, counter, places, readers, grants; lock, counter, ...
+-- KEYS: lock, places, readers, grants; lock, places, ...
 -- Answers, one for each lock: false | held ms mode holders queue [token label] | wrongtype | foreign
-local READERS, BARRED = 'leasehold:readers', 'leasehold:barred'
+local READERS, BARRED, RESTING = 'leasehold:readers', 'leasehold:barred', 'leasehold:resting'
+local NEXT = 'leasehold:next '
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -22,21 +23,19 @@ local function read_by(lock, readers, grants, queue)
   return answer
 end
 
-local function held_by(holder, lock, counter, queue)
+-- Of the value of another client nothing is known.
+local function held_by(holder, lock, queue)
   local answer = {'held', redis.call('PTTL', lock), 'unknown', 1, queue}
-  local record = redis.pcall('GET', counter)
-  local number, owner, label = string.match(type(record) == 'string' and record or '', '^(%d+) (%x+) (.*)$')
-  if owner == holder then
-    -- No label has a tab.
-    local before_tab = string.match(label, '^(.*)\twrite$')
-    answer[3] = before_tab and 'write' or 'exclusive'
-    answer[6] = tonumber(number)
-    answer[7] = before_tab or label
+  local owner, token, mode, label = string.match(holder, '^(%x+) (%d+) ([xw]) (.*)$')
+  if owner and #owner == 32 then
+    answer[3] = mode == 'w' and 'write' or 'exclusive'
+    answer[6] = tonumber(token)
+    answer[7] = label
   end
   return answer
 end
 
-local function look(lock, counter, places, readers, grants)
+local function look(lock, places, readers, grants)
   local holder = redis.call('GET', lock)
   if not holder then
     return false
@@ -44,19 +43,24 @@ local function look(lock, counter, places, readers, grants)
   local queue = redis.call('ZCOUNT', places, '(' .. now, '+inf')
   if holder == BARRED then
     return {'held', redis.call('PTTL', lock), 'barred', 0, queue}
+  elseif holder == RESTING then
+    return {'held', redis.call('PTTL', lock), 'resting', 0, queue}
+  elseif string.sub(holder, 1, #NEXT) == NEXT then
+    -- Nobody holds it until the next in line has asked.
+    return {'held', redis.call('PTTL', lock), 'next', 0, queue}
   elseif holder == READERS then
     return read_by(lock, readers, grants, queue)
   end
-  return held_by(holder, lock, counter, queue)
+  return held_by(holder, lock, queue)
 end
 
 local answers = {}
-for i = 1, #KEYS, 5 do
-  local is_told, answer = pcall(look, unpack(KEYS, i, i + 4))
+for i = 1, #KEYS, 4 do
+  local is_told, answer = pcall(look, unpack(KEYS, i, i + 3))
   if not is_told then
     -- A key of a wrong type: the lock's own, or one beside it.
     answer = {type(redis.pcall('GET', KEYS[i])) == 'table' and 'wrongtype' or 'foreign'}
   end
-  answers[(i + 4) / 5] = answer
+  answers[(i + 3) / 4] = answer
 end
 return answers

@@ -1,11 +1,13 @@
--- Ends the hold of a claim that may be one of several readers: compares, deletes, and wakes the waiters. With a tombstone it
--- is withdrawn: it loses its place too, and the tombstone refuses an attempt that is executed later.
+-- Ends the hold of a claim that may be one of several readers, or that is next: compares, deletes, and hands the lock over. A
+-- withdrawal also ends its place, and removes the counter that an unanswered request of the claim named: executed later, that
+-- request is refused. All of it works on a server that has no memory left.
 --
--- KEYS: lock, queue, alone, places, readers, grants, tombstone of this owner
--- ARGV: owner, channel, tombstone's ttl (ms; 0: a release, which leaves none)
+-- KEYS: lock, queue, alone, places, readers, grants; for a withdrawal: tokens
+-- ARGV: owner, channel, the time of a handover (ms); for a withdrawal: counter ('' = every request was answered)
 -- Answers: 1 it held, 0 it did not
-local READERS = 'leasehold:readers'
 local lock, readers, grants, owner = KEYS[1], KEYS[5], KEYS[6], ARGV[1]
+local at = {lock = lock, queue = KEYS[2], alone = KEYS[3], places = KEYS[4], readers = readers, grants = grants}
+local unanswered = ARGV[4]
 
 -- A key of a wrong type is not ours, and answers an error here.
 local function ask(...)
@@ -17,7 +19,7 @@ local function ask(...)
 end
 
 local waited = 0
-if ARGV[3] ~= '0' then
+if unanswered then
   waited = ask('ZREM', KEYS[2], owner)
   ask('ZREM', KEYS[3], owner)
   ask('ZREM', KEYS[4], owner)
@@ -25,14 +27,16 @@ end
 
 local holder = ask('GET', lock)
 local held = 0
-if holder == owner then
+if holder and string.sub(holder, 1, 32) == owner then
   redis.call('DEL', lock)
   held = 1
+elseif holder == NEXT .. owner then
+  redis.call('DEL', lock)
+  waited = 1
 elseif holder == READERS then
   local ends = ask('ZSCORE', readers, owner)
   if ends then
-    local time = redis.call('TIME')
-    local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+    local now = server_millis()
     held = tonumber(ends) > now and 1 or 0
     redis.call('ZREM', readers, owner)
     ask('HDEL', grants, owner)
@@ -48,11 +52,17 @@ elseif holder == READERS then
   end
 end
 if held == 1 or waited == 1 then
-  -- A wake-up is a hint, so a user that may not publish does not fail after the write.
-  redis.pcall('PUBLISH', ARGV[2], '')
+  local left = ask('GET', lock)
+  if not left or left == READERS then
+    pass_on(at, left == READERS, ARGV[3], ARGV[2])
+  end
 end
-if ARGV[3] ~= '0' then
-  -- Last, since only this needs memory. If it fails, the caller gets the error and withdraws again.
-  redis.call('SET', KEYS[7], '', 'PX', ARGV[3])
+if unanswered and unanswered ~= '' then
+  local last = ask('HGET', KEYS[7], unanswered)
+  if last then
+    ask('HDEL', KEYS[7], unanswered)
+    -- Without it the next counter begins with the time, which is larger unless the clock was set back.
+    ask('HSET', KEYS[7], 'last', last)
+  end
 end
 return held

@@ -1,12 +1,13 @@
--- Ends a hold: compares, deletes, and wakes the waiters.
+-- Ends a hold: compares, deletes, and hands the lock over.
 --
--- KEYS: lock
--- ARGV: owner, channel
+-- KEYS: lock. The keys of the queue are not among them, since most of them do not exist, and a slot that moves to another node
+-- of a cluster would keep a release with such keys waiting.
+-- ARGV: owner, channel, the beginning of the names of the other keys of the lock, the time of a handover (ms)
 -- Answers: 1 released, 0 not ours
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local holder = redis.call('GET', KEYS[1])
+if not holder or string.sub(holder, 1, 32) ~= ARGV[1] then
   return 0
 end
 redis.call('DEL', KEYS[1])
--- A wake-up is a hint, so a user that may not publish does not fail after the write.
-redis.pcall('PUBLISH', ARGV[2], '')
+pass_on(keys_of(KEYS[1], ARGV[3]), false, ARGV[4], ARGV[2])
 return 1

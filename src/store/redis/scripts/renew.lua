@@ -41,13 +41,13 @@ end
 
 local function renew(lock, owner, ttl)
   local holder = redis.pcall('GET', lock)
-  if holder == owner then
-    redis.call('PEXPIRE', lock, ttl)
-    return '1'
-  elseif holder == READERS then
+  if holder == READERS then
     return renew_reader(lock, owner, tonumber(ttl))
   elseif type(holder) == 'table' then
     return '!'
+  elseif holder and string.sub(holder, 1, 32) == owner then
+    redis.call('PEXPIRE', lock, ttl)
+    return '1'
   end
   return '0'
 end

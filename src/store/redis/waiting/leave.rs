@@ -3,70 +3,54 @@
 use ::redis::Value;
 
 use super::super::client::RedisClient;
+use super::super::counters::Ended;
 use super::super::fault::unexpected_reply;
-use super::super::script::{Call, LEAVE, WITHDRAW};
+use super::super::script::{Call, LEAVE};
 use crate::model::error::Error;
 use crate::store::Claim;
 
-/// Whether a claim that left leaves a tombstone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum Tombstone {
-    /// It was granted, and that is known.
-    Omitted,
-    /// Its acquire may be executed later.
-    Written,
+/// The call by which a claim ends its hold.
+pub(in super::super) fn leave_call(client: &RedisClient, claim: &Claim) -> Call {
+    leave(client, claim, None)
 }
 
-/// The call by which a claim ends its hold and its place.
-pub(in super::super) fn leave_call(
-    client: &RedisClient,
-    claim: &Claim,
-    tombstone: Tombstone,
-) -> Call {
-    let (options, key) = (client.options(), &claim.key);
-    let names = &options.names;
-    let tombstone_ttl = match tombstone {
-        Tombstone::Omitted => 0,
-        Tombstone::Written => options.max_ttl.as_millis(),
-    };
-    Call::new([
+/// `unanswered`: it is withdrawn, so it ends its place too, and the counter of this name (empty for none) is removed.
+fn leave(client: &RedisClient, claim: &Claim, unanswered: Option<&str>) -> Call {
+    let (names, key) = (&client.options().names, &claim.key);
+    let keys = [
         names.lock(key),
         names.queue(key),
         names.alone(key),
         names.places(key),
         names.readers(key),
         names.grants(key),
-        names.tombstone(key, &claim.owner),
-    ])
-    .arg(claim.owner.expose())
-    .arg(names.channel(key))
-    .number(tombstone_ttl)
+    ];
+    let call = match unanswered {
+        None => Call::new(keys),
+        Some(_) => Call::new(keys.into_iter().chain([names.tokens(client.slot_of(key))])),
+    };
+    let call = (call.parts([claim.owner.digits()]).arg(names.channel(key)))
+        .number(super::handover_millis(claim.ttl));
+    match unanswered {
+        None => call,
+        Some(counter) => call.arg(counter),
+    }
 }
 
 /// Takes back an attempt of unknown fate, and gives up its place.
 pub(in super::super) async fn withdraw(client: &RedisClient, claim: &Claim) -> Result<(), Error> {
-    if claim.queues() {
-        return withdraw_queued(client, claim).await;
-    }
-    let names = &client.options().names;
-    let call = Call::new([
-        names.lock(&claim.key),
-        names.tombstone(&claim.key, &claim.owner),
-    ])
-    .arg(claim.owner.expose())
-    .number(client.options().max_ttl.as_millis())
-    .arg(names.channel(&claim.key));
-    match client.run(&claim.key, &WITHDRAW, &call).await {
-        Ok(Value::Int(1)) => Ok(()),
-        Ok(_) => Err(unexpected_reply("withdraw")),
-        Err(failure) => Err(failure.into_error("withdraw")),
-    }
-}
-
-async fn withdraw_queued(client: &RedisClient, claim: &Claim) -> Result<(), Error> {
-    let call = leave_call(client, claim, Tombstone::Written);
+    client.counters.end(claim, Ended::Withdrawn);
+    let unanswered = client.counters.unanswered(&claim.owner);
+    let call = leave(
+        client,
+        claim,
+        Some(unanswered.as_deref().unwrap_or_default()),
+    );
     match client.run(&claim.key, &LEAVE, &call).await {
-        Ok(Value::Int(0 | 1)) => Ok(()),
+        Ok(Value::Int(0 | 1)) => {
+            client.counters.settled(&claim.owner);
+            Ok(())
+        }
         Ok(_) => Err(unexpected_reply("withdraw")),
         Err(failure) => Err(failure.into_error("withdraw")),
     }

@@ -19,6 +19,7 @@ use super::look::{Look, LookupError};
 use super::names::{self, Contender};
 use super::order::{self, Position};
 use crate::model::error::Error;
+use crate::store::LockMode;
 
 /// How many times the key's node may vanish during one attempt before the caller gets an error.
 const TRIES: usize = 4;
@@ -40,6 +41,7 @@ pub(crate) async fn look(
                 let children = session.driver.children(&state.parent).await;
                 (node, children)
             }
+            None if is_passed_by(session, state).await? => return Ok(Look::Behind),
             None => match join_queue(client, session, state).await? {
                 Some(joined) => joined,
                 None => continue,
@@ -72,6 +74,28 @@ pub(crate) async fn look(
     Err(LookupError::Error(
         Fault::NoNode.into_error("join the queue"),
     ))
+}
+
+/// Whether a claim that is asked only once would join behind another, so that it need not join at all. A look costs the servers no
+/// write; a node that is made and deleted costs two.
+async fn is_passed_by(session: &Session, state: &ClaimState) -> Result<bool, LookupError> {
+    let claim = &state.claim;
+    // A reader shares with readers: its place decides.
+    if !claim.place_ttl.is_zero() || claim.mode == LockMode::Read {
+        return Ok(false);
+    }
+    // Our server may not have seen yet that the key is free.
+    let synced = session.sync(&state.parent);
+    let (synced, children) = join(synced, session.driver.children(&state.parent)).await;
+    synced.map_err(|fault| LookupError::of(fault, "look whether the lock is free"))?;
+    match children {
+        Ok(children) => {
+            let contenders = names::contenders(children).map_err(LookupError::Error)?;
+            Ok(!contenders.is_empty())
+        }
+        Err(Fault::NoNode) => Ok(false),
+        Err(other) => Err(LookupError::of(other, "list the contenders")),
+    }
 }
 
 enum Judged {

@@ -1,8 +1,9 @@
 //! The names of nodes: the path of a key, the names of its contenders, and their order.
 
 use crate::model::error::Error;
-use crate::model::holder::{hex, random_bytes};
+use crate::model::holder::hex;
 use crate::model::key::Key;
+use crate::model::random::random_bytes;
 use crate::store::LockMode;
 
 /// Under the chroot: one node for each session, which its heartbeats write. No key has a `~`.

@@ -1,6 +1,7 @@
 //! [`Resource`]: where the counter is. A file that nothing protects, or a value behind the fence of the lock's own store.
 
 mod file;
+mod postgres;
 mod redis;
 mod zookeeper;
 
@@ -10,6 +11,7 @@ use leasehold::clock::{Clock, ClockKind};
 use leasehold::{AsyncTx, BoxError, Lock};
 use serde::{Deserialize, Serialize};
 
+use self::postgres::InPostgres;
 use self::redis::InRedis;
 use self::zookeeper::InZooKeeper;
 use crate::exit::Failure;
@@ -23,6 +25,11 @@ pub(super) enum Place {
         url: String,
         key: String,
     },
+    /// A row in the PostgreSQL database of this URL, changed under a fence only.
+    Postgres {
+        url: String,
+        name: String,
+    },
     /// A node in the ZooKeeper ensemble of this URL, changed under a fence only.
     ZooKeeper {
         url: String,
@@ -34,6 +41,7 @@ pub(super) enum Place {
 pub(super) enum Resource {
     File(PathBuf),
     Redis(InRedis),
+    Postgres(InPostgres),
     ZooKeeper(InZooKeeper),
 }
 
@@ -51,6 +59,12 @@ impl Place {
                         url: url.to_owned(),
                         path,
                     }),
+                Some(url) if url.starts_with("postgres") => {
+                    postgres::make(url, &name).await.map(|()| Self::Postgres {
+                        url: url.to_owned(),
+                        name,
+                    })
+                }
                 Some(url) => redis::make(url, &name).await.map(|key| Self::Redis {
                     url: url.to_owned(),
                     key,
@@ -63,6 +77,7 @@ impl Place {
         Ok(match self {
             Self::File(path) => Resource::File(path.clone()),
             Self::Redis { url, key } => Resource::Redis(InRedis::open(url, key).await?),
+            Self::Postgres { url, name } => Resource::Postgres(InPostgres::open(url, name).await?),
             Self::ZooKeeper { url, path } => {
                 Resource::ZooKeeper(InZooKeeper::open(url, path).await?)
             }
@@ -74,6 +89,7 @@ impl Place {
         match self {
             Self::File(path) => drop(std::fs::remove_file(path)),
             Self::Redis { url, key } => drop(redis::remove(url, key).await),
+            Self::Postgres { url, name } => drop(postgres::remove(url, name).await),
             Self::ZooKeeper { url, path } => drop(zookeeper::remove(url, path).await),
         }
     }
@@ -85,6 +101,7 @@ impl Resource {
         match self {
             Self::File(_) => lock,
             Self::Redis(counter) => lock.fence(counter.fence.clone()),
+            Self::Postgres(counter) => lock.fence(counter.fence.clone()),
             Self::ZooKeeper(counter) => lock.fence(counter.fence.clone()),
         }
     }
@@ -93,6 +110,7 @@ impl Resource {
         match self {
             Self::File(path) => Ok(file::read(path)?),
             Self::Redis(counter) => counter.read().await,
+            Self::Postgres(counter) => counter.read().await,
             Self::ZooKeeper(counter) => counter.read().await,
         }
     }
@@ -104,6 +122,7 @@ impl Resource {
             Self::Redis(counter) => {
                 tx.commit_with(move |permit| counter.commit(permit, number));
             }
+            Self::Postgres(counter) => counter.commit(tx, number),
             Self::ZooKeeper(counter) => {
                 tx.commit_with(move |permit| counter.commit(permit, number));
             }

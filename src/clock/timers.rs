@@ -1,0 +1,46 @@
+//! [`Timers`]: the sleeps on a manual clock, in the order in which they end.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+/// When a sleep ends, and the order in which equal sleeps came.
+pub(super) type Place = (u64, u64);
+
+/// The sleeps that have not ended. Those that end together are woken in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    waiting: BTreeMap<Place, Waker>,
+    came: u64,
+}
+
+impl Timers {
+    /// A place for a sleep that ends at `end`.
+    pub(super) fn place(&mut self, end: u64) -> Place {
+        self.came += 1;
+        (end, self.came)
+    }
+
+    pub(super) fn wait(&mut self, place: Place, waker: &Waker) {
+        match self.waiting.get_mut(&place) {
+            Some(known) => known.clone_from(waker),
+            None => drop(self.waiting.insert(place, waker.clone())),
+        }
+    }
+
+    pub(super) fn leave(&mut self, place: Place) {
+        self.waiting.remove(&place);
+    }
+
+    /// The end of the next sleep.
+    pub(super) fn next(&self) -> Option<u64> {
+        Some(self.waiting.first_key_value()?.0.0)
+    }
+
+    /// Takes out the sleeps that end by `now`.
+    pub(super) fn due(&mut self, now: u64) -> Vec<Waker> {
+        let later = self.waiting.split_off(&(now.saturating_add(1), 0));
+        std::mem::replace(&mut self.waiting, later)
+            .into_values()
+            .collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! [`AccessLogFile`]: the access log in a file of its own (feature `access-log-file`).
+
+use std::fmt;
+use std::path::Path;
+
+use tracing::{Dispatch, dispatcher};
+use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::rolling::RollingFileAppender;
+pub use tracing_appender::rolling::Rotation;
+
+use super::access_log::AccessLog;
+use super::event::Event;
+use super::observer::Observer;
+use crate::model::error::Error;
+
+/// The lines of an [`AccessLog`], in a file of its own, whatever the process does with its other logs (feature
+/// `access-log-file`).
+///
+/// A thread writes the file, so no heartbeat waits for a disk. Lines that it cannot keep up with are dropped. Its last lines are
+/// written when the manager has ended.
+///
+/// ```
+/// use leasehold::handler::{AccessLogFile, Rotation};
+/// use leasehold::{LockManager, store::MemoryStore};
+///
+/// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let log = AccessLogFile::create(folder.join("locks.log"), Rotation::NEVER)?;
+/// let locks = LockManager::builder(MemoryStore::new()?)
+///     .observer(log)
+///     .build()?;
+/// # drop(locks);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AccessLogFile {
+    log: AccessLog,
+    lines: Dispatch,
+    _writer: WorkerGuard,
+}
+
+impl AccessLogFile {
+    /// Appends to the file at `path`. With a rotation, the date is added to its name, and a new file is begun each day or hour.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the path names no file, or the file cannot be opened.
+    pub fn create(path: impl AsRef<Path>, rotation: Rotation) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let shown = path.display();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(Error::invalid(format!(
+                "the access log has no file name: path={shown}; name a file"
+            )));
+        };
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let file = RollingFileAppender::builder()
+            .rotation(rotation)
+            .filename_prefix(name)
+            .build(folder.unwrap_or(Path::new(".")));
+        let file = file.map_err(|error| {
+            Error::invalid(format!(
+                "the access log cannot be opened: path={shown}; look at its folder and its rights"
+            ))
+            .because(error)
+        })?;
+        let (writer, guard) = tracing_appender::non_blocking(file);
+        let lines = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_target(false)
+            .with_writer(writer)
+            .finish();
+        Ok(Self {
+            log: AccessLog::new(),
+            lines: Dispatch::new(lines),
+            _writer: guard,
+        })
+    }
+}
+
+impl Observer for AccessLogFile {
+    fn event(&self, event: &Event<'_>) {
+        dispatcher::with_default(&self.lines, || self.log.event(event));
+    }
+}
+
+impl fmt::Debug for AccessLogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessLogFile")
+    }
+}

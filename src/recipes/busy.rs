@@ -1,0 +1,54 @@
+//! The error of a wait in vain: who holds the lock, for how long, and who waits.
+
+use std::time::Duration;
+
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::store::LockInfo;
+
+/// The lock of a key was not free. It does not give the length of the wait, because a handler may have shortened it.
+pub(super) fn busy(key: &Key, info: Option<&LockInfo>) -> Error {
+    let error = Error::contended(format!(
+        "the lock was not free within the wait: key={key}; {}",
+        info.map_or_else(
+            || "somebody else holds it; try later, or wait longer".to_owned(),
+            holds
+        )
+    ));
+    let rest = info
+        .filter(|info| info.is_resting)
+        .and_then(|info| info.remaining);
+    let error = match rest {
+        Some(rest) => error.retry_in(rest),
+        None => error,
+    };
+    error.of_key(key)
+}
+
+fn holds(info: &LockInfo) -> String {
+    if let (true, Some(rest)) = (info.is_resting, info.remaining) {
+        let rest = seconds(rest);
+        return format!("it rests for another {rest} after its release; try then");
+    }
+    let mut text = match (&info.label, info.holders) {
+        (_, 0) => "it was revoked, and the old lease has not ended".to_owned(),
+        (Some(label), _) => format!("held by {label}"),
+        (None, _) => "somebody else holds it".to_owned(),
+    };
+    if let Some(held_for) = info.held_for {
+        text += &format!(" for {}", seconds(held_for));
+    }
+    if let Some(remaining) = info.remaining {
+        text += &format!(", {} left unless it is renewed", seconds(remaining));
+    }
+    match info.queue {
+        Some(1) => text += ", 1 waits in the store's queue",
+        Some(waiting) => text += &format!(", {waiting} wait in the store's queue"),
+        None => {}
+    }
+    text + "; try later, or wait longer"
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
+}

@@ -1,0 +1,141 @@
+//! The own term of an election, and [`WhileLeader`]: work that is done while it lasts.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::lease::Lease;
+use crate::model::error::Error;
+
+/// What [`Election::state`](super::election::Election::state) shows of one leadership, until it is dropped or its lease has ended.
+#[derive(Debug)]
+pub(super) struct OwnTerm {
+    state: Arc<watch::Sender<Option<Lease>>>,
+    lease: Lease,
+}
+
+impl OwnTerm {
+    pub(super) fn begin(
+        state: &Arc<watch::Sender<Option<Lease>>>,
+        lease: &Lease,
+        runtime: &Handle,
+    ) -> Self {
+        state.send_replace(Some(lease.clone()));
+        let (ended, cleared) = (lease.clone(), Arc::clone(state));
+        // Every lease ends, so the task does.
+        runtime.spawn(async move {
+            ended.lost().await;
+            clear(&cleared, &ended);
+        });
+        Self {
+            state: Arc::clone(state),
+            lease: lease.clone(),
+        }
+    }
+}
+
+impl Drop for OwnTerm {
+    fn drop(&mut self) {
+        clear(&self.state, &self.lease);
+    }
+}
+
+/// A clone of the election may have begun the next term.
+fn clear(state: &watch::Sender<Option<Lease>>, lease: &Lease) {
+    state.send_if_modified(|shown| {
+        let is_ours = shown
+            .as_ref()
+            .is_some_and(|shown| shown.token() == lease.token());
+        if is_ours {
+            *shown = None;
+        }
+        is_ours
+    });
+}
+
+/// Work that is done while this process leads: [`Election::while_leader`](super::election::Election::while_leader). It is a future.
+#[must_use = "nothing happens until it is awaited"]
+pub struct WhileLeader<F> {
+    future: Pin<Box<F>>,
+    stop: CancellationToken,
+}
+
+impl<F, T> WhileLeader<F>
+where
+    F: Future<Output = Result<Option<T>, Error>>,
+{
+    pub(super) fn new(future: F, stop: CancellationToken) -> Self {
+        Self {
+            future: Box::pin(future),
+            stop,
+        }
+    }
+
+    /// Stops when the token is cancelled: the campaign is given up, or the work is dropped and the office is resigned, and then
+    /// the result is `Ok(None)`. A successor need not wait for the TTL.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use leasehold::{LockManager, store::MemoryStore};
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// # let locks = LockManager::new(MemoryStore::new()?)?;
+    /// let election = locks.election("scheduler");
+    /// let shutdown = CancellationToken::new();
+    /// let work = async |_: &leasehold::Leadership| {
+    ///     // As a signal would.
+    ///     shutdown.cancel();
+    ///     std::future::pending::<()>().await
+    /// };
+    /// let term = election.while_leader("host-a", work);
+    /// let ended = term.until(shutdown.clone()).await?;
+    /// assert!(ended.is_none());
+    /// assert!(election.leader().await?.is_none(), "resigned");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`while_leader`](super::election::Election::while_leader).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`while_leader`](super::election::Election::while_leader).
+    pub async fn until(self, token: CancellationToken) -> Result<Option<T>, Error> {
+        let Self { mut future, stop } = self;
+        tokio::select! {
+            biased;
+            done = &mut future => return done,
+            () = token.cancelled() => stop.cancel(),
+        }
+        future.await
+    }
+}
+
+impl<F, T> Future for WhileLeader<F>
+where
+    F: Future<Output = Result<Option<T>, Error>>,
+{
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = std::task::ready!(self.future.as_mut().poll(cx));
+        // Nobody else has the token that stops it.
+        Poll::Ready(
+            done.and_then(|value| value.ok_or_else(|| Error::closed("the work was stopped"))),
+        )
+    }
+}
+
+impl<F> fmt::Debug for WhileLeader<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhileLeader")
+    }
+}

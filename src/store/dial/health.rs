@@ -1,0 +1,70 @@
+//! [`Health`]: whether a connection is given up, and the signs by which it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Reading;
+
+/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Whether a connection is dead. Cloning is cheap; all clones are of the same connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health(Arc<Signs>);
+
+#[derive(Debug, Default)]
+struct Signs {
+    is_dead: AtomicBool,
+    has_answered: AtomicBool,
+    /// When the first request was sent that was dropped since the last answer; 0: none was.
+    silent_since: AtomicU64,
+}
+
+impl Health {
+    pub(crate) fn is_dead(&self) -> bool {
+        self.0.is_dead.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.0.is_dead.store(true, Ordering::Release);
+    }
+
+    /// Whether a request was answered. The first look at the server when a connection is made does not count.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.0.has_answered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn answered(&self) {
+        // There is mostly nothing to note or to forget, and then the cache line is not written.
+        if !self.has_answered() {
+            self.0.has_answered.store(true, Ordering::Relaxed);
+        }
+        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
+            self.0.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request was dropped. The waits of callers that are less patient than we are add up.
+    pub(crate) fn dropped(&self, sent_at: Reading, now: Reading) {
+        let sent = sent_at.nanos.max(1);
+        let first =
+            self.0
+                .silent_since
+                .compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
+        let since = first.map_or_else(|earlier| earlier, |_| sent);
+        let silent = Duration::from_nanos(now.nanos.saturating_sub(since));
+        if now.lane != sent_at.lane || silent >= PATIENCE {
+            self.give_up();
+        }
+    }
+}
+
+/// Marks a connection dead when its driver drops it.
+pub(crate) struct MarksDead(pub(crate) Health);
+
+impl Drop for MarksDead {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}

@@ -1,0 +1,45 @@
+//! From an error of the system to an [`Error`].
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::model::error::{Error, ErrorKind};
+
+/// A request that had no effect.
+pub(super) fn no_effect(what: &str, directory: &Path, errno: Errno) -> Error {
+    let directory = directory.display();
+    match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => Error::new(
+            ErrorKind::Denied,
+            format!(
+                "this user may not {what}: directory={directory} error={errno}; use a directory of this user, or group=NAME for several"
+            ),
+        ),
+        Errno::LOOP | Errno::NOTDIR => Error::new(
+            ErrorKind::Denied,
+            format!(
+                "cannot {what}: directory={directory} error={errno}; there is a symbolic link or another kind of file in the way"
+            ),
+        ),
+        Errno::NOSPC | Errno::DQUOT => Error::unavailable(format!(
+            "no space is left to {what}: directory={directory}; free some, nothing was changed"
+        )),
+        errno => Error::unavailable(format!(
+            "cannot {what}: directory={directory} error={errno}"
+        )),
+    }
+}
+
+/// A write that failed: it had no effect if there was no space for it, and is otherwise in doubt.
+pub(super) fn of_write(directory: &Path, errno: Errno) -> Error {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::PERM => {
+            no_effect("write the state of a lock", directory, errno)
+        }
+        errno => Error::in_doubt(format!(
+            "the state of a lock may or may not be written: directory={} error={errno}",
+            directory.display()
+        )),
+    }
+}

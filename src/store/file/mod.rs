@@ -1,0 +1,45 @@
+//! [`FileStore`]: locks among the processes of one machine, in a directory, without a server (feature `file`, on Linux).
+//!
+//! **What is stored.** The state of a key is the [`Line`](crate::store::line) of the memory store, in one small file. `flock`
+//! makes each request one step: lock, read, decide, write, unlock. A key that nobody holds and nobody waits for has no file.
+//!
+//! **A write is one `pwrite`** into the older of two slots, with a checksum and a sequence number. If a process is killed
+//! before or within it, nothing happened. A file that is neither of ours nor torn in this way is `Corrupt`, and is not touched.
+//!
+//! **The directory** is looked at again in each request: if it was moved or replaced, nothing is granted. Each process keeps a
+//! shared lock on the folder of its boot, so that a process with another boot id, which a container may have, is refused and
+//! does not delete the folder.
+//!
+//! **Time** is `CLOCK_BOOTTIME`, which all processes of the machine read alike. The files of another boot are deleted: their
+//! holders are gone. So no write needs to reach the disk.
+//!
+//! **Tokens** are `max(last + 1, base + boot time in microseconds)`. The base is set once for each boot, above everything that
+//! was issued before; see [`tokens`].
+//!
+//! **Waiters** are woken by a datagram to the socket of their process, which names the claim. A file that several processes
+//! watch would wake all of them; and a socket whose process has died answers so, and that waiter is skipped at once. A process
+//! without a socket polls.
+//!
+//! **Death.** With [`OnDeath::Now`] a process keeps a lock on its life file, which the system frees when it dies. Whoever finds
+//! a hold of such a process looks at that file.
+
+mod codec;
+mod directory;
+mod errors;
+mod key_file;
+mod options;
+mod process;
+mod slots;
+mod stale;
+mod step;
+mod store;
+mod tokens;
+mod wake;
+
+pub use options::{FileOptions, OnDeath};
+pub use store::FileStore;
+
+#[cfg(test)]
+mod attacks;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! [`FileOptions`]: the directory of a store of files, and how it is used. Read from a `file:` URL.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::error::Error;
+
+const EXAMPLE: &str = "file:, file:///var/lib/app/locks or file:///run/locks?on_death=now";
+
+/// When the holds of a process end that died without releasing them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum OnDeath {
+    /// With their TTL, so that whatever the process had sent has that long to arrive.
+    #[default]
+    Ttl,
+    /// At once, when the process and every child that inherited its life file are gone; with the TTL at the latest.
+    Now,
+}
+
+/// Where a [`FileStore`](super::FileStore) keeps its locks, and how.
+///
+/// ```
+/// use leasehold::store::{FileOptions, OnDeath};
+///
+/// let options = FileOptions::parse("file:///run/app/locks?on_death=now")?;
+/// assert_eq!(options.on_death, OnDeath::Now);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FileOptions {
+    /// The directory. It is made if it is missing, and belongs to this user alone (mode 0700), unless there is a group.
+    pub directory: PathBuf,
+    /// When the holds of this process end if it dies. Each process decides for itself.
+    pub on_death: OnDeath,
+    /// Whether programs that this process starts keep its holds alive after its own death, with [`OnDeath::Now`]. Off by
+    /// default.
+    pub children_hold: bool,
+    /// The name or number of a group whose members share the directory. Every user names the same group.
+    pub group: Option<String>,
+    /// How long a request waits for another process that works on the same key. Default 400 ms: less than a manager waits
+    /// for a request.
+    pub request_timeout: Duration,
+    /// Another identity of this boot, for tests.
+    pub(super) boot: Option<String>,
+}
+
+impl FileOptions {
+    /// A directory, with the default for everything else.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            on_death: OnDeath::default(),
+            children_hold: false,
+            group: None,
+            request_timeout: Duration::from_millis(400),
+            boot: None,
+        }
+    }
+
+    /// Reads a URL: `file:` for the [default directory](Self::default_directory), or `file:///path`, with the options
+    /// `on_death=ttl` or `now`, `children=hold` and `group=NAME`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is no such URL.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let rest = url.strip_prefix("file:").ok_or_else(malformed)?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if path.contains('#') || query.contains('#') {
+            return Err(malformed());
+        }
+        let path = decoded(path.strip_prefix("//").unwrap_or(path))?;
+        let mut options = if path.is_empty() && !rest.starts_with("//") {
+            Self::new(Self::default_directory()?)
+        } else if path.starts_with('/') && path.len() > 1 {
+            Self::new(path)
+        } else {
+            return Err(malformed());
+        };
+        let mut seen = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').ok_or_else(malformed)?;
+            if seen.contains(&name) {
+                return Err(Error::invalid(format!(
+                    "the URL has an option twice: name={name}; write it once"
+                )));
+            }
+            seen.push(name);
+            match (name, decoded(value)?.as_str()) {
+                ("on_death", "ttl") => options.on_death = OnDeath::Ttl,
+                ("on_death", "now") => options.on_death = OnDeath::Now,
+                ("children", "hold") => options.children_hold = true,
+                ("group", group) if !group.is_empty() => options.group = Some(group.to_owned()),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "a store of files has no such option, or it has another value: {name}; use on_death=ttl, on_death=now, children=hold or group=NAME"
+                    )));
+                }
+            }
+        }
+        if options.children_hold && options.on_death != OnDeath::Now {
+            return Err(Error::invalid(
+                "children=hold has an effect with on_death=now only; write both",
+            ));
+        }
+        Ok(options)
+    }
+
+    /// The directory of `file:`: for root `/run/lock/leasehold`, for others `~/.local/state/leasehold`.
+    ///
+    /// The home is that of the user database, and `$HOME` only where that has none, so that a shell and cron use the same
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if this user has no home.
+    pub fn default_directory() -> Result<PathBuf, Error> {
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            return Ok(PathBuf::from("/run/lock/leasehold"));
+        }
+        let database = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let home = home_in(&database, user.as_raw()).map(PathBuf::from);
+        let home = home.or_else(|| std::env::var_os("HOME").map(PathBuf::from));
+        let home = home.filter(|home| home.is_absolute());
+        home.map(|home| home.join(".local/state/leasehold"))
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "this user has no home directory: uid={}; name a directory: file:///path",
+                    user.as_raw()
+                ))
+            })
+    }
+}
+
+fn malformed() -> Error {
+    Error::invalid(format!("this is no URL of a directory; use {EXAMPLE}"))
+}
+
+fn home_in(database: &str, user: u32) -> Option<&str> {
+    database.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let is_user = fields.get(2)?.parse() == Ok(user);
+        is_user.then(|| fields.get(5).copied()).flatten()
+    })
+}
+
+/// Percent-decoding.
+fn decoded(text: &str) -> Result<String, Error> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(malformed());
+        };
+        bytes.push((high * 16 + low) as u8);
+    }
+    if bytes.contains(&0) {
+        return Err(malformed());
+    }
+    String::from_utf8(bytes).map_err(|_| malformed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_directory_and_its_options() {
+        let options = FileOptions::parse("file:///a%20b/c?on_death=now&children=hold&group=staff");
+        let options = options.unwrap();
+        assert_eq!(options.directory, PathBuf::from("/a b/c"));
+        assert_eq!(options.on_death, OnDeath::Now);
+        assert!(options.children_hold);
+        assert_eq!(options.group.as_deref(), Some("staff"));
+        let plain = FileOptions::parse("file:/a").unwrap();
+        assert_eq!(plain, FileOptions::new("/a"));
+        let default = FileOptions::parse("file:").unwrap();
+        assert_eq!(default.directory, FileOptions::default_directory().unwrap());
+    }
+
+    #[test]
+    fn a_url_that_names_no_directory_is_refused() {
+        for url in [
+            "file:a",
+            "file://host/a",
+            "file://",
+            "file:///",
+            "file:///a?on_death=never",
+            "file:///a?colour=blue",
+            "file:///a?on_death=now&on_death=ttl",
+            "file:///a?children=hold",
+            "file:///a?group=",
+            "file:///a%0",
+            "file:///a%00b",
+            "file:///a#b",
+        ] {
+            let error = FileOptions::parse(url).expect_err(url);
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_home_is_that_of_the_user_database() {
+        let database = "root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n";
+        assert_eq!(home_in(database, 1000), Some("/home/me"));
+        assert_eq!(home_in(database, 7), None);
+    }
+}

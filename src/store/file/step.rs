@@ -1,0 +1,158 @@
+//! [`Inner::attempt`]: one request as one step on the file of a key.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::codec::Record;
+use super::directory::Directory;
+use super::key_file::KeyFile;
+use super::process::Process;
+use super::wake::{Sent, Wakeups};
+use crate::clock::{Clock, Stamp, fork};
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::store::{Line, Tombstones, Wakes};
+
+/// What the clones of a store share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) clock: Clock,
+    pub(super) directory: Directory,
+    pub(super) process: Process,
+    pub(super) wakeups: Wakeups,
+    /// Requests of this process only can arrive after their withdrawal.
+    pub(super) withdrawn: Mutex<Tombstones>,
+    pub(super) request_timeout: Duration,
+    /// That of the process that opened it.
+    pub(super) generation: u64,
+}
+
+/// A change of a line, and whom to wake after it.
+pub(super) type Step<'a, T> =
+    &'a mut (dyn FnMut(&mut Line, Duration, NextToken<'_>) -> Result<(T, Wakes), Error> + Send);
+pub(super) type NextToken<'a> = &'a mut dyn FnMut() -> Result<FencingToken, Error>;
+
+impl Inner {
+    pub(super) fn now(&self) -> Duration {
+        since_boot(&self.clock)
+    }
+
+    /// The step, unless another process is in its own.
+    pub(super) fn attempt<T>(
+        &self,
+        key: &Key,
+        step: Step<'_, T>,
+    ) -> Result<Option<(T, Wakes)>, Error> {
+        self.directory.check_place()?;
+        let Ok((mut file, before)) = KeyFile::open(&self.directory, key)? else {
+            return Ok(None);
+        };
+        let decided = self.decide(&before, &mut *step)?;
+        if !file.is_missing() || decided.after == before {
+            return put(&file, &before, decided).map(Some);
+        }
+        // Nothing was locked until here. Another hold may have come, gone and left no file since then, and its token is larger
+        // than one of the time before it (I8): so the decision is made again, under the lock.
+        if file.make()?.is_err() {
+            return Ok(None);
+        }
+        let again = self.decide(&before, step);
+        let answer = again.and_then(|decided| put(&file, &before, decided));
+        if answer.is_err() {
+            // A file that stays says that the key is free.
+            let _ = file.delete();
+        }
+        answer.map(Some)
+    }
+
+    /// What a step makes of a state. With a lock on the file no step sees an earlier time than the step before it.
+    fn decide<T>(&self, before: &Record, step: Step<'_, T>) -> Result<Decided<T>, Error> {
+        let now = self.now();
+        let mut after = before.clone();
+        let Record { last_token, line } = &mut after;
+        let mut token = || {
+            let token = self.directory.tokens.next(*last_token, Line::micros(now))?;
+            *last_token = token.number();
+            Ok(token)
+        };
+        let is_dead = |process| self.process.is_dead(&self.directory, process);
+        let freed = line.end_dead(is_dead, now, &mut token);
+        let (answer, mut wakes) = step(line, now, &mut token)?;
+        wakes.handed_over.extend(freed.handed_over);
+        // A token that is ahead of the time has to be remembered.
+        let is_remembered = *last_token >= self.directory.tokens.least(Line::micros(now));
+        let is_over = line.is_idle(now) && !is_remembered;
+        let answer = (answer, wakes);
+        Ok(Decided {
+            answer,
+            after,
+            is_over,
+        })
+    }
+
+    /// Wakes whoever a step has granted the key to. Where a process turns out to be dead, the key goes to the next.
+    pub(super) fn wake(&self, key: &Key, wakes: Wakes) {
+        self.wakeups.wake(key, &wakes);
+        let mut next = wakes.handed_over;
+        while let Some((owner, origin)) = next.pop() {
+            if origin.process == self.process.origin.process
+                || (self.wakeups).send(&self.directory, origin.process, key, &owner) == Sent::Sent
+            {
+                continue;
+            }
+            let skip: Step<'_, ()> =
+                &mut |line, now, token| Ok(((), line.withdraw(&owner, now, token)));
+            // If this fails, the handover time decides.
+            if let Ok(Some(((), wakes))) = self.attempt(key, skip) {
+                self.wakeups.wake(key, &wakes);
+                next.extend(wakes.handed_over);
+            }
+        }
+    }
+
+    /// Whether a dead process holds the key, or has a place before others.
+    pub(super) fn has_dead(&self, key: &Key) -> bool {
+        match KeyFile::open(&self.directory, key) {
+            Ok(Ok((_file, mut record))) => {
+                (record.line).forget_dead(|process| self.process.is_dead(&self.directory, process))
+            }
+            // The next request finds out.
+            Ok(Err(_)) => false,
+            Err(_) => true,
+        }
+    }
+}
+
+/// The answer of a step, and the state that follows.
+struct Decided<T> {
+    answer: (T, Wakes),
+    after: Record,
+    /// The state has no effect any more.
+    is_over: bool,
+}
+
+fn put<T>(file: &KeyFile<'_>, before: &Record, decided: Decided<T>) -> Result<(T, Wakes), Error> {
+    if decided.is_over {
+        file.delete()?;
+    } else if decided.after != *before {
+        file.write(&decided.after)?;
+    }
+    Ok(decided.answer)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The socket and the life file of a process that forked are the parent's.
+        if fork::generation() != self.generation {
+            return;
+        }
+        self.wakeups.end(&self.directory);
+        self.process.end(&self.directory);
+    }
+}
+
+pub(super) fn since_boot(clock: &Clock) -> Duration {
+    clock.stamp().since(&Stamp::from_nanos([0; 3]))
+}

@@ -1,0 +1,291 @@
+//! [`FileStore`]: each request is a step on the line of a key, in its file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future;
+use parking_lot::Mutex;
+
+use super::directory::{Directory, names};
+use super::key_file::key_of;
+use super::options::FileOptions;
+use super::process::Process;
+use super::stale::remove_stale;
+use super::step::{Inner, Step, since_boot};
+use super::wake::Wakeups;
+use crate::clock::{Clock, fork};
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::store::{
+    Acquired, Asked, Capability, Claim, Grant, Hint, Line, LockInfo, Released, Renewed, Revoke,
+    Revoked, Store, Wakes, not_held,
+};
+
+/// How often a step is retried at once while another process is in its step, which takes microseconds.
+const YIELDS: u32 = 32;
+/// The first and the longest pause after that.
+const PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+/// How often a waiter without messages looks.
+const POLL: Duration = Duration::from_millis(10);
+/// How often a waiter looks whether a holder has died whose holds end with it.
+const DEATH_POLL: Duration = Duration::from_millis(20);
+/// How many renewals run before other tasks of the thread get a turn.
+const BATCH: usize = 128;
+
+/// Locks among the processes of one machine, in a directory.
+///
+/// It needs no server: `flock` makes each request one step. It supports whatever [`MemoryStore`](crate::store::MemoryStore)
+/// does. Requests are system calls on small files, and run on the thread that polls them: on a memory file system a request
+/// takes some microseconds, on a disk that is overloaded it may take longer.
+///
+/// Not promised: anything among several machines. The directory must be on a local file system, which is checked, and all
+/// users of it must be trusted: whoever may write to it can break the locks.
+///
+/// Cloning is cheap, and all clones are the same store.
+#[derive(Clone, Debug)]
+pub struct FileStore(Arc<Inner>);
+
+impl FileStore {
+    /// Opens the directory, and makes it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a file system that is not local, or if processes of another time namespace use the directory; `Denied`
+    /// if this user may not use it, or others may write to it; `Corrupt` if it is not a directory of locks.
+    pub fn open(options: &FileOptions) -> Result<Self, Error> {
+        Self::open_with_clock(options, Clock::system()?)
+    }
+
+    /// As [`open`](Self::open), with another clock. All processes and stores of a directory must count by the same clock.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with_clock(options: &FileOptions, clock: Clock) -> Result<Self, Error> {
+        let now = Line::micros(since_boot(&clock));
+        let wall = clock.wall_micros();
+        let directory = Directory::open(options, now, wall)?;
+        remove_stale(&directory, wall / 1_000_000);
+        let process = Process::new(&directory, options)?;
+        let wakeups = Wakeups::new(process.origin.process);
+        Ok(Self(Arc::new(Inner {
+            clock,
+            directory,
+            process,
+            wakeups,
+            withdrawn: Mutex::default(),
+            request_timeout: options.request_timeout,
+            generation: fork::generation(),
+        })))
+    }
+
+    /// Where the locks are.
+    #[must_use]
+    pub fn directory(&self) -> &std::path::Path {
+        self.0.directory.path()
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    /// One step on the line of a key. It waits while another process is in its own.
+    async fn step<T>(&self, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
+        let inner = &self.0;
+        let began = inner.now();
+        let mut pause = PAUSE;
+        for tries in 0_u32.. {
+            if let Some((answer, wakes)) = inner.attempt(key, &mut *step)? {
+                inner.wake(key, wakes);
+                return Ok(answer);
+            }
+            if tries < YIELDS {
+                std::thread::yield_now();
+                continue;
+            }
+            if inner.now().saturating_sub(began) >= inner.request_timeout {
+                break;
+            }
+            inner.clock.sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+        Err(Error::unavailable(format!(
+            "another process stays in its request to the same lock: key={key} directory={}; it may be stopped (SIGSTOP) or starved",
+            inner.directory.path().display()
+        )))
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
+        self.step(key, &mut |line, now, _| {
+            Ok((line.info(key, now), Wakes::default()))
+        })
+        .await
+    }
+}
+
+/// What a waiter has to expect.
+enum Waiting {
+    /// It holds the key already.
+    Holds,
+    /// It has a place, so it gets a message; holders or earlier waiters may die with their process.
+    Queued { may_end_by_death: bool },
+    /// It has no place.
+    Apart,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for FileStore {
+    fn name(&self) -> &'static str {
+        "file"
+    }
+
+    fn capability(&self) -> Capability {
+        Line::CAPABILITY
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        let origin = self.0.process.origin;
+        self.step(&claim.key, &mut |line, now, token| {
+            self.0.withdrawn.lock().check(claim)?;
+            line.acquire(Asked { claim, origin, now }, token)
+        })
+        .await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
+        let mut answers = Vec::with_capacity(grants.len());
+        for (count, grant) in grants.iter().enumerate() {
+            if count % BATCH == BATCH - 1 {
+                tokio::task::yield_now().await;
+            }
+            let claim = &grant.claim;
+            let renewed = self
+                .step(&claim.key, &mut |line, now, _| {
+                    Ok((line.renew(claim, now), Wakes::default()))
+                })
+                .await;
+            answers.push(renewed.unwrap_or_else(|error| {
+                // Another directory is where this one was, so others may hold the key already.
+                match self.0.directory.check_place() {
+                    Ok(()) => Renewed::Unknown(error),
+                    Err(_) => Renewed::Gone,
+                }
+            }));
+        }
+        answers
+    }
+
+    async fn release(&self, grant: &Grant) -> Released {
+        let owner = &grant.claim.owner;
+        self.step(&grant.claim.key, &mut |line, now, token| {
+            Ok(line.release(owner, now, token))
+        })
+        .await
+        .unwrap_or_else(Released::Unknown)
+    }
+
+    async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
+        let owner = &grant.claim.owner;
+        self.step(&grant.claim.key, &mut |line, now, token| {
+            Ok(line.rest(owner, rest, now, token))
+        })
+        .await
+        .unwrap_or_else(Released::Unknown)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
+        self.0.withdrawn.lock().add(claim, self.0.now());
+        self.step(&claim.key, &mut |line, now, token| {
+            Ok(((), line.withdraw(&claim.owner, now, token)))
+        })
+        .await
+    }
+
+    async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
+        let inner = &self.0;
+        let receives = inner.wakeups.receives(&inner.directory);
+        // Subscribed before the look, so that no handover in between is missed.
+        let hint = inner.wakeups.subscribe(&claim.key, claim.owner);
+        let waiting = self
+            .step(&claim.key, &mut |line, now, _| {
+                Ok((waiting(line, claim, now), Wakes::default()))
+            })
+            .await?;
+        let clock = inner.clock.clone();
+        Ok(match waiting {
+            Waiting::Holds => Hint::new(std::future::ready(())),
+            Waiting::Queued {
+                may_end_by_death: false,
+            } if receives => hint,
+            Waiting::Queued { .. } if receives => {
+                let (store, key) = (Self(Arc::clone(inner)), claim.key.clone());
+                Hint::new(async move {
+                    let death = Box::pin(async move {
+                        while !store.0.has_dead(&key) {
+                            clock.sleep(DEATH_POLL).await;
+                        }
+                    });
+                    drop(future::select(hint, death).await);
+                })
+            }
+            _ => Hint::new(async move { clock.sleep(POLL).await }),
+        })
+    }
+
+    async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        let claim = &grant.claim;
+        self.step(&claim.key, &mut |line, now, token| {
+            if line.is_idle(now) {
+                return Err(not_held(&claim.key));
+            }
+            line.downgrade(claim, now, token)
+        })
+        .await
+    }
+
+    async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+        self.step(
+            key,
+            &mut |line, now, token| Ok(line.revoke(how, now, token)),
+        )
+        .await
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
+        self.look(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        let keys = names(self.0.directory.keys());
+        let mut keys: Vec<Key> = (keys.iter().filter_map(|name| key_of(name)))
+            .filter(|key| key.as_str().starts_with(prefix))
+            .collect();
+        keys.sort();
+        let mut infos = Vec::new();
+        for key in &keys {
+            infos.extend(self.look(key).await?);
+        }
+        Ok(infos)
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn waiting(line: &mut Line, claim: &Claim, now: Duration) -> Waiting {
+    if line.held_by(&claim.owner, now).is_some() {
+        return Waiting::Holds;
+    }
+    let mut places = line.places.iter();
+    let Some(place) = places.position(|place| place.claim.owner == claim.owner) else {
+        return Waiting::Apart;
+    };
+    let ahead = line.places[..place].iter().map(|place| place.origin);
+    let mut origins = line.holders.iter().map(|held| held.origin).chain(ahead);
+    Waiting::Queued {
+        may_end_by_death: origins.any(|origin| origin.ends_with_process),
+    }
+}

@@ -1,0 +1,177 @@
+//! [`Wakeups`]: datagrams that wake the process whose waiter is next.
+//!
+//! A process that waits binds a socket `w/<process>`; whoever hands a key over to one of its claims sends the claim there. A
+//! message proves nothing: the waiter asks again.
+
+use std::collections::HashMap;
+use std::io::ErrorKind as IoKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rustix::fs::AtFlags;
+
+use super::directory::Directory;
+use super::process::name;
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
+use crate::store::{Hint, Waiters, Wakes};
+
+/// The owner token and the longest key.
+const LONGEST: usize = 16 + Key::MAX_LEN;
+
+/// The hints of this process, and its socket.
+#[derive(Debug)]
+pub(super) struct Wakeups {
+    waiting: Arc<Mutex<HashMap<Key, Waiters>>>,
+    /// Sends. Empty until this process may have a socket.
+    sender: OnceLock<UnixDatagram>,
+    process: u64,
+    /// Whether this process receives. Set by the first waiter.
+    receives: OnceLock<bool>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sent {
+    /// It arrived, or its process polls.
+    Sent,
+    /// Its process is dead.
+    Refused,
+}
+
+impl Wakeups {
+    pub(super) fn new(process: u64) -> Self {
+        Self {
+            waiting: Arc::default(),
+            sender: OnceLock::new(),
+            process,
+            receives: OnceLock::new(),
+        }
+    }
+
+    /// Made by the first message. If that fails (`EMFILE`), the next one tries again.
+    fn sender(&self) -> Option<&UnixDatagram> {
+        if self.sender.get().is_none() {
+            let made = UnixDatagram::unbound().ok()?;
+            made.set_nonblocking(true).ok()?;
+            let _ = self.sender.set(made);
+        }
+        self.sender.get()
+    }
+
+    /// Whether messages reach this process. The first call binds its socket and starts the thread that reads it.
+    pub(super) fn receives(&self, directory: &Directory) -> bool {
+        *self.receives.get_or_init(|| {
+            let listened = listen(directory, self.process, &self.waiting);
+            if let Err(error) = &listened {
+                tracing::debug!(target: "leasehold::file", %error, "no socket for wake-ups: waiters of this process poll");
+            }
+            listened.is_ok()
+        })
+    }
+
+    pub(super) fn subscribe(&self, key: &Key, owner: OwnerToken) -> Hint {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() == waiting.capacity() {
+            waiting.retain(|_, waiters| !waiters.is_empty());
+        }
+        waiting.entry(key.clone()).or_default().subscribe(owner)
+    }
+
+    /// Wakes the waiters of this process.
+    pub(super) fn wake(&self, key: &Key, wakes: &Wakes) {
+        if let Some(waiters) = self.waiting.lock().get_mut(key) {
+            waiters.wake(wakes);
+        }
+    }
+
+    /// Wakes a waiter of another process.
+    pub(super) fn send(
+        &self,
+        directory: &Directory,
+        process: u64,
+        key: &Key,
+        owner: &OwnerToken,
+    ) -> Sent {
+        let Some(sender) = self.sender() else {
+            return Sent::Sent;
+        };
+        let message = [owner.as_bytes().as_slice(), key.as_str().as_bytes()].concat();
+        match sender.send_to(&message, address(directory, &name(process))) {
+            Err(error) if error.kind() == IoKind::ConnectionRefused => Sent::Refused,
+            // A full queue belongs to a process that is stopped or very slow: the handover time decides.
+            _ => Sent::Sent,
+        }
+    }
+
+    /// Ends the thread and deletes the socket.
+    pub(super) fn end(&self, directory: &Directory) {
+        if self.receives.get() != Some(&true) {
+            return;
+        }
+        let name = name(self.process);
+        if let Some(sender) = self.sender() {
+            let _ = sender.send_to(&[], address(directory, &name));
+        }
+        let _ = rustix::fs::unlinkat(directory.sockets(), &*name, AtFlags::empty());
+    }
+}
+
+/// Whether nobody reads a socket.
+pub(super) fn is_abandoned(directory: &Directory, name: &str) -> bool {
+    let Ok(probe) = UnixDatagram::unbound() else {
+        return false;
+    };
+    let connected = probe.connect(address(directory, name));
+    connected.is_err_and(|error| error.kind() == IoKind::ConnectionRefused)
+}
+
+/// A path that is short enough for the address of a socket, however long the directory's is.
+fn address(directory: &Directory, name: &str) -> String {
+    format!("/proc/self/fd/{}/{name}", directory.sockets().as_raw_fd())
+}
+
+fn listen(
+    directory: &Directory,
+    process: u64,
+    waiting: &Arc<Mutex<HashMap<Key, Waiters>>>,
+) -> std::io::Result<()> {
+    let address = address(directory, &name(process));
+    let socket = UnixDatagram::bind(&address)?;
+    let mode = std::fs::Permissions::from_mode(directory.file_mode().as_raw_mode());
+    std::fs::set_permissions(&address, mode)?;
+    let waiting = Arc::clone(waiting);
+    let thread = std::thread::Builder::new().name("leasehold-file".to_owned());
+    thread.spawn(move || receive(&socket, &waiting))?;
+    Ok(())
+}
+
+/// Reads messages until an empty one arrives.
+fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiters>>) {
+    let mut message = [0; LONGEST];
+    loop {
+        let len = match socket.recv(&mut message) {
+            Ok(0) => return,
+            Ok(len) => len,
+            Err(error) if error.kind() == IoKind::Interrupted => continue,
+            Err(error) => {
+                tracing::warn!(target: "leasehold::file", %error, "the socket for wake-ups failed: waiters of this process are woken late");
+                return;
+            }
+        };
+        let parsed = message[..len]
+            .split_first_chunk::<16>()
+            .and_then(|(owner, key)| {
+                let key = Key::parse(std::str::from_utf8(key).ok()?).ok()?;
+                Some((OwnerToken::from_bytes(*owner), key))
+            });
+        if let Some((owner, key)) = parsed
+            && let Some(waiters) = waiting.lock().get_mut(&key)
+        {
+            waiters.wake_claim(&owner);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The order of a line: whom a claim waits for, and who is next when the key becomes free.
+
+use std::time::Duration;
+
+use super::state::{Held, Line, Origin, Place};
+use crate::model::error::Error;
+use crate::model::holder::OwnerToken;
+use crate::model::token::FencingToken;
+use crate::store::Claim;
+
+/// How long a handover lasts, at most the claim's TTL: the time that a waiter has to ask again.
+pub(crate) const HANDOVER_TIME: Duration = Duration::from_secs(1);
+
+/// Whom a store wakes after a request.
+#[derive(Debug, Default)]
+#[must_use = "whoever is not woken polls"]
+pub(crate) struct Wakes {
+    /// The claims that were granted by a handover.
+    pub(crate) handed_over: Vec<(OwnerToken, Origin)>,
+    /// Nobody holds the key or waits for it: a subscriber without a place may get it.
+    pub(crate) is_free: bool,
+}
+
+impl Line {
+    /// Grants the key to the first places, as far as they go with the holders. A token that cannot be issued leaves the queue
+    /// as it is: the next request reports the error.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Duration,
+        token: &mut dyn FnMut() -> Result<FencingToken, Error>,
+    ) -> Wakes {
+        let mut wakes = Wakes::default();
+        while let Some(first) = self.places.first() {
+            if self.is_shut() || !self.goes_with_holders(&first.claim) {
+                break;
+            }
+            let Ok(token) = token() else { break };
+            let place = self.places.remove(0);
+            wakes.handed_over.push((place.claim.owner, place.origin));
+            self.holders.push(Held {
+                since: now,
+                ends: now + place.claim.ttl.min(HANDOVER_TIME),
+                claim: place.claim,
+                token,
+                origin: place.origin,
+                is_handover: true,
+            });
+        }
+        wakes.is_free = self.holders.is_empty() && self.places.is_empty() && !self.is_shut();
+        wakes
+    }
+
+    /// Nobody can enter, although nobody may hold.
+    fn is_shut(&self) -> bool {
+        self.barred.is_some() || self.rests.is_some()
+    }
+
+    fn goes_with_holders(&self, claim: &Claim) -> bool {
+        (self.holders.iter()).all(|held| held.claim.mode.is_compatible_with(claim.mode))
+    }
+
+    /// Until when the claim has to wait: the first of its obstacles ends by itself after this time. `None` if it can enter.
+    pub(super) fn blocked_for(&self, claim: &Claim, now: Duration) -> Option<Duration> {
+        let own = self.place_of(&claim.owner);
+        let ahead = &self.places[..own.unwrap_or(self.places.len())];
+        let blocks = |other: &Claim| !other.mode.is_compatible_with(claim.mode);
+        (self.holders.iter())
+            .filter(|held| blocks(&held.claim))
+            .map(|held| held.ends)
+            .chain(
+                (ahead.iter())
+                    .filter(|place| blocks(&place.claim))
+                    .map(|place| place.ends),
+            )
+            .chain(self.barred)
+            .chain(self.rests)
+            .min()
+            .map(|ends| ends.saturating_sub(now))
+    }
+
+    /// The claim gets a place at the end of the queue, or keeps its own. A claim that is asked only once gets none.
+    pub(super) fn keep_place(&mut self, claim: &Claim, origin: Origin, now: Duration) {
+        if claim.place_ttl.is_zero() {
+            return;
+        }
+        let ends = now + claim.place_ttl;
+        match self.place_of(&claim.owner) {
+            Some(index) => self.places[index].ends = ends,
+            None => self.places.push(Place {
+                claim: claim.clone(),
+                ends,
+                origin,
+            }),
+        }
+    }
+
+    pub(super) fn place_of(&self, owner: &OwnerToken) -> Option<usize> {
+        self.places
+            .iter()
+            .position(|place| place.claim.owner == *owner)
+    }
+}

@@ -1,0 +1,226 @@
+//! The requests to a line: each is one step, and answers with data.
+
+use std::time::Duration;
+
+use super::queue::Wakes;
+use super::state::{Held, Line, Origin, Place};
+use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::store::{
+    Acquired, Claim, Grant, GrantProof, LockMode, Released, Renewed, Revoke, Revoked,
+};
+
+type NextToken<'a> = &'a mut dyn FnMut() -> Result<FencingToken, Error>;
+
+/// A claim, where it comes from, and the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) claim: &'a Claim,
+    pub(crate) origin: Origin,
+    pub(crate) now: Duration,
+}
+
+impl Line {
+    /// One attempt of a claim. If it has to wait, it gets a place, or keeps its own.
+    pub(crate) fn acquire(
+        &mut self,
+        asked: Asked<'_>,
+        token: NextToken<'_>,
+    ) -> Result<(Acquired, Wakes), Error> {
+        let Asked { claim, origin, now } = asked;
+        self.forget_what_is_over(now);
+        if self.revoked.iter().any(|(owner, _)| *owner == claim.owner) {
+            return Err(withdrawn(&claim.key));
+        }
+        if self.place_of(&claim.owner).is_some() {
+            self.keep_place(claim, origin, now);
+        }
+        // A hold that ran out is handed over by whoever asks first.
+        let mut wakes = self.hand_over(now, token);
+        wakes.handed_over.retain(|(owner, _)| *owner != claim.owner);
+        wakes.is_free = false;
+        if let Some(held) = self.held_by(&claim.owner, now) {
+            held.confirm(asked);
+            let proof = GrantProof::of(held.remaining(now));
+            let grant = Grant::new(claim.clone(), held.token, proof);
+            return Ok((Acquired::Granted(grant), wakes));
+        }
+        if let Some(remaining) = self.blocked_for(claim, now) {
+            self.keep_place(claim, origin, now);
+            let remaining = Some(remaining);
+            return Ok((Acquired::Busy { remaining }, wakes));
+        }
+        let held = Held {
+            claim: claim.clone(),
+            token: token()?,
+            since: now,
+            ends: now + claim.ttl,
+            origin,
+            is_handover: false,
+        };
+        let grant = Grant::new(claim.clone(), held.token, GrantProof::of(claim.ttl));
+        self.holders.push(held);
+        Ok((Acquired::Granted(grant), wakes))
+    }
+
+    /// Extends a hold.
+    pub(crate) fn renew(&mut self, claim: &Claim, now: Duration) -> Renewed {
+        let Some(held) = self.held_by(&claim.owner, now) else {
+            return Renewed::Gone;
+        };
+        held.ends = now + claim.ttl;
+        held.is_handover = false;
+        Renewed::Extended(GrantProof::of(claim.ttl))
+    }
+
+    /// Ends a hold.
+    pub(crate) fn release(
+        &mut self,
+        owner: &OwnerToken,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> (Released, Wakes) {
+        if self.held_by(owner, now).is_none() {
+            return (Released::AlreadyGone, Wakes::default());
+        }
+        (Released::Released, self.withdraw(owner, now, token))
+    }
+
+    /// Ends a hold, and lets the key rest.
+    pub(crate) fn rest(
+        &mut self,
+        owner: &OwnerToken,
+        rest: Duration,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> (Released, Wakes) {
+        if self.held_by(owner, now).is_some() {
+            self.rests = self.rests.max(Some(now.saturating_add(rest)));
+        }
+        self.release(owner, now, token)
+    }
+
+    /// Removes a claim from the holders and from the queue.
+    pub(crate) fn withdraw(
+        &mut self,
+        owner: &OwnerToken,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> Wakes {
+        let before = self.holders.len() + self.places.len();
+        self.holders.retain(|held| held.claim.owner != *owner);
+        self.places.retain(|place| place.claim.owner != *owner);
+        if self.holders.len() + self.places.len() == before {
+            return Wakes::default();
+        }
+        self.forget_what_is_over(now);
+        self.hand_over(now, token)
+    }
+
+    /// Ends the holds and places of processes that have ended.
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub(crate) fn end_dead(
+        &mut self,
+        is_dead: impl Fn(u64) -> bool,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> Wakes {
+        if !self.forget_dead(is_dead) {
+            return Wakes::default();
+        }
+        self.forget_what_is_over(now);
+        self.hand_over(now, token)
+    }
+
+    /// A writer becomes a reader, without a gap.
+    pub(crate) fn downgrade(
+        &mut self,
+        claim: &Claim,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> Result<(Grant, Wakes), Error> {
+        let key = &claim.key;
+        let held = self
+            .held_by(&claim.owner, now)
+            .ok_or_else(|| not_held(key))?;
+        if held.claim.mode == LockMode::Exclusive {
+            return Err(Error::invalid(format!(
+                "an exclusive hold cannot become a read hold: key={key}; take a write lock"
+            )));
+        }
+        held.claim.mode = LockMode::Read;
+        let proof = GrantProof::of(held.remaining(now));
+        let grant = Grant::new(held.claim.clone(), held.token, proof);
+        self.forget_what_is_over(now);
+        Ok((grant, self.hand_over(now, token)))
+    }
+
+    /// Takes every hold away.
+    pub(crate) fn revoke(
+        &mut self,
+        how: Revoke,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> (Revoked, Wakes) {
+        self.forget_what_is_over(now);
+        let (handed_over, holders): (Vec<_>, Vec<_>) = std::mem::take(&mut self.holders)
+            .into_iter()
+            .partition(|held| held.is_handover);
+        // A waiter that has not asked since its handover does not know that it holds: it waits on, first in the queue.
+        self.places.splice(
+            0..0,
+            handed_over.into_iter().map(|held| held.into_place(now)),
+        );
+        self.barred = match how {
+            Revoke::AfterTtl => holders
+                .iter()
+                .map(|held| held.ends)
+                .chain(self.barred)
+                .max(),
+            Revoke::Now => None,
+        };
+        let rest = self.rests.take_if(|_| how == Revoke::Now);
+        let remembered = holders
+            .iter()
+            .map(|held| (held.claim.owner, now + held.claim.ttl));
+        self.revoked.extend(remembered);
+        let free_in = self.barred_for(now);
+        let wakes = self.hand_over(now, token);
+        if holders.is_empty() && rest.is_none() {
+            return (Revoked::NotHeld, wakes);
+        }
+        (Revoked::Revoked { free_in }, wakes)
+    }
+}
+
+impl Held {
+    fn into_place(self, now: Duration) -> Place {
+        Place {
+            ends: now + self.claim.place_ttl,
+            claim: self.claim,
+            origin: self.origin,
+        }
+    }
+
+    /// A claim that was granted by a handover has asked: from here it holds for its full TTL.
+    fn confirm(&mut self, asked: Asked<'_>) {
+        if std::mem::take(&mut self.is_handover) {
+            self.ends = asked.now + asked.claim.ttl;
+        }
+    }
+}
+
+pub(super) fn withdrawn(key: &Key) -> Error {
+    Error::invalid(format!(
+        "this claim was withdrawn: key={key}; make a new claim"
+    ))
+}
+
+pub(crate) fn not_held(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Lost(LostReason::Gone),
+        format!("the claim does not hold the lock: key={key}; acquire it again"),
+    )
+}

@@ -1,0 +1,130 @@
+//! [`Line`]: who holds one key, who waits for it, and what was taken away.
+
+use std::time::Duration;
+
+use crate::model::holder::OwnerToken;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::store::{Claim, LockInfo};
+
+/// One key. Every time in it is a time since the zero of the store's clock.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) holders: Vec<Held>,
+    /// In the order of arrival.
+    pub(crate) places: Vec<Place>,
+    /// A hold was revoked, and its lease may last until then.
+    pub(crate) barred: Option<Duration>,
+    /// The key rests after a release, until then.
+    pub(crate) rests: Option<Duration>,
+    /// Claims whose hold was revoked, and until when each is remembered: it is not granted again.
+    pub(crate) revoked: Vec<(OwnerToken, Duration)>,
+}
+
+/// A hold.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Held {
+    pub(crate) claim: Claim,
+    pub(crate) token: FencingToken,
+    /// When it was granted.
+    pub(crate) since: Duration,
+    pub(crate) ends: Duration,
+    pub(crate) origin: Origin,
+    /// Granted by a handover, and not asked for since.
+    pub(crate) is_handover: bool,
+}
+
+/// A place in the queue: a short lease that its waiter renews with each request.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Place {
+    pub(crate) claim: Claim,
+    pub(crate) ends: Duration,
+    pub(crate) origin: Origin,
+}
+
+/// The process that made a claim, for stores that several processes share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Origin {
+    pub(crate) process: u64,
+    /// The hold and the place end when the process does.
+    pub(crate) ends_with_process: bool,
+}
+
+impl Line {
+    /// Removes expired holds, places and barriers: all dead waiters at once, not one after the other.
+    pub(super) fn forget_what_is_over(&mut self, now: Duration) {
+        self.holders.retain(|held| held.ends > now);
+        self.places.retain(|place| place.ends > now);
+        self.barred = self.barred.filter(|until| *until > now);
+        self.rests = self.rests.filter(|until| *until > now);
+        self.revoked.retain(|(_, until)| *until > now);
+    }
+
+    /// Removes the holds and places of processes that have ended. True if there was one.
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub(crate) fn forget_dead(&mut self, is_dead: impl Fn(u64) -> bool) -> bool {
+        let before = self.holders.len() + self.places.len();
+        let lives = |origin: &Origin| !(origin.ends_with_process && is_dead(origin.process));
+        self.holders.retain(|held| lives(&held.origin));
+        self.places.retain(|place| lives(&place.origin));
+        self.holders.len() + self.places.len() < before
+    }
+
+    /// Whether nothing in it has effect any more.
+    pub(crate) fn is_idle(&self, now: Duration) -> bool {
+        (self.holders.iter().map(|held| held.ends))
+            .chain(self.places.iter().map(|place| place.ends))
+            .chain(self.barred)
+            .chain(self.rests)
+            .chain(self.revoked.iter().map(|(_, until)| *until))
+            .all(|ends| ends <= now)
+    }
+
+    /// The live hold of a claim.
+    pub(crate) fn held_by(&mut self, owner: &OwnerToken, now: Duration) -> Option<&mut Held> {
+        self.holders
+            .iter_mut()
+            .find(|held| held.claim.owner == *owner && held.ends > now)
+    }
+
+    /// How long nobody can enter because of a revocation.
+    pub(super) fn barred_for(&self, now: Duration) -> Duration {
+        self.barred
+            .map_or(Duration::ZERO, |until| until.saturating_sub(now))
+    }
+
+    /// Describes the key; `None` if it is free.
+    pub(crate) fn info(&self, key: &Key, now: Duration) -> Option<LockInfo> {
+        let live: Vec<&Held> = (self.holders.iter())
+            .filter(|held| held.ends > now)
+            .collect();
+        let left = |until: Duration| until.saturating_sub(now);
+        let (barred_for, rests_for) = (
+            self.barred_for(now),
+            self.rests.map_or(Duration::ZERO, left),
+        );
+        let shut_for = barred_for.max(rests_for);
+        let last = live.last();
+        if last.is_none() && shut_for.is_zero() {
+            return None;
+        }
+        let waiting = self.places.iter().filter(|place| place.ends > now);
+        Some(LockInfo {
+            label: last.map(|held| held.claim.label.clone()),
+            token: last.map(|held| held.token),
+            remaining: Some(last.map_or(shut_for, |held| held.remaining(now))),
+            held_for: last.map(|held| now.saturating_sub(held.since)),
+            mode: last.map(|held| held.claim.mode),
+            holders: live.len(),
+            is_resting: last.is_none() && !rests_for.is_zero(),
+            queue: Some(waiting.count()),
+            ..LockInfo::of(key.clone())
+        })
+    }
+}
+
+impl Held {
+    pub(super) fn remaining(&self, now: Duration) -> Duration {
+        self.ends.saturating_sub(now)
+    }
+}

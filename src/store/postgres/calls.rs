@@ -1,0 +1,255 @@
+//! The calls of the functions in the schema, and what their answers mean.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, Type};
+
+use super::connection::Connection;
+use super::fault::Failure;
+use super::owner::Owner;
+use crate::model::holder::Label;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+use crate::store::{Claim, LockInfo, LockMode};
+
+const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6)";
+const RENEW: &str = "SELECT * FROM leasehold.renew($1)";
+const LEAVE: &str = "SELECT leasehold.leave($1, $2, $3)";
+const REST: &str = "SELECT leasehold.rest($1, $2, $3)";
+const WATCH: &str = "SELECT leasehold.watch($1, $2, $3)";
+const DOWNGRADE: &str = "SELECT answer, token, left_ms FROM leasehold.downgrade($1, $2)";
+const TAKE_AWAY: &str = "SELECT leasehold.take_away($1, $2)";
+const LOOK: &str =
+    "SELECT key, label, token, mode, left_ms, held_ms, holders, queue FROM leasehold.look($1, $2)";
+const TIDY: &str = "SELECT leasehold.tidy()";
+const NOTIFY: &str = "SELECT pg_notify('leasehold', $1)";
+
+/// The server's answer to an attempt.
+pub(super) enum Answer {
+    Granted(FencingToken, Duration),
+    Busy(Duration),
+    Withdrawn,
+    /// The server may lack the newest grants, for so long.
+    Closed(Duration),
+}
+
+/// The server's answer to a downgrade.
+pub(super) enum Downgraded {
+    Read(FencingToken, Duration),
+    Exclusive,
+    Gone,
+}
+
+pub(super) async fn ask(at: &Connection, claim: &Claim) -> Result<Answer, Failure> {
+    let rows = at
+        .ask(
+            ASK,
+            &[
+                (&claim.key.as_str(), Type::TEXT),
+                (&Owner(claim.owner), Type::UUID),
+                (&letter(claim.mode), Type::CHAR),
+                (&millis(claim.ttl), Type::INT8),
+                (&millis(claim.place_ttl), Type::INT8),
+                (&claim.label.as_str(), Type::TEXT),
+            ],
+        )
+        .await?;
+    let row = one(&rows)?;
+    match read::<&str>(row, 0)? {
+        "granted" => Ok(Answer::Granted(token(row, 1)?, span(row, 2)?)),
+        "busy" => Ok(Answer::Busy(span(row, 2)?)),
+        "withdrawn" => Ok(Answer::Withdrawn),
+        "closed" => Ok(Answer::Closed(span(row, 2)?)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Which of the owners were extended, by position.
+pub(super) async fn renew(at: &Connection, owners: &[Owner]) -> Result<Vec<usize>, Failure> {
+    let rows = at.ask(RENEW, &[(&owners, Type::UUID_ARRAY)]).await?;
+    let position = |row: &Row| {
+        let position: i64 = read(row, 0)?;
+        let position = usize::try_from(position).ok();
+        position
+            .and_then(|position| position.checked_sub(1))
+            .ok_or_else(unexpected)
+    };
+    rows.iter().map(position).collect()
+}
+
+/// Whether the claim held the key.
+pub(super) async fn leave(at: &Connection, claim: &Claim, bury: bool) -> Result<bool, Failure> {
+    let rows = at
+        .ask(
+            LEAVE,
+            &[
+                (&claim.key.as_str(), Type::TEXT),
+                (&Owner(claim.owner), Type::UUID),
+                (&bury, Type::BOOL),
+            ],
+        )
+        .await?;
+    read(one(&rows)?, 0)
+}
+
+/// As [`leave`], and nobody is granted the key for `rest`.
+pub(super) async fn rest(at: &Connection, claim: &Claim, rest: Duration) -> Result<bool, Failure> {
+    let millis = millis(rest.saturating_add(Duration::from_millis(1)));
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
+        (&claim.key.as_str(), Type::TEXT),
+        (&Owner(claim.owner), Type::UUID),
+        (&millis, Type::INT8),
+    ];
+    let rows = at.ask(REST, &parameters).await?;
+    read(one(&rows)?, 0)
+}
+
+pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), Failure> {
+    let span = claim.place_ttl.max(claim.ttl);
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
+        (&claim.key.as_str(), Type::TEXT),
+        (&Owner(claim.owner), Type::UUID),
+        (&millis(span), Type::INT8),
+    ];
+    at.ask(WATCH, &parameters).await.map(drop)
+}
+
+pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgraded, Failure> {
+    let rows = at
+        .ask(
+            DOWNGRADE,
+            &[
+                (&claim.key.as_str(), Type::TEXT),
+                (&Owner(claim.owner), Type::UUID),
+            ],
+        )
+        .await?;
+    let row = one(&rows)?;
+    match read::<&str>(row, 0)? {
+        "read" => Ok(Downgraded::Read(token(row, 1)?, span(row, 2)?)),
+        "exclusive" => Ok(Downgraded::Exclusive),
+        "gone" => Ok(Downgraded::Gone),
+        _ => Err(unexpected()),
+    }
+}
+
+/// For how long nobody is granted the key; `None` if nobody held it.
+pub(super) async fn take_away(
+    at: &Connection,
+    key: &Key,
+    after_ttl: bool,
+) -> Result<Option<Duration>, Failure> {
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
+    let rows = at.ask(TAKE_AWAY, &parameters).await?;
+    let left: Option<i64> = read(one(&rows)?, 0)?;
+    left.map(|left| {
+        u64::try_from(left)
+            .map(Duration::from_millis)
+            .map_err(|_| unexpected())
+    })
+    .transpose()
+}
+
+/// What is held: one key, or all that begin with a prefix.
+pub(super) async fn look(
+    at: &Connection,
+    text: &str,
+    is_prefix: bool,
+) -> Result<Vec<LockInfo>, Failure> {
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&text, Type::TEXT), (&is_prefix, Type::BOOL)];
+    let rows = at.ask(LOOK, &parameters).await?;
+    rows.iter().map(info).collect()
+}
+
+fn info(row: &Row) -> Result<LockInfo, Failure> {
+    let key = Key::parse(read(row, 0)?).map_err(|_| unexpected())?;
+    let label: Option<&str> = read(row, 1)?;
+    let mode: Option<&str> = read(row, 3)?;
+    let is_resting = mode == Some("z");
+    let mode = mode.filter(|_| !is_resting);
+    let count = |column| {
+        let count: i64 = read(row, column)?;
+        usize::try_from(count).map_err(|_| unexpected())
+    };
+    let held_for: Option<i64> = read(row, 5)?;
+    let held_for = held_for.map(u64::try_from).transpose();
+    let held_for = held_for.map_err(|_| unexpected())?;
+    let label = label.map(Label::parse).transpose();
+    Ok(LockInfo {
+        label: label.map_err(|_| unexpected())?,
+        token: match mode {
+            Some(_) => Some(token(row, 2)?),
+            None => None,
+        },
+        remaining: Some(span(row, 4)?),
+        held_for: held_for.map(Duration::from_millis),
+        mode: mode.map(mode_of).transpose()?,
+        holders: count(6)?,
+        is_resting,
+        queue: Some(count(7)?),
+        ..LockInfo::of(key)
+    })
+}
+
+/// Deletes what is over, if nobody has done so lately.
+pub(super) async fn tidy(at: &Connection) -> Result<(), Failure> {
+    at.ask(TIDY, &[]).await.map(drop)
+}
+
+pub(super) async fn notify(at: &Connection, name: &str) -> Result<(), Failure> {
+    at.ask(NOTIFY, &[(&name, Type::TEXT)]).await.map(drop)
+}
+
+fn letter(mode: LockMode) -> i8 {
+    let letter = match mode {
+        LockMode::Exclusive => b'x',
+        LockMode::Read => b'r',
+        LockMode::Write => b'w',
+    };
+    letter.cast_signed()
+}
+
+fn mode_of(letter: &str) -> Result<LockMode, Failure> {
+    match letter {
+        "x" => Ok(LockMode::Exclusive),
+        "r" => Ok(LockMode::Read),
+        "w" => Ok(LockMode::Write),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Rounded down: never more than was asked for.
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn one(rows: &[Row]) -> Result<&Row, Failure> {
+    match rows {
+        [row] => Ok(row),
+        _ => Err(unexpected()),
+    }
+}
+
+fn read<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failure> {
+    row.try_get(column).map_err(|_| unexpected())
+}
+
+fn token(row: &Row, column: usize) -> Result<FencingToken, Failure> {
+    let number = u64::try_from(read::<i64>(row, column)?).map_err(|_| unexpected())?;
+    FencingToken::new(number).map_err(Failure::NotSent)
+}
+
+fn span(row: &Row, column: usize) -> Result<Duration, Failure> {
+    let millis = u64::try_from(read::<i64>(row, column)?).map_err(|_| unexpected())?;
+    Ok(Duration::from_millis(millis))
+}
+
+/// Another program has replaced a function.
+fn unexpected() -> Failure {
+    Failure::Unanswered(
+        "a function of the schema leasehold answered what it never does; compare it with `leasehold sql postgres`",
+    )
+}

@@ -1,0 +1,80 @@
+//! [`Dialer`]: connections to a server, with TLS or without.
+
+use std::future::poll_fn;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error as PgError, NoTls, Socket};
+
+use crate::model::error::Error;
+
+/// Makes connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    #[cfg(feature = "postgres-tls")]
+    tls: Option<super::tls::Tls>,
+}
+
+impl Dialer {
+    /// # Errors
+    ///
+    /// `Unsupported` for TLS without the feature `postgres-tls`.
+    pub(crate) fn new(is_encrypted: bool) -> Result<Self, Error> {
+        #[cfg(feature = "postgres-tls")]
+        return Ok(Self {
+            tls: is_encrypted.then(super::tls::Tls::new).transpose()?,
+        });
+        #[cfg(not(feature = "postgres-tls"))]
+        if is_encrypted {
+            Err(Error::unsupported(
+                "leasehold was built without TLS to PostgreSQL; build it with the feature postgres-tls",
+            ))
+        } else {
+            Ok(Self {})
+        }
+    }
+
+    pub(crate) async fn dial(&self, config: &Config) -> Result<(Client, Driver), PgError> {
+        #[cfg(feature = "postgres-tls")]
+        if let Some(tls) = &self.tls {
+            let (client, connection) = config.connect(tls.clone()).await?;
+            return Ok((client, Driver::Tls(connection)));
+        }
+        let (client, connection) = config.connect(NoTls).await?;
+        Ok((client, Driver::Plain(connection)))
+    }
+}
+
+/// What a connection needs to live: a task that drives it.
+pub(crate) enum Driver {
+    #[cfg(feature = "postgres-tls")]
+    Tls(Connection<Socket, super::tls::Encrypted>),
+    Plain(Connection<Socket, NoTlsStream>),
+}
+
+impl Driver {
+    /// Drives the connection to its end. `received` gets what the server sends without being asked; a notice comes before the
+    /// answer of the statement that it belongs to.
+    pub(crate) async fn drive(self, received: impl FnMut(AsyncMessage)) {
+        match self {
+            #[cfg(feature = "postgres-tls")]
+            Self::Tls(connection) => drive(connection, received).await,
+            Self::Plain(connection) => drive(connection, received).await,
+        }
+    }
+}
+
+async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
+    mut connection: Connection<Socket, S>,
+    mut received: impl FnMut(AsyncMessage),
+) {
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        received(message);
+    }
+}
+
+/// Whether the server says that it stopped waiting for its standbys: what it acknowledged may be lost in a fail-over. It is known
+/// by the server's routine, because its messages are translated.
+pub(crate) fn is_unreplicated(message: &AsyncMessage) -> bool {
+    matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
+}

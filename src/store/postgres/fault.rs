@@ -1,0 +1,186 @@
+//! The meaning of the driver's errors: what changed, and what to do. Never a server's text about a statement: it may quote an
+//! owner token.
+
+use std::error::Error as StdError;
+
+use tokio_postgres::Error as PgError;
+use tokio_postgres::error::Severity;
+
+use super::options::PostgresOptions;
+use crate::model::error::Error;
+
+/// Why a request has no answer that could be used.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It was not sent.
+    NotSent(Error),
+    /// The server refused it. Nothing was done, and nothing will be.
+    Refused(PgError),
+    /// It was sent, and no answer came, or one that proves nothing.
+    Unanswered(&'static str),
+}
+
+impl Failure {
+    pub(super) fn of(error: PgError) -> Self {
+        match code(&error) {
+            Some(code) if proves_an_abort(code) => Self::Refused(error),
+            _ => Self::Unanswered("the connection ended"),
+        }
+    }
+
+    /// Whether the server can no longer be used: it became a standby.
+    pub(super) fn is_of_a_standby(&self) -> bool {
+        matches!(self, Self::Refused(error) if is_of_a_standby(code(error)))
+    }
+
+    /// The error for our caller.
+    pub(super) fn into_error(self, doing: &str) -> Error {
+        match self {
+            Self::NotSent(error) => error,
+            Self::Refused(error) => refused(&error, doing),
+            Self::Unanswered(why) => Error::in_doubt(format!(
+                "postgresql did not confirm it: request={doing} reason={why:?}; it may have been done"
+            )),
+        }
+    }
+}
+
+/// The five characters of an error that the server answered, unless it said that it is about to end the connection: then the
+/// error is no answer to the request.
+pub(crate) fn code(error: &PgError) -> Option<&str> {
+    let answer = error.as_db_error()?;
+    let is_end = matches!(
+        answer.parsed_severity(),
+        Some(Severity::Fatal | Severity::Panic)
+    );
+    (!is_end).then(|| answer.code().code())
+}
+
+/// A request is one statement and its own transaction. The server answers it with an ordinary error only before it has written
+/// the commit; a failure of the server itself (58, F0, XX) is no such answer.
+fn proves_an_abort(code: &str) -> bool {
+    let class = code.get(..2).unwrap_or_default();
+    !matches!(class, "00" | "01" | "02" | "08" | "58" | "F0" | "XX") && code != "40003"
+}
+
+fn is_of_a_standby(code: Option<&str>) -> bool {
+    matches!(code, Some("25006" | "55000"))
+}
+
+/// Whether the functions are missing that a request calls.
+pub(super) fn is_without_schema(error: &PgError) -> bool {
+    matches!(code(error), Some("3F000" | "42883" | "42P01"))
+}
+
+fn refused(error: &PgError, doing: &str) -> Error {
+    let code = code(error).unwrap_or_default();
+    let details = format!("request={doing} sqlstate={code}");
+    match code {
+        _ if is_without_schema(error) => no_schema(&details),
+        "42501" => not_permitted(&details),
+        "LH002" => Error::unsupported(format!(
+            "the locks need transactions that are READ COMMITTED: {details}; set default_transaction_isolation of the role or of the pooler's server connections"
+        )),
+        "LH005" => Error::invalid(format!(
+            "the ttl is longer than the max_ttl of the database allows: {details}; use a shorter ttl"
+        )),
+        "55P03" => Error::unavailable(format!(
+            "other calls for this key took too long, nothing was done: {details}; try again, and look for open transactions that call the functions of the schema leasehold"
+        )),
+        _ if is_of_a_standby(Some(code)) => standby(&details),
+        _ => Error::unavailable(format!(
+            "postgresql refused, nothing was done: {details}; try again"
+        )),
+    }
+}
+
+fn no_schema(details: &str) -> Error {
+    Error::invalid(format!(
+        "the schema of the locks is missing in this database: {details}; run `leasehold sql postgres | psql -1` as its owner, or add create=auto to the URL"
+    ))
+}
+
+fn not_permitted(details: &str) -> Error {
+    Error::denied(format!(
+        "postgresql refuses this role: {details}; GRANT USAGE ON SCHEMA leasehold to it"
+    ))
+}
+
+fn standby(details: &str) -> Error {
+    Error::unavailable(format!(
+        "the server is a standby or read-only: {details}; name the primary, or all servers as h1,h2 in the URL"
+    ))
+}
+
+/// How the driver describes an answer that is not of its protocol. It has no code for that.
+const FOREIGN: [&str; 3] = [
+    "bytes remaining on stream",
+    "invalid message",
+    "unexpected message",
+];
+
+/// Why there is no connection, or none that can be used. A refusal of the handshake names the role and the database, never
+/// the password.
+pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgError) -> Error {
+    let address = &options.address;
+    let Some(answer) = error.as_db_error() else {
+        let reason = reason(&error);
+        let advice = match reason.as_str() {
+            text if FOREIGN.iter().any(|foreign| text.contains(foreign)) => {
+                "what answers there is no PostgreSQL; check host and port"
+            }
+            _ => "check host and port, and that the server runs",
+        };
+        return Error::unavailable(format!(
+            "postgresql cannot be reached: address={address} request={doing:?} reason={reason:?}; {advice}"
+        ));
+    };
+    let code = answer.code().code();
+    let details = format!(
+        "address={address} request={doing:?} sqlstate={code} reason={:?}",
+        answer.message()
+    );
+    match (code, code.get(..2).unwrap_or_default()) {
+        _ if is_without_schema(&error) => no_schema(&format!("address={address} sqlstate={code}")),
+        (_, "28") => Error::denied(format!(
+            "postgresql refuses the user or the password: {details}; check both in the URL, and pg_hba.conf"
+        )),
+        ("42501", _) => not_permitted(&details),
+        ("3D000", _) => Error::invalid(format!(
+            "there is no such database: {details}; write one that exists behind the host of the URL"
+        )),
+        (code, _) if is_of_a_standby(Some(code)) => standby(&details),
+        _ => Error::unavailable(format!(
+            "postgresql refuses the connection: {details}; try later"
+        )),
+    }
+}
+
+/// The driver's text and those of its causes, in one line. Its texts never hold the password.
+fn reason(error: &PgError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_ordinary_error_proves_that_nothing_was_done() {
+        for code in ["LH002", "55P03", "40001", "57014", "25006", "42501"] {
+            assert!(proves_an_abort(code), "{code}");
+        }
+        for code in ["XX000", "58030", "08006", "40003", "01000"] {
+            assert!(!proves_an_abort(code), "{code}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Listener`]: the connection that receives the server's messages, as hints.
+//!
+//! A lost hint costs its waiter one poll, so nothing here is repaired. When the connection ends, every hint resolves at once,
+//! the waiters ask again, and the next one that subscribes makes a new connection.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::connection::silent;
+use super::fault;
+use super::target::{Link, Target};
+use crate::model::error::Error;
+use crate::store::dial::{Connecting, Found};
+
+/// With fewer waiters than this there is no sweep.
+const SWEEP_FLOOR: usize = 64;
+
+/// The listening connection of one runtime. Made on first use.
+pub(super) struct Listener {
+    target: Arc<Target>,
+    connecting: Connecting,
+    live: Arc<Mutex<Option<Live>>>,
+}
+
+#[derive(Clone)]
+struct Live {
+    link: Arc<Link>,
+    waiters: Waiters,
+}
+
+/// Who waits for a message, by what the server's messages call them. It ends with the connection's driver, and then every hint
+/// resolves.
+type Waiters = Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>;
+
+impl Listener {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self {
+            connecting: target.connecting(),
+            target,
+            live: Arc::default(),
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.connecting.is_under_way() || present(&self.live).is_some()
+    }
+
+    /// Returns once it listens. The receiver resolves with the next message of this name, or when none can arrive any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a waiter that is gone is forgotten later.
+    pub(super) async fn listen(&self, name: String) -> Result<oneshot::Receiver<()>, Error> {
+        let waiters = self.waiters().await?;
+        let (wake, woken) = oneshot::channel();
+        let mut waiters = waiters.lock();
+        if waiters.len() >= SWEEP_FLOOR && waiters.len() == waiters.capacity() {
+            waiters.retain(|_, all| all.iter().any(|one| !one.is_closed()));
+        }
+        let same = waiters.entry(name).or_default();
+        same.retain(|one| !one.is_closed());
+        same.push(wake);
+        Ok(woken)
+    }
+
+    async fn waiters(&self) -> Result<Waiters, Error> {
+        if let Some(live) = present(&self.live) {
+            return Ok(live.waiters);
+        }
+        let look = || match present(&self.live) {
+            Some(_) => Found::Present,
+            // An idle connection is useful, too.
+            None => Found::Nothing {
+                was_useful: self.live.lock().take().is_some(),
+            },
+        };
+        self.connecting.wait(look, || self.connect()).await?;
+        present(&self.live).map(|live| live.waiters).ok_or_else(|| {
+            Error::unavailable(
+                "the listening connection to postgresql ended; no wake-up will come, ask again",
+            )
+        })
+    }
+
+    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (target, live) = (Arc::clone(&self.target), Arc::clone(&self.live));
+        async move {
+            let options = &target.options;
+            let waiters = Waiters::default();
+            let mut to_wake = Wakes(Arc::clone(&waiters));
+            let connecting = target.connect(options.listening(), move |name| to_wake.wake(name));
+            let link = connecting.await?;
+            let listening = link.client.batch_execute("LISTEN leasehold");
+            let listening = target.clock.timeout(options.timeout, listening).await;
+            let listening = listening.ok_or_else(|| silent(&target))?;
+            listening.map_err(|error| fault::not_connected("listen", options, error))?;
+            *live.lock() = Some(Live {
+                link: Arc::new(link),
+                waiters,
+            });
+            Ok(())
+        }
+    }
+}
+
+fn present(live: &Mutex<Option<Live>>) -> Option<Live> {
+    let live = live.lock();
+    live.clone().filter(|live| !live.link.health.is_dead())
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("is_live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of the waiters that the connection's driver owns.
+struct Wakes(Waiters);
+
+impl Wakes {
+    fn wake(&mut self, name: &str) {
+        for waiter in self.0.lock().remove(name).unwrap_or_default() {
+            // An error says that it stopped waiting.
+            let _ = waiter.send(());
+        }
+    }
+}
+
+impl Drop for Wakes {
+    /// No message can arrive any more.
+    fn drop(&mut self) {
+        self.0.lock().clear();
+    }
+}

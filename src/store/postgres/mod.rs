@@ -1,0 +1,71 @@
+//! [`PostgresStore`]: locks in a PostgreSQL database (feature `postgres`).
+//!
+//! # Tables
+//!
+//! All are in the schema `leasehold`, and no client touches them: it calls functions that are executed with the rights of
+//! their owner. A role of an application needs this, and cannot read the owner tokens of others:
+//!
+//! ```sql
+//! GRANT USAGE ON SCHEMA leasehold TO app;
+//! ```
+//!
+//! | table | one row for | lives |
+//! |---|---|---|
+//! | `claim` | a claim that holds a key or waits for it | the longest TTL of a claim |
+//! | `withdrawn` | a claim that was withdrawn or revoked | `max_ttl`, at least a minute |
+//! | `token` | each of 4,096 slots: the last token of the keys that share it | always |
+//! | `lock_meta` | all: version, `max_ttl`, which server it is, until when it grants nothing | always |
+//!
+//! A free key has no row. One sequence for all tokens would need fewer writes, and would be wrong: it could not both follow
+//! the time (needed after a restored copy) and never go back (needed when the clock is put back), since a sequence cannot be
+//! set only if that raises it.
+//!
+//! # How it answers
+//!
+//! Every operation is one statement, so one round trip and one transaction, also behind a pooler. Calls for one key take turns
+//! by an advisory lock of their transaction. Leases are counted by `clock_timestamp()`. Token = max(last of the slot + 1, the
+//! server's time in microseconds): it grows while the clock is put back, and after a copy was restored (I8).
+//!
+//! - **A grant or a renewal is answered after its commit is on disk**, and with synchronous standbys on theirs. So a server
+//!   that crashes forgets no lock, and grants again at once. A release is not waited for: lost in a crash, it only delays.
+//! - **A server that is not the one of before** (a promoted standby, a recovery to a point in time, a restored copy) may lack the
+//!   newest grants: it grants nothing for `max_ttl`. Holds that it knows are renewed.
+//! - **An attempt may be executed after its withdrawal**: the row in `withdrawn` refuses it.
+//! - **A server that stops waiting for its standbys** says so in a notice: what it answers then counts as unknown.
+//!
+//! # Order of waiters
+//!
+//! Every claim that has to wait has a place, in the order of arrival, for as long as it asks again in time. A release notifies
+//! the first live place only, and the readers behind a reader; it notifies nobody if nobody waits. Messages come by `LISTEN`.
+//! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both; if it does
+//! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages, and callers poll.
+//! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler.
+//!
+//! # What is not promised
+//!
+//! With asynchronous standbys a fail-over loses the newest grants, and a deposed primary that still runs goes on granting:
+//! the capability then reports [`Fencing::None`](super::Fencing::None). With synchronous standbys its commits hang, and prove
+//! nothing. A server's clock that steps forward ends leases early, for every store that counts by it. A restored copy of the
+//! data folder that keeps its timeline (a snapshot of a disk) is not noticed: let `max_ttl` pass before clients connect.
+
+mod calls;
+mod connection;
+mod dialer;
+mod fault;
+mod listener;
+mod options;
+mod owner;
+mod pool;
+mod preflight;
+mod schema;
+mod store;
+mod target;
+#[cfg(feature = "postgres-tls")]
+mod tls;
+mod url;
+
+pub(crate) use dialer::{Dialer, is_unreplicated};
+pub(crate) use fault::code;
+pub use options::PostgresOptions;
+pub use schema::SCHEMA;
+pub use store::PostgresStore;

@@ -1,0 +1,38 @@
+//! The schema: its text, and how a client creates it.
+
+use tokio_postgres::Client;
+
+use super::fault;
+use super::options::PostgresOptions;
+use crate::model::error::Error;
+
+/// The tables and functions of the store, in the schema `leasehold`, for PostgreSQL 13 and newer. Run it as the owner, in one
+/// transaction: `leasehold sql postgres | psql -1`. It may be run again, and brings an older version up to date.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// The version of [`SCHEMA`].
+pub(super) const VERSION: i32 = 1;
+
+/// Creates the schema or brings it up to date, unless that was done. Clients that do so at once take turns.
+pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result<(), Error> {
+    let millis = options.max_ttl.as_millis();
+    // The default isolation may be another, in which the second would not see what the first did.
+    let begun = client
+        .batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(hashtext('leasehold'));")
+        .await;
+    begun.map_err(|error| fault::not_connected("create the schema", options, error))?;
+    let created = async {
+        let is_new = "SELECT to_regclass('leasehold.lock_meta') IS NULL";
+        let is_new: bool = client.query_typed_one(is_new, &[]).await?.try_get(0)?;
+        client.batch_execute(SCHEMA).await?;
+        if is_new {
+            let agreed =
+                format!("UPDATE leasehold.lock_meta SET max_ttl = {millis} * interval '1 ms'");
+            client.batch_execute(&agreed).await?;
+        }
+        client.batch_execute("COMMIT").await
+    };
+    created
+        .await
+        .map_err(|error| fault::not_connected("create the schema", options, error))
+}

@@ -1,0 +1,162 @@
+//! Reads the URL of a PostgreSQL store. No message shows a part of it except an option's name and value.
+
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+
+use super::options::PostgresOptions;
+use crate::model::error::Error;
+use crate::store::url::{HostPort, StoreUrl, decoded, number, refuse, shown, span};
+
+pub(super) const PORT: u16 = 5432;
+const EXAMPLE: &str = "postgres://user:password@host:5432/database";
+
+pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
+    let url = StoreUrl::parse(text, EXAMPLE)?;
+    if !matches!(url.scheme(), "postgres" | "postgresql") {
+        return Err(Error::invalid(format!(
+            "this is no PostgreSQL URL; write {EXAMPLE}"
+        )));
+    }
+    let mut config = Config::new();
+    let address = servers(&url, &mut config)?;
+    if let Some(user) = url.user()? {
+        config.user(user);
+    }
+    if let Some(password) = url.password()? {
+        config.password(password);
+    }
+    match url.path() {
+        "" => {}
+        path if path.contains(['/', '@']) => {
+            return Err(Error::invalid(format!(
+                "the path of a PostgreSQL URL is the name of one database; write {EXAMPLE}, and ?, /, # and @ in a password or a name as %3F, %2F, %23 and %40"
+            )));
+        }
+        path => {
+            config.dbname(decoded(path)?);
+        }
+    }
+    let mut options = PostgresOptions::new(config, address);
+    for (name, value) in url.options() {
+        options = set(options, name, value)?;
+    }
+    Ok(options)
+}
+
+/// Sets the servers, and describes them.
+fn servers(url: &StoreUrl, config: &mut Config) -> Result<String, Error> {
+    let socket = url.options().find(|(name, _)| *name == "host");
+    if let Some((_, folder)) = socket {
+        if url.has_hosts() || !folder.starts_with('/') {
+            return Err(Error::invalid(
+                "option host is the folder of a socket, for a URL without hosts; write postgres:///database?host=/run/postgresql",
+            ));
+        }
+        config.host_path(folder);
+        return Ok(folder.to_owned());
+    }
+    let hosts = url.hosts(PORT)?;
+    for HostPort { host, port } in &hosts {
+        config.host(host).port(*port);
+    }
+    let hosts: Vec<_> = hosts.iter().map(HostPort::to_string).collect();
+    Ok(hosts.join(","))
+}
+
+fn set(mut options: PostgresOptions, name: &str, value: &str) -> Result<PostgresOptions, Error> {
+    match name {
+        "max_ttl" => {
+            options.says_max_ttl = true;
+            options.max_ttl(span(name, value)?)
+        }
+        "create" => match value {
+            "auto" => Ok(options.create(true)),
+            "never" => Ok(options.create(false)),
+            _ => Err(refuse(name, value, "auto or never")),
+        },
+        "listen" => options.listen(value),
+        "sslmode" => match value {
+            "disable" => Ok(options),
+            "verify-full" if cfg!(feature = "postgres-tls") => {
+                options.is_encrypted = true;
+                options.config.ssl_mode(SslMode::Require);
+                Ok(options)
+            }
+            "verify-full" => Err(Error::unsupported(
+                "leasehold was built without TLS to PostgreSQL; build it with the feature postgres-tls",
+            )),
+            _ => Err(refuse(name, value, "disable or verify-full")),
+        },
+        "timeout_millis" => options.timeout(Duration::from_millis(number(name, value)?.into())),
+        "host" => Ok(options),
+        _ => Err(Error::invalid(format!(
+            "a PostgreSQL URL of leasehold has no such option: {}; use max_ttl, create, listen, sslmode, timeout_millis, host",
+            shown(name)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let error = options(text).expect_err(text);
+        assert!(!format!("{error:?} {error}").contains("sesame"), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_url_is_read_with_its_options() {
+        let url = "postgres://me:secret@b:7000,a/my%20db?max_ttl=5s&create=auto&listen=c:1&timeout_millis=200";
+        let read = options(url).unwrap();
+        assert_eq!(read.address, "a:5432,b:7000");
+        assert_eq!(read.config.get_user(), Some("me"));
+        assert_eq!(read.config.get_dbname(), Some("my db"));
+        assert_eq!(read.config.get_ports(), [5432, 7000]);
+        assert_eq!(read.max_ttl, Duration::from_secs(5));
+        assert_eq!(read.timeout, Duration::from_millis(200));
+        assert!(read.creates && read.says_max_ttl());
+        let listening = read.listening();
+        assert_eq!(listening.get_ports(), [1]);
+        assert_eq!(listening.get_password(), Some(&b"secret"[..]));
+        let socket = options("postgresql:///db?host=/run/postgresql").unwrap();
+        assert_eq!(socket.address, "/run/postgresql");
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let read = options("postgres://me:sesame@db").unwrap();
+        let shown = format!("{read:?}");
+        assert!(
+            !shown.contains("sesame") && !shown.contains("me:"),
+            "{shown}"
+        );
+        for url in [
+            "postgres://me:sesame@",
+            "postgres://me:sesame@db:port",
+            "postgres://me:sesame@db/a/b",
+            "postgres://me:sesame@a,,b",
+            "postgres://me:12?sesame@db",
+            "postgres://me:12/sesame@db",
+            "postgres://me:12#sesame@db",
+            "postgres://db?Sesame9=1",
+            "http://me:sesame@db",
+        ] {
+            refused(url);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_option_value_and_range() {
+        let message = |query: &str| refused(&format!("postgres://db?{query}"));
+        assert!(message("max_ttl=1ms").contains("from 100ms to 86400s"));
+        assert!(message("create=maybe").contains("use auto or never"));
+        assert!(message("sslmode=require").contains("verify-full"));
+        assert!(message("listen=a%20b").contains("listen=db.example:5432"));
+        assert!(message("colour=blue").contains("name=colour"));
+        assert!(message("host=/run").contains("without hosts"));
+    }
+}

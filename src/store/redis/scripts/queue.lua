@@ -1,0 +1,109 @@
+-- The queue of a lock, and its handover. Whoever frees a lock gives it in the same step to the first live place: the lock's key
+-- stays, and names who is next, so that nobody else can set it. That claim alone is woken. It asks, and is granted then. If it
+-- does not ask in the time of a handover, it has used up its place.
+--
+-- Every script that frees a lock, or finds it free, begins with this.
+local READERS, NEXT = 'leasehold:readers', 'leasehold:next '
+
+-- The keys of a lock. They are in one slot.
+local function keys_of(lock, beside)
+  return {
+    lock = lock,
+    queue = beside .. 'queue',
+    alone = beside .. 'alone',
+    places = beside .. 'places',
+    readers = beside .. 'readers',
+    grants = beside .. 'grants',
+  }
+end
+
+local function server_millis()
+  local time = redis.call('TIME')
+  return math.floor((time[1] * 1000000 + time[2]) / 1000)
+end
+
+local function leave_queue(at, owner)
+  redis.call('ZREM', at.queue, owner)
+  redis.call('ZREM', at.alone, owner)
+  redis.call('ZREM', at.places, owner)
+end
+
+-- All dead places at once, so that together they delay those behind them by one place's time.
+local function drop_dead_places(at, now)
+  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', at.places, '-inf', now)) do
+    leave_queue(at, dead)
+  end
+end
+
+-- Keeps a place until then, at this position or at the one that it has.
+local function keep_place(at, owner, arrival, is_alone, ends)
+  if arrival then
+    redis.call('ZADD', at.queue, arrival, owner)
+    if is_alone then
+      redis.call('ZADD', at.alone, arrival, owner)
+    end
+  end
+  redis.call('ZADD', at.places, ends, owner)
+  local latest = redis.call('ZRANGE', at.places, -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', at.queue, latest)
+  redis.call('PEXPIREAT', at.alone, latest)
+  redis.call('PEXPIREAT', at.places, latest)
+end
+
+-- Makes it the first of the queue: it was next, and could not take the lock.
+local function put_back(at, owner, is_alone, ends)
+  local first = redis.call('ZRANGE', at.queue, 0, 0, 'WITHSCORES')[2]
+  keep_place(at, owner, tonumber(first or 1) - 1, is_alone, ends)
+end
+
+-- Gives a lock that nobody holds, or that only readers hold (`is_read`), to the first places, as far as they go with the
+-- holders, for so long (ms). Returns their owners; nil if nobody has a place.
+local function hand_over(at, is_read, span)
+  if not redis.call('ZRANGE', at.queue, 0, 0)[1] then
+    return nil
+  end
+  local now = server_millis()
+  drop_dead_places(at, now)
+  local first = redis.call('ZRANGE', at.queue, 0, 0)[1]
+  local writer = redis.call('ZRANGE', at.alone, 0, 0, 'WITHSCORES')
+  if not first then
+    return nil
+  end
+  if first == writer[1] then
+    if is_read then
+      return {}
+    end
+    leave_queue(at, first)
+    redis.call('SET', at.lock, NEXT .. first, 'PX', span)
+    return {first}
+  end
+  -- A key of a wrong type ends this here, before it is lost.
+  redis.call('ZCARD', at.readers)
+  redis.call('HLEN', at.grants)
+  if not is_read then
+    -- Readers of an earlier time lost their hold with the lock's key.
+    redis.call('DEL', at.readers, at.grants)
+  end
+  local called = redis.call('ZRANGEBYSCORE', at.queue, '-inf', writer[2] and '(' .. writer[2] or '+inf')
+  for _, reader in ipairs(called) do
+    leave_queue(at, reader)
+    redis.call('ZADD', at.readers, now + span, reader)
+  end
+  local left = math.max(span, is_read and redis.call('PTTL', at.lock) or 0)
+  redis.call('SET', at.lock, READERS, 'PX', left)
+  redis.call('PEXPIRE', at.readers, left)
+  redis.call('PEXPIRE', at.grants, left)
+  return called
+end
+
+-- Hands over what was freed, and wakes whoever is next; everybody if nobody has a place. What cannot be read, and a user that
+-- may not publish, do not fail after the write: then everybody asks.
+local function pass_on(at, is_read, span, channel)
+  local is_known, called = pcall(hand_over, at, is_read, span)
+  local whom = is_known and called and table.concat(called, ' ')
+  if not whom then
+    redis.pcall('PUBLISH', channel, '')
+  elseif whom ~= '' then
+    redis.pcall('PUBLISH', channel, whom)
+  end
+end

@@ -1,0 +1,39 @@
+-- The beginning of every script that grants. One counter serves all locks of a prefix (in a cluster, of a slot). It is a field
+-- of a hash, and its name says for which incarnation of the server, and in which generation, it was armed. A claim is granted
+-- only with a number from the counter that its client knows, so a server that was not judged grants nothing, and neither does a
+-- request that is executed after its withdrawal, because the withdrawal removes that counter.
+--
+-- Before this, script.rs writes the incarnation for which the client made the text. The cache of scripts is neither copied nor
+-- persisted, so a server that knows the text is that incarnation, or has compared it.
+local ARMED, MAX_SKEW = 1000000000000000, 1000000
+
+-- With the last argument "verify" the server did not know this text: it says itself which incarnation it is.
+local function is_another(tokens, counter)
+  if ARGV[#ARGV] ~= 'verify' then
+    return false
+  end
+  local server, copied = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
+  local run = type(server) == 'string' and string.match(server, 'run_id:(%w+)') or '?'
+  local former = type(copied) == 'string' and string.match(copied, 'master_replid2:(%x+)') or ''
+  if string.find(former, '[^0]') then
+    run = run .. '-' .. former
+  end
+  if run == INCARNATION then
+    return false
+  end
+  local last = redis.call('HGET', tokens, counter)
+  if last then
+    redis.call('HSET', tokens, 'last', last)
+    redis.call('HDEL', tokens, counter)
+  end
+  return true
+end
+
+-- The next token, or nil if the counter was not armed.
+local function next_token(tokens, counter)
+  local token = redis.call('HINCRBY', tokens, counter, 1)
+  if token > ARMED then
+    return token
+  end
+  redis.call('HDEL', tokens, counter)
+end

@@ -1,0 +1,145 @@
+//! A process that has no descriptors left, and a disk that is full at each page of an operation.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use leasehold::store::{Acquired, FileStore, Released, Store};
+use leasehold::{Error, ErrorKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::place::{Place, claim, is_held, shell_that_mounts, try_once, wait};
+
+const LONG: Duration = Duration::from_secs(1000);
+
+fn with_descriptors<T>(limit: u64, work: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    let low = Rlimit {
+        current: Some(limit),
+        ..before
+    };
+    setrlimit(Resource::Nofile, low).unwrap();
+    let done = work();
+    setrlimit(Resource::Nofile, before).unwrap();
+    done
+}
+
+/// `EMFILE` at the first descriptor, the second, and so on: this program has one thread.
+pub(crate) fn a_process_without_descriptors_gets_an_error_and_no_lock() {
+    let place = Place::new();
+    let (store, other) = (place.store(), place.store());
+    let free = u64::try_from(
+        File::open("/dev/null")
+            .map(|file| number_of(&file))
+            .unwrap(),
+    )
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut refused = 0;
+    for more in 0..4 {
+        let ours = claim("a", LONG);
+        let acquired = with_descriptors(free + more, || runtime.block_on(store.acquire(&ours)));
+        match acquired {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                refused += 1;
+                let taken = try_once(&other, "a", LONG).expect("nobody holds it");
+                let _ = wait(other.release(&taken));
+            }
+            Ok(Acquired::Granted(grant)) => {
+                assert!(try_once(&other, "a", LONG).is_none());
+                let released = with_descriptors(free, || runtime.block_on(store.release(&grant)));
+                assert!(matches!(released, Released::Unknown(_)), "{released:?}");
+                assert!(is_held(&store, &grant), "it was not released");
+                let _ = wait(store.release(&grant));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..4).contains(&refused), "{refused}");
+}
+
+fn number_of(file: &File) -> i32 {
+    std::os::fd::AsRawFd::as_raw_fd(file)
+}
+
+pub(crate) fn a_disk_that_is_full_at_any_page_refuses_and_keeps_every_hold() {
+    let place = Place::new();
+    let script = "mount -t tmpfs -o size=2m none \"$1\"; exec \"$0\" worker full \"$1\"";
+    let Some(mut command) = shell_that_mounts(script) else {
+        return;
+    };
+    let status = command.arg(&place.0).status().unwrap();
+    assert!(status.success());
+}
+
+/// In a small file system of its own: pages are taken until only `left` are free, for each `left`.
+pub(crate) fn fill(directory: &str) {
+    let url = format!("file://{directory}/locks");
+    let (store, other) = (crate::place::open(&url), crate::place::open(&url));
+    let held = try_once(&store, "held", LONG).unwrap();
+    let (mut granted, mut refused) = (0, 0);
+    for left in 0..12 {
+        let filler = format!("{directory}/filler");
+        let pages = fill_up(&filler);
+        File::options()
+            .write(true)
+            .open(&filler)
+            .unwrap()
+            .set_len((pages - left) * 4096)
+            .unwrap();
+        let ours = claim("a", LONG);
+        match wait(store.acquire(&ours)) {
+            Ok(Acquired::Granted(grant)) => {
+                granted += 1;
+                assert!(try_once(&other, "a", LONG).is_none());
+                // Whatever the queue needs: the hold stays, and can be renewed and released.
+                let _queued = wait(other.acquire(&claim("a", LONG)));
+                assert!(is_held(&store, &grant));
+                let released = wait(store.release(&grant));
+                assert!(matches!(released, Released::Released), "{released:?}");
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => {
+                refused += 1;
+                is_about_space(&error);
+            }
+        }
+        assert!(is_held(&store, &held), "{left} pages left");
+        std::fs::remove_file(&filler).unwrap();
+        // Whoever got a place after the release, and did not ask again, is skipped after a second. So a new key.
+        let fresh: FileStore = crate::place::open(&url);
+        assert!(try_once(&fresh, &format!("fresh/{left}"), LONG).is_some());
+        let _ = wait(store.revoke(&ours.key, leasehold::store::Revoke::Now));
+        crate::place::until("a free key", || {
+            let Some(grant) = try_once(&other, "a", LONG) else {
+                return false;
+            };
+            let _ = wait(other.release(&grant));
+            true
+        });
+    }
+    assert!(
+        granted > 0 && refused > 0,
+        "{granted} granted, {refused} refused"
+    );
+}
+
+/// How many pages were free.
+fn fill_up(path: &str) -> u64 {
+    let mut file = File::create(path).unwrap();
+    let mut pages = 0;
+    while file.write_all(&[1; 4096]).is_ok() {
+        pages += 1;
+    }
+    assert!(file.write_all_at(&[1], pages * 4096).is_err());
+    pages
+}
+
+fn is_about_space(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("space"), "{error}");
+}

@@ -1,0 +1,172 @@
+//! What a run under several locks leaves behind names all of them: its events, intents and debts, and who settles them finds each token.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::executor::{Debt, EffectError, HeldKey};
+use leasehold::handler::{Event, Intent};
+use leasehold::{Abort, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
+
+use crate::support::{World, poll_once, secs};
+
+#[derive(Clone, Debug)]
+enum Seen {
+    Run(Vec<HeldKey>),
+    Intent(Intent),
+    Debt(Debt),
+}
+
+type Notes = Arc<Mutex<Vec<Seen>>>;
+
+/// A world whose observer notes what runs do.
+fn observed() -> (World, Notes) {
+    let notes = Notes::default();
+    let kept = Arc::clone(&notes);
+    let world = World::built(Settings::default(), |builder| {
+        builder.observer(move |event: &Event<'_>| {
+            kept.lock().unwrap().push(match event {
+                Event::Run {
+                    key, token, locks, ..
+                } => {
+                    assert_eq!((&locks[0].key, locks[0].token), (*key, *token));
+                    Seen::Run(locks.to_vec())
+                }
+                Event::Intent { intent, .. } => Seen::Intent((*intent).clone()),
+                Event::Debt { debt, .. } => Seen::Debt((*debt).clone()),
+                _ => return,
+            });
+        })
+    });
+    (world, notes)
+}
+
+async fn hold(world: &World) -> (MultiGuard, Executor, Vec<(String, FencingToken)>) {
+    let guard = world.ours.lock_all(["b", "a"]).acquire().await.unwrap();
+    let held = ["a", "b"].map(|key| (key.to_owned(), guard.token(key).unwrap()));
+    let executor = guard.executor();
+    (guard, executor, held.into())
+}
+
+fn named(locks: &[HeldKey]) -> Vec<(String, FencingToken)> {
+    let named = |lock: &HeldKey| (lock.key.to_string(), lock.token);
+    locks.iter().map(named).collect()
+}
+
+fn debts(notes: &Notes) -> Vec<Debt> {
+    let debt = |seen: &Seen| match seen {
+        Seen::Debt(debt) => Some(debt.clone()),
+        _ => None,
+    };
+    notes.lock().unwrap().iter().filter_map(debt).collect()
+}
+
+/// An effect that happened and cannot be taken back.
+async fn leave_a_debt(executor: &Executor, how: Left) {
+    let run = executor.guarded_async(async |tx| {
+        let sent = tx.step(
+            "debit a",
+            async {
+                match how {
+                    Left::Failed => Ok(()),
+                    Left::InDoubt => Err(EffectError::unknown("no answer")),
+                    Left::Dropped => std::future::pending().await,
+                }
+            },
+            |_| async { Err::<(), _>("refused") },
+        );
+        let _ = sent.await;
+        Err::<(), Abort>("changed my mind".into())
+    });
+    if how == Left::Dropped {
+        assert!(poll_once(Box::pin(run)).await.is_pending());
+        return;
+    }
+    let Err(RunError::Incomplete { debts, .. }) = run.await else {
+        panic!("an effect is left");
+    };
+    assert_eq!(debts.len(), 1);
+    assert_eq!(debts[0].locks.len(), 2, "{:?}", debts[0]);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    Failed,
+    InDoubt,
+    Dropped,
+}
+
+#[tokio::test]
+async fn events_intents_and_debts_name_every_lock_of_the_run() {
+    for how in [Left::Failed, Left::InDoubt, Left::Dropped] {
+        let (world, notes) = observed();
+        let (_guard, executor, held) = hold(&world).await;
+        leave_a_debt(&executor, how).await;
+        world.settled().await;
+        let seen = notes.lock().unwrap().clone();
+        assert!(seen.len() >= 3, "{how:?}: {seen:?}");
+        for seen in seen {
+            let locks = match &seen {
+                Seen::Run(locks) => named(locks),
+                Seen::Intent(intent) => named(&intent.locks),
+                Seen::Debt(debt) => named(&debt.locks),
+            };
+            assert_eq!(locks, held, "{how:?}: {seen:?}");
+        }
+        let debts = debts(&notes);
+        assert_eq!(debts.len(), 1, "{how:?}");
+        let [(_, a), (_, b)] = &held[..] else {
+            unreachable!("two keys")
+        };
+        let text = debts[0].to_string();
+        assert!(text.contains(&format!("key=a,b token={a},{b} ")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_in_doubt_is_a_debt_of_every_lock_and_none_is_free_before_its_ttl() {
+    let (world, notes) = observed();
+    let (guard, executor, held) = hold(&world).await;
+    let outcome = executor.guarded(|tx| {
+        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("no answer")));
+        Ok(())
+    });
+    let Err(RunError::InDoubt { locks, .. }) = outcome else {
+        panic!("the commit had no answer");
+    };
+    assert_eq!(named(&locks), held);
+    let debts = debts(&notes);
+    assert_eq!(debts.len(), 1);
+    assert_eq!(named(&debts[0].locks), held);
+    drop(guard);
+    world.settled().await;
+    for key in ["a", "b"] {
+        assert!(!world.is_free(key).await, "{key}");
+    }
+    world.clock.advance(secs(11));
+    for key in ["a", "b"] {
+        assert!(world.is_free(key).await, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_knows_the_token_of_each_of_its_keys_and_of_no_other() {
+    let (world, _) = observed();
+    let (_guard, executor, held) = hold(&world).await;
+    let run = executor.guarded(|tx| {
+        for (key, token) in &held {
+            assert_eq!(tx.token_of(key)?, *token);
+        }
+        assert_eq!((tx.key().as_str(), tx.token()), ("a", held[0].1));
+        let refused = tx.token_of("c").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.to_string().contains("keys=a b"), "{refused}");
+        Ok(())
+    });
+    run.unwrap().into_value();
+    let alone = world.ours.lock("c").acquire().await.unwrap();
+    let run = alone.executor().guarded(|tx| {
+        assert_eq!(tx.token_of("c")?, tx.token());
+        assert!(tx.token_of("a").is_err());
+        Ok(())
+    });
+    run.unwrap().into_value();
+}

@@ -1,0 +1,171 @@
+//! A key that rests after the release of a lock that is held for at least some time.
+
+use std::time::Duration;
+
+use leasehold::clock::ManualClock;
+use leasehold::store::{Faulty, MemoryStore, Operation, Released, Revoke};
+use leasehold::{ErrorKind, LockManager};
+
+use crate::plain::plain;
+use crate::support::{World, ms, secs, while_time_passes};
+
+/// Longer than any TTL.
+const AT_LEAST: Duration = secs(300);
+
+/// A manager whose requests can be lost.
+fn over_a_network() -> (ManualClock, Faulty<MemoryStore>, LockManager) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let network = Faulty::new(store, clock.clone(), 7);
+    let builder = LockManager::builder(network.clone()).clock(clock.clone());
+    (clock, network, builder.build().unwrap())
+}
+
+#[tokio::test]
+async fn a_short_job_leaves_its_key_resting_until_its_time_has_passed_since_the_grant() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
+    let guard = lock.acquire().await.unwrap();
+    world.pass(secs(20)).await;
+    assert!(matches!(guard.release().await.unwrap(), Released::Released));
+    let info = world.theirs.inspect("nightly").await.unwrap().unwrap();
+    assert!(info.is_resting, "{info:?}");
+    assert_eq!((info.holders, info.label), (0, None));
+    assert_eq!(info.remaining, Some(AT_LEAST - secs(20)));
+
+    for locks in [&world.ours, &world.theirs] {
+        let tried = locks.lock("nightly").try_acquire().await.unwrap();
+        assert!(tried.is_none());
+    }
+    world.pass(AT_LEAST - secs(21)).await;
+    let early = world.theirs.lock("nightly").try_acquire().await.unwrap();
+    assert!(early.is_none());
+    world.pass(secs(1)).await;
+    let next = world.theirs.lock("nightly").try_acquire().await.unwrap();
+    assert!(next.is_some());
+}
+
+#[tokio::test]
+async fn a_job_that_took_its_time_leaves_no_rest() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(secs(5));
+    let guard = lock.acquire().await.unwrap();
+    world.pass(secs(5)).await;
+    guard.release().await.unwrap();
+    assert!(world.is_free("nightly").await);
+}
+
+#[tokio::test]
+async fn a_dropped_guard_leaves_a_rest_too() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
+    drop(lock.acquire().await.unwrap());
+    world.settled().await;
+    let info = world.theirs.inspect("nightly").await.unwrap().unwrap();
+    assert!(info.is_resting, "{info:?}");
+}
+
+#[tokio::test]
+async fn a_lease_that_lapsed_leaves_no_rest() {
+    let (clock, network, locks) = over_a_network();
+    let lock = locks.lock("nightly").hold_at_least(AT_LEAST);
+    let _guard = lock.acquire().await.unwrap();
+    network.block(Operation::Renew);
+    for _ in 0..300 {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    assert!(locks.inspect("nightly").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_release_that_was_not_answered_leaves_one_rest() {
+    let (clock, network, locks) = over_a_network();
+    let lock = locks.lock("nightly").hold_at_least(AT_LEAST);
+    let guard = lock.acquire().await.unwrap();
+    // The request is lost, and repeated in the background.
+    network.block(Operation::Release);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InDoubt);
+    network.unblock(Operation::Release);
+    for _ in 0..20 {
+        clock.advance(ms(100));
+        locks.settled().await;
+    }
+    let info = locks.inspect("nightly").await.unwrap().unwrap();
+    assert!(info.is_resting, "{info:?}");
+    assert_eq!(info.remaining, Some(AT_LEAST - secs(2)));
+}
+
+#[tokio::test]
+async fn no_waiter_is_given_a_key_that_rests() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(secs(20));
+    let guard = lock.acquire().await.unwrap();
+    let began = world.now();
+    // One in our process, who would get the hold by a handoff, and one in another, by a handover.
+    let (ours, theirs) = (lock.clone(), world.theirs.lock("nightly"));
+    let release = async {
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+    };
+    let waiters = async {
+        let first = tokio::select! {
+            first = ours.acquire() => first,
+            first = theirs.acquire() => first,
+        };
+        first.unwrap()
+    };
+    let both = async { tokio::join!(waiters, release) };
+    let (_first, ()) = while_time_passes(&world, secs(40), both).await;
+    assert!(world.now().since(&began) >= secs(20));
+}
+
+#[tokio::test]
+async fn whoever_waits_in_vain_learns_that_the_key_rests() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let waiting = world.theirs.lock("nightly");
+    let error = while_time_passes(&world, secs(60), waiting.acquire()).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert_eq!(
+        error.to_string(),
+        "contended: the lock was not free within the wait: key=nightly; it rests for another 255.0 s after its release; try then"
+    );
+    assert_eq!(error.retry_after(), Some(AT_LEAST - secs(45)));
+}
+
+#[tokio::test]
+async fn an_operator_ends_a_rest() {
+    let world = World::new();
+    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let _ = world
+        .theirs
+        .revoke("nightly", Revoke::AfterTtl)
+        .await
+        .unwrap();
+    assert!(!world.is_free("nightly").await);
+    let _ = world.theirs.revoke("nightly", Revoke::Now).await.unwrap();
+    assert!(world.is_free("nightly").await);
+}
+
+#[tokio::test]
+async fn what_cannot_rest_is_refused_before_anything_is_held() {
+    let world = World::new();
+    let locks = LockManager::new(plain(world.store.clone())).unwrap();
+    let asked = locks.lock("a").hold_at_least(secs(1)).try_acquire().await;
+    let error = asked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let too_long = secs(31 * 24 * 60 * 60);
+    let asked = world
+        .ours
+        .lock("a")
+        .hold_at_least(too_long)
+        .try_acquire()
+        .await;
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(world.is_free("a").await);
+}

@@ -1,0 +1,99 @@
+//! The spans of a lock: each with its key, its token and its outcome.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use leasehold::Abort;
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::support::World;
+
+type Fields = HashMap<&'static str, String>;
+
+/// Keeps every span of ours that was closed.
+#[derive(Clone, Default)]
+struct Closed {
+    open: Arc<Mutex<HashMap<u64, (String, Fields)>>>,
+    closed: Arc<Mutex<Vec<(String, Fields)>>>,
+}
+
+struct Into<'a>(&'a mut Fields);
+
+impl Visit for Into<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let value = format!("{value:?}").trim_matches('"').to_owned();
+        self.0.insert(field.name(), value);
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Closed {
+    fn on_new_span(&self, span: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        let mut fields = Fields::new();
+        span.record(&mut Into(&mut fields));
+        let name = span.metadata().name().to_owned();
+        if span.metadata().target().starts_with("leasehold::") {
+            self.open.lock().insert(id.into_u64(), (name, fields));
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if let Some((_, fields)) = self.open.lock().get_mut(&id.into_u64()) {
+            values.record(&mut Into(fields));
+        }
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        let span = self.open.lock().remove(&id.into_u64());
+        self.closed.lock().extend(span);
+    }
+}
+
+impl Closed {
+    /// The outcomes of the closed spans of this name for this key, which all have this token.
+    fn outcomes(&self, name: &str, key: &str, token: &str) -> Vec<String> {
+        let closed = self.closed.lock();
+        let ours = closed
+            .iter()
+            .filter(|(span, fields)| span == name && fields["key"] == key);
+        ours.map(|(_, fields)| {
+            assert_eq!(fields.get("token").map(String::as_str), Some(token));
+            fields["outcome"].clone()
+        })
+        .collect()
+    }
+}
+
+#[tokio::test]
+async fn acquire_hold_run_and_commit_are_spans_with_key_token_and_outcome() {
+    let spans = Closed::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let guard = tracing::subscriber::set_default(subscriber);
+    let world = World::new();
+
+    let held = world.ours.lock("a").acquire().await.unwrap();
+    let token = held.token().to_string();
+    let busy = world.theirs.lock("a").try_acquire().await.unwrap();
+    assert!(busy.is_none());
+    let executor = held.executor();
+    executor.guarded(|_| Ok(())).unwrap();
+    let _ = executor.guarded(|_| Err::<(), _>(Abort::new("no")));
+    executor.commit(async |_| Ok(())).await.unwrap();
+    assert!(spans.outcomes("lock.hold", "a", &token).is_empty());
+    held.release().await.unwrap();
+
+    assert_eq!(spans.outcomes("lock.hold", "a", &token), ["released"]);
+    let runs = spans.outcomes("lock.run", "a", &token);
+    assert_eq!(runs, ["committed", "rolled back", "committed"]);
+    assert_eq!(spans.outcomes("lock.commit", "a", &token), ["applied"]);
+    let closed = spans.closed.lock();
+    let acquires = closed.iter().filter(|(name, _)| name == "lock.acquire");
+    let acquires: Vec<_> = acquires
+        .map(|(_, fields)| (fields["outcome"].as_str(), fields.get("token")))
+        .collect();
+    assert_eq!(acquires, [("held", Some(&token)), ("busy", None)]);
+    drop(guard);
+}

@@ -1,0 +1,321 @@
+//! Commits that are not answered, and what becomes of the doubt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claims::key;
+use crate::fence::{fence, impatient, token};
+use crate::proxy::{Fate, Proxy, Wire};
+use crate::server::{RedisServer, until};
+use crate::stopped::{Stopped, in_the_process, report, stop_at};
+use leasehold::clock::Clock;
+use leasehold::executor::{CommitProof, Doubt, HeldKey, Resolution, RunError};
+use leasehold::fence::{Fence, RedisBatch, RedisFence, Resolve};
+use leasehold::test_util::TestHold;
+use leasehold::{ErrorKind, LockManager, Settings, TxnId};
+
+/// For a run that nobody answers, and which is waited for.
+const SHORT: Duration = Duration::from_secs(6);
+const LONG: Duration = Duration::from_secs(60);
+
+const HELD: Fate = Fate {
+    hold_up: true,
+    ..Fate::KIND
+};
+const UNANSWERED: Fate = Fate {
+    swallow_down: true,
+    ..Fate::KIND
+};
+
+fn hold(ttl: Duration) -> TestHold {
+    let clock = Clock::system().unwrap();
+    TestHold::new(clock, &Settings::default(), key("a"), token(1), ttl)
+}
+
+/// Adds one, while every connection suffers a fate.
+async fn add_one(
+    fence: &RedisFence,
+    proxy: &Arc<Proxy>,
+    fate: Fate,
+) -> Result<CommitProof, RunError<()>> {
+    let (fence, proxy) = (fence.clone(), Arc::clone(proxy));
+    let hold = hold(if fate == Fate::KIND { LONG } else { SHORT });
+    let executor = hold.executor();
+    let run = executor.guarded_async(async move |tx| {
+        tx.commit_with(move |permit| {
+            proxy.all(fate);
+            fence.apply(permit, RedisBatch::new().increment_by("count", 1))
+        });
+        Ok(())
+    });
+    run.await.map(|done| done.proof)
+}
+
+/// A fence whose connections go through a proxy, and which has been used.
+async fn behind(server: &RedisServer) -> (RedisFence, Arc<Proxy>) {
+    let proxy = Arc::new(Proxy::before(server.port()));
+    let fence = impatient(|query| proxy.url(query)).await;
+    let done = add_one(&fence, &proxy, Fate::KIND).await;
+    assert_eq!(done.unwrap(), CommitProof::Fenced);
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+    (fence, proxy)
+}
+
+fn scripts_run(server: &RedisServer) -> Option<String> {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let mut lines = stats.lines();
+    lines
+        .find(|line| line.starts_with("cmdstat_evalsha"))
+        .map(str::to_owned)
+}
+
+/// Lets what was held back arrive, and waits until the server has run it.
+async fn deliver(server: &RedisServer, wires: &[Arc<Wire>]) {
+    let before = scripts_run(server);
+    for wire in wires {
+        wire.set(Fate::KIND);
+    }
+    until("the server has run what was held back", async || {
+        scripts_run(server) != before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_commit_that_is_held_back_is_in_doubt_until_it_is_resolved_and_refused_when_it_arrives() {
+    let server = RedisServer::start();
+    let (ours, proxy) = behind(&server).await;
+    let in_doubt = add_one(&ours, &proxy, HELD).await.unwrap_err();
+    assert!(matches!(in_doubt, RunError::InDoubt { .. }), "{in_doubt:?}");
+    let doubt = in_doubt.doubt().unwrap();
+    let other = fence(&server).await;
+    assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+    deliver(&server, &proxy.wires()).await;
+    assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+    proxy.next(Fate::KIND);
+    // Nobody has raised the fence: the name alone refuses a copy that comes later still.
+    let batch = RedisBatch::new().increment_by("count", 1);
+    let key = key("a");
+    let copy = ours.write(&key, token(1), doubt.txn_id, "commit", &batch);
+    assert_eq!(copy.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+}
+
+#[tokio::test]
+async fn a_commit_that_was_applied_without_an_answer_is_resolved_as_applied() {
+    let server = RedisServer::start();
+    let (ours, proxy) = behind(&server).await;
+    let in_doubt = add_one(&ours, &proxy, UNANSWERED).await.unwrap_err();
+    let doubt = in_doubt.doubt().unwrap();
+    let other = fence(&server).await;
+    for _ in 0..2 {
+        assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::Applied);
+    }
+    // A newer holder does not change what happened.
+    other.raise(&key("a"), token(2)).await.unwrap();
+    assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::Applied);
+    assert_eq!(server.cli(&["GET", "count"]), "2");
+}
+
+#[tokio::test]
+async fn a_doubt_that_ends_within_the_run_has_a_true_outcome() {
+    let server = RedisServer::start();
+    let (ours, proxy) = behind(&server).await;
+    let mut expected = 1;
+    for (fate, wait) in [(HELD, 2), (HELD, 6), (UNANSWERED, 2), (UNANSWERED, 6)] {
+        let healing = Arc::clone(&proxy);
+        let heal = async {
+            // The commit is sent again, or resolved, over a new connection.
+            for _ in 0..wait {
+                crate::server::breathe().await;
+            }
+            healing.next(Fate::KIND);
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = add_one(&ours, &proxy, fate) => outcome,
+            () = heal => unreachable!("it never ends"),
+        };
+        match outcome {
+            Ok(proof) => {
+                assert_eq!(proof, CommitProof::Fenced);
+                expected += 1;
+            }
+            Err(RunError::RolledBack { .. }) => {}
+            Err(error) => {
+                let doubt = error.doubt().unwrap_or_else(|| panic!("{error:?}"));
+                let resolution = fence(&server).await.resolve(&doubt).await.unwrap();
+                expected += i32::from(resolution == Resolution::Applied);
+            }
+        }
+        proxy.all(Fate::KIND);
+        assert_eq!(server.cli(&["GET", "count"]), expected.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_commit_under_two_locks_is_resolved_whatever_their_order() {
+    let server = RedisServer::start();
+    let (ours, proxy) = behind(&server).await;
+    let locks = LockManager::connect(&server.url("prefix=app&restart_quarantine=off"))
+        .await
+        .unwrap();
+    let both = locks.lock_all(["row/b", "row/a"]).ttl(SHORT);
+    let guard = both.acquire().await.unwrap();
+    let executor = guard.executor();
+    for (fate, expected) in [
+        (HELD, Resolution::NotApplied),
+        (UNANSWERED, Resolution::Applied),
+    ] {
+        proxy.all(Fate::KIND);
+        // The connection of the round before is gone.
+        until("the fence has a new connection", async || {
+            ours.raise(&key("a"), token(1)).await.is_ok()
+        })
+        .await;
+        let (ours, proxy) = (ours.clone(), Arc::clone(&proxy));
+        // The lease is renewed, so the executor waits longer than the fence asks.
+        let run = executor.guarded_async(async move |tx| {
+            tx.commit_with(move |permit| {
+                proxy.all(fate);
+                ours.apply(permit, RedisBatch::new().increment_by("count", 1))
+            });
+            Ok(())
+        });
+        let doubt = run.await.unwrap_err().doubt().unwrap();
+        assert_eq!(doubt.locks.len(), 2);
+        let backwards = Doubt::new(doubt.locks.iter().rev().cloned().collect(), doubt.txn_id);
+        let other = fence(&server).await;
+        assert_eq!(other.resolve(&backwards).await.unwrap(), expected);
+        assert_eq!(other.resolve(&doubt).await.unwrap(), expected);
+    }
+    drop(guard);
+}
+
+fn doubt_of(made_at: u128) -> Doubt {
+    let txn_id: TxnId = format!("{made_at:012x}{:020x}", 1).parse().unwrap();
+    let lock = HeldKey {
+        key: key("a"),
+        token: token(1),
+    };
+    Doubt::new(vec![lock], txn_id)
+}
+
+#[tokio::test]
+async fn a_name_whose_record_may_be_gone_or_that_is_not_from_now_proves_nothing() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let time = server.cli(&["TIME"]);
+    let now = time.lines().next().unwrap().parse::<u128>().unwrap() * 1_000;
+    let day = 24 * 60 * 60 * 1_000;
+    for made_at in [0, now - 7 * day, now - 6 * day - 60_000, now + day + 60_000] {
+        let error = fence.resolve(&doubt_of(made_at)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{made_at}: {error}");
+    }
+    assert_eq!(server.cli(&["KEYS", "*"]), "");
+    for made_at in [now - 6 * day + 60_000, now, now + day - 60_000] {
+        let doubt = doubt_of(made_at);
+        assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
+        let name = format!("app:{{app:a}}:applied:{}:commit", doubt.txn_id);
+        let left: u128 = server.cli(&["PTTL", &name]).parse().unwrap();
+        // It outlives the last moment at which the commit could still be applied.
+        assert!(now + left > made_at + day, "{left}");
+    }
+    // A commit of such a name is refused by the server's clock.
+    for made_at in [now - day - 60_000, now + day + 60_000] {
+        let txn_id = doubt_of(made_at).txn_id;
+        let batch = RedisBatch::new().set("data", "1");
+        let key = key("a");
+        let late = fence.write(&key, token(1), txn_id, "commit", &batch);
+        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::Invalid);
+        let step = fence.write(&key, token(1), txn_id, "step", &batch);
+        let _ = step.await.unwrap();
+        server.cli(&["DEL", "data"]);
+    }
+    let none = Doubt::new(Vec::new(), doubt_of(now).txn_id);
+    let error = fence.resolve(&none).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_commit_that_was_applied_in_part_is_neither() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let time = server.cli(&["TIME"]);
+    let now = time.lines().next().unwrap().parse::<u128>().unwrap() * 1_000;
+    let doubt = doubt_of(now);
+    let name = format!("app:{{app:a}}:applied:{}:commit", doubt.txn_id);
+    server.cli(&["SET", &name, "0123abcd broken 1 ERR value"]);
+    let error = fence.resolve(&doubt).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// Not a test, except for the one that starts it: a process whose commit is sent through the proxy of the test.
+#[test]
+fn sender() {
+    in_the_process(async |url| {
+        let fence = RedisFence::connect(&url).await.unwrap();
+        fence.raise(&key("a"), token(1)).await.unwrap();
+        let hold = hold(LONG);
+        let executor = hold.executor();
+        let done = executor.guarded_async(async |tx| {
+            tx.commit_with(move |permit| {
+                // The test changes the fate of the connection here, and lets it send.
+                stop_at("commit");
+                println!("doubt {}", permit.txn_id);
+                fence.apply(permit, RedisBatch::new().increment_by("count", 1))
+            });
+            Ok(())
+        });
+        report(done.await.map(|done| done.proof));
+    });
+}
+
+/// Stopped between the send and the answer, resolved from this process; then the late copy arrives, and the sender continues.
+#[tokio::test]
+async fn a_process_that_is_stopped_before_the_answer_learns_what_another_resolved() {
+    for (fate, expected, end, count) in [
+        (HELD, Resolution::NotApplied, "ended rolled back", ""),
+        (
+            UNANSWERED,
+            Resolution::Applied,
+            "ended committed Fenced",
+            "1",
+        ),
+    ] {
+        let server = RedisServer::start();
+        // So that the server knows the script, and the sender sends one request.
+        let _ = behind(&server).await;
+        server.cli(&["DEL", "count"]);
+        let proxy = Proxy::before(server.port());
+        let url = proxy.url("prefix=app&timeout_millis=60000");
+        let mut sender = Stopped::start("doubt::sender", "commit", &url);
+        let came = || proxy.wires().iter().map(|wire| wire.came()).sum::<usize>();
+        let before = came();
+        proxy.all(fate);
+        sender.go();
+        let doubt = sender.next("doubt ");
+        until("the commit is sent", async || came() > before).await;
+        until("the commit is applied, if it arrived", async || {
+            server.cli(&["GET", "count"]) == count
+        })
+        .await;
+        sender.signal("-STOP");
+        let lock = HeldKey {
+            key: key("a"),
+            token: token(1),
+        };
+        let txn_id = doubt.trim_start_matches("doubt ").parse().unwrap();
+        let doubt = Doubt::new(vec![lock], txn_id);
+        let other = fence(&server).await;
+        assert_eq!(other.resolve(&doubt).await.unwrap(), expected);
+        if fate == HELD {
+            deliver(&server, &proxy.wires()).await;
+        }
+        proxy.next(Fate::KIND);
+        assert_eq!(sender.finish(), end);
+        assert_eq!(other.resolve(&doubt).await.unwrap(), expected);
+        assert_eq!(server.cli(&["GET", "count"]), count);
+    }
+}

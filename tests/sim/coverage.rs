@@ -1,0 +1,139 @@
+//! [`Coverage`]: which fault met which state, and how often.
+
+use std::collections::BTreeMap;
+
+use crate::net::Op;
+use crate::setup::Fault;
+
+/// Cells that no world reaches.
+const UNREACHED: [(&str, &str); 8] = [
+    (
+        "doubled x Fence",
+        "a transport to the resource knows its connection",
+    ),
+    ("doubled x Step", "as above"),
+    ("doubled x Undo", "as above"),
+    ("doubled x Commit", "as above"),
+    ("outage x Fence", "the resource has no outage but a cut"),
+    ("outage x Step", "as above"),
+    ("outage x Undo", "as above"),
+    ("outage x Commit", "as above"),
+];
+
+fn reason(cell: &str) -> Option<&'static str> {
+    let known = UNREACHED.iter().find(|(known, _)| *known == cell);
+    known.map(|(_, why)| *why)
+}
+
+/// What a worker does when a fault meets its node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Doing {
+    Idle,
+    Asking,
+    Holding,
+    Running,
+    Committing,
+    Releasing,
+}
+
+impl Doing {
+    const ALL: [Self; 6] = [
+        Self::Idle,
+        Self::Asking,
+        Self::Holding,
+        Self::Running,
+        Self::Committing,
+        Self::Releasing,
+    ];
+}
+
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Coverage {
+    /// A fault of the network, by the request that it met; a fault of a node, by what its workers were doing.
+    pub(crate) cells: BTreeMap<String, u64>,
+    /// What must happen sometimes.
+    pub(crate) sometimes: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    /// The cells of fault and state that were not reached and that no reason excuses.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        use Fault as F;
+        let to_net = [
+            F::Lost,
+            F::AnswerLost,
+            F::Doubled,
+            F::Slow,
+            F::Cut,
+            F::Outage,
+        ];
+        let to_node = [
+            F::AimedPause,
+            F::Pause,
+            F::Crash,
+            F::Cut,
+            F::Late,
+            F::ClockBack,
+            F::Suspend,
+        ];
+        let at_net = to_net
+            .iter()
+            .flat_map(|fault| Op::ALL.map(|op| format!("{} x {op:?}", fault.name())));
+        let at_node = to_node
+            .iter()
+            .flat_map(|fault| Doing::ALL.map(|doing| format!("{} x {doing:?}", fault.name())));
+        let stall = [Doing::Running, Doing::Committing].map(|doing| format!("stall x {doing:?}"));
+        let mut missing: Vec<_> = at_net.chain(at_node).chain(stall).collect();
+        missing.retain(|cell| !self.cells.contains_key(cell) && reason(cell).is_none());
+        missing
+    }
+
+    /// One line for each fault, one column for each state.
+    pub(crate) fn print(&self) {
+        let mut line = String::new();
+        for (cell, count) in &self.cells {
+            let (fault, state) = cell.split_once(" x ").unwrap_or((cell, ""));
+            if line.is_empty() || !line.starts_with(&format!("{fault}:")) {
+                if !line.is_empty() {
+                    println!("    {line}");
+                }
+                line = format!("{fault}:");
+            }
+            line += &format!(" {state} {count}");
+        }
+        println!("    {line}");
+        for (cell, why) in UNREACHED {
+            println!("    {cell}: never, {why}");
+        }
+        for (what, count) in &self.sometimes {
+            println!("{count:>9} {what}");
+        }
+    }
+
+    pub(crate) fn hit(&mut self, fault: Fault, op: Op) {
+        *self
+            .cells
+            .entry(format!("{} x {op:?}", fault.name()))
+            .or_default() += 1;
+    }
+
+    pub(crate) fn met(&mut self, fault: Fault, doing: Doing) {
+        *self
+            .cells
+            .entry(format!("{} x {doing:?}", fault.name()))
+            .or_default() += 1;
+    }
+
+    pub(crate) fn sometimes(&mut self, what: &'static str) {
+        *self.sometimes.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (cell, count) in &other.cells {
+            *self.cells.entry(cell.clone()).or_default() += count;
+        }
+        for (what, count) in &other.sometimes {
+            *self.sometimes.entry(what).or_default() += count;
+        }
+    }
+}

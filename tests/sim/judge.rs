@@ -1,0 +1,106 @@
+//! What is judged at the moment at which it happens: the begin of a run, of a commit, of a compensation; a release.
+
+use leasehold::store::Claim;
+
+use crate::leases::Given;
+use crate::state::State;
+
+/// O7: a hold with an effect in doubt is never given back.
+pub(crate) fn given_back(state: &mut State, node: usize, claim: &Claim) {
+    let owner = *claim.owner.as_bytes();
+    let in_doubt = state.leases.all.iter().find(|known| {
+        known.node == node
+            && known.is_in_doubt
+            && known.key == claim.key
+            && state.truth.is_of(&owner, &known.key, known.token)
+    });
+    if let Some(known) = in_doubt {
+        let what = format!(
+            "{} under {} is given back with an effect in doubt",
+            known.key, known.token
+        );
+        state.fail("O7 doubt", || what);
+    }
+}
+
+impl State {
+    /// O7: no run begins under a hold that was given back.
+    pub(crate) fn run_begins(&mut self, leases: &[usize]) {
+        for &number in leases {
+            let known = &self.leases.all[number];
+            if let Some(given) = known.given {
+                let what = format!(
+                    "a run began under {} {} after its guard was {given:?}",
+                    known.key, known.token
+                );
+                self.fail("O7 gate", || what);
+            }
+            let place = (
+                self.leases.all[number].node,
+                self.leases.all[number].key.clone(),
+            );
+            let last = self.leases.last_run.entry(place).or_default();
+            *last = (*last).max(number);
+        }
+    }
+
+    /// O5 and O7: a commit begins only under a lease that is live with the budget left, and not given back.
+    pub(crate) fn commit_begins(&mut self, leases: &[usize]) {
+        let budget = self.setup.settings.commit_budget.as_nanos() as u64;
+        for &number in leases {
+            let known = &self.leases.all[number];
+            let (key, token) = (known.key.clone(), known.token);
+            if known.left().is_none_or(|left| left < budget) {
+                let left = known.left();
+                self.fail("O5 check", || {
+                    format!("a commit of {key} under {token} began with {left:?} left")
+                });
+            } else if known.given.is_some() {
+                self.fail("O7 gate", || {
+                    format!("a commit of {key} under {token} began after its guard was gone")
+                });
+            } else if let Some(at) = self.truth.given_back_at(&key, token) {
+                self.fail("O7 order", || {
+                    format!(
+                        "a commit of {key} under {token} began after its release was sent at {at}"
+                    )
+                });
+            }
+        }
+    }
+
+    /// O6: a compensation without a fence is sent only under a live lease.
+    pub(crate) fn compensation_begins(&mut self, leases: &[usize]) {
+        for &number in leases {
+            let known = &self.leases.all[number];
+            if known.left().is_none() {
+                let what = format!(
+                    "a compensation under {} {} was sent after the lease",
+                    known.key, known.token
+                );
+                self.fail("O6 undo", || what);
+            }
+        }
+    }
+
+    /// O6: what a former holder undoes in its process comes before the next holder of this process begins.
+    pub(crate) fn undone_locally(&mut self, leases: &[usize]) {
+        for &number in leases {
+            let known = &self.leases.all[number];
+            let last = self.leases.last_run.get(&(known.node, known.key.clone()));
+            if last.is_some_and(|&last| last > number) {
+                let what = format!(
+                    "a run under {} {} was undone after the next holder of this process had begun",
+                    known.key, known.token
+                );
+                self.fail("O6 turns", || what);
+            }
+        }
+    }
+
+    pub(crate) fn give(&mut self, leases: &[usize], given: Given) {
+        for &number in leases {
+            self.leases.all[number].given.get_or_insert(given);
+        }
+    }
+}

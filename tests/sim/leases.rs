@@ -1,0 +1,321 @@
+//! [`Leases`]: every lease that a worker ever got, and the judges that look at all of them after every step.
+//!
+//! They use [`Lease::peek`] only: a check would mark what it finds lapsed, and so change what it judges.
+
+use std::collections::BTreeMap;
+
+use leasehold::clock::{ClockKind, ManualClock};
+use leasehold::{Key, Lease};
+
+use crate::setup::{SECOND, STORM};
+use crate::state::State;
+use crate::truth::{in_truth, stamp};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Alone,
+    Reader,
+    Writer,
+}
+
+/// How a worker ended its hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Given {
+    Dropped,
+    Released,
+}
+
+pub(crate) struct Known {
+    pub(crate) lease: Lease,
+    pub(crate) node: usize,
+    life: u64,
+    pub(crate) key: Key,
+    pub(crate) token: u64,
+    mode: Mode,
+    clock: ManualClock,
+    ppm: i64,
+    since: u64,
+    last: [u64; 3],
+    /// A look found it past a deadline, or marked: it is over for good.
+    is_over: bool,
+    is_fenced: bool,
+    /// Runs in turn whose work is in progress.
+    pub(crate) in_turn: u32,
+    /// From here on no run begins and none commits.
+    pub(crate) given: Option<Given>,
+    /// A commit or a step under it is in doubt.
+    pub(crate) is_in_doubt: bool,
+    /// A clock was wrong: at this time the lease must be over.
+    over_by: Option<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Leases {
+    pub(crate) all: Vec<Known>,
+    active: Vec<usize>,
+    /// One of those that are over is looked at in each step.
+    turn: usize,
+    /// The last lease under which a run began, for each node and key.
+    pub(crate) last_run: BTreeMap<(usize, Key), usize>,
+}
+
+/// What a worker knows about its new lease.
+pub(crate) struct Born<'a> {
+    pub(crate) lease: &'a Lease,
+    pub(crate) node: usize,
+    pub(crate) life: u64,
+    pub(crate) mode: Mode,
+    pub(crate) clock: &'a ManualClock,
+    pub(crate) is_fenced: bool,
+    pub(crate) is_fair: bool,
+}
+
+impl Known {
+    /// What is left by the strict clocks; `None` if it is not believed.
+    pub(crate) fn left(&self) -> Option<u64> {
+        left(&self.lease, &self.clock)
+    }
+}
+
+fn left(lease: &Lease, clock: &ManualClock) -> Option<u64> {
+    let (now, words) = (stamp(clock), lease.peek());
+    let left = |clock: ClockKind| {
+        let word = words[clock as usize];
+        word.checked_sub(now.on(clock)).filter(|&left| left > 0)
+    };
+    Some(left(ClockKind::Boot)?.min(left(ClockKind::Raw)?))
+}
+
+impl State {
+    /// A worker got a lease. Returns its number.
+    pub(crate) fn lease_born(&mut self, born: &Born<'_>) -> usize {
+        let Born { lease, node, .. } = *born;
+        let number = self.leases.all.len();
+        let (key, token) = (lease.key().clone(), lease.token().number());
+        self.log
+            .note(self.now, "held", [node as u64, token, number as u64]);
+        self.judge_tokens(born, &key, token);
+        self.leases.all.push(Known {
+            lease: lease.clone(),
+            node,
+            life: born.life,
+            key,
+            token,
+            mode: born.mode,
+            clock: born.clock.clone(),
+            ppm: self.setup.node_ppm[node],
+            since: self.now,
+            last: lease.peek(),
+            is_over: false,
+            is_fenced: born.is_fenced,
+            in_turn: 0,
+            given: None,
+            is_in_doubt: false,
+            over_by: None,
+        });
+        self.leases.active.push(number);
+        number
+    }
+
+    /// O9: a new hold has a larger token than every hold before; the same token is a handoff, and keeps its rules.
+    fn judge_tokens(&mut self, born: &Born<'_>, key: &Key, token: u64) {
+        if born.mode != Mode::Alone {
+            return;
+        }
+        if left(born.lease, born.clock).is_none() {
+            // The process stopped after the grant, while it raised its fence: another may hold by now.
+            self.coverage.sometimes("a guard arrived after its lease");
+            return;
+        }
+        let of_key = || self.leases.all.iter().filter(|known| known.key == *key);
+        let largest = of_key().map(|known| known.token).max().unwrap_or_default();
+        let same: Vec<_> = of_key().filter(|known| known.token == token).collect();
+        let wrong = if token < largest {
+            format!("{key} was held under {token} after {largest}")
+        } else if same.is_empty() {
+            return;
+        } else if same
+            .iter()
+            .any(|known| (known.node, known.life) != (born.node, born.life))
+        {
+            format!("two processes held {key} under {token}")
+        } else if born.is_fenced || born.is_fair || same.iter().any(|known| known.is_fenced) {
+            format!("{key} was handed off under {token}, with a fence or in a fair order")
+        } else if same.len() as u32 > self.setup.settings.handoff_count {
+            format!("{key} was handed off {} times under {token}", same.len())
+        } else if same.iter().any(|known| known.given == Some(Given::Dropped)) {
+            format!("{key} was handed off under {token} after its guard was dropped")
+        } else if same.iter().any(|known| known.is_in_doubt) {
+            format!("{key} was handed off under {token} with an effect in doubt")
+        } else {
+            self.coverage.sometimes("handed off");
+            let first = same
+                .iter()
+                .map(|known| known.since)
+                .min()
+                .unwrap_or_default();
+            // The grant is older than its first lease's birth here, so this is the mild side; a call may be late by its pause.
+            let limit = self.setup.settings.handoff_time.as_nanos() as u64;
+            let last = same
+                .iter()
+                .map(|known| known.since)
+                .max()
+                .unwrap_or_default();
+            if last.saturating_sub(first) <= limit + 10_000_000_000 {
+                return;
+            }
+            format!("{key} was handed off under {token} for too long")
+        };
+        self.fail("O9 tokens and handoffs", || wrong);
+    }
+
+    /// A clock of a node was wrong: every lease of that process must be over soon.
+    pub(crate) fn clock_was_wrong(&mut self, node: usize) {
+        // A process that has stalled is ahead of true time: what it does next may have been decided before.
+        let by = self.now.max(self.stalled[node])
+            + self.setup.settings.ttl.as_nanos() as u64
+            + self.setup.settings.lock_delay.as_nanos() as u64;
+        for &number in &self.leases.active {
+            let known = &mut self.leases.all[number];
+            if known.node == node && known.left().is_some() {
+                known.over_by = Some(by);
+            }
+        }
+    }
+
+    /// A process died: nobody acts on its leases.
+    pub(crate) fn leases_died(&mut self, node: usize, life: u64) {
+        let all = &self.leases.all;
+        let dead = |number: &usize| all[*number].node == node && all[*number].life == life;
+        self.leases.active.retain(|number| !dead(number));
+    }
+
+    pub(crate) fn judge_leases(&mut self) {
+        let mut believed: Vec<(Key, Mode, u64)> = Vec::new();
+        let mut wrong = None;
+        let mut ended = false;
+        for &number in &self.leases.active {
+            let known = &mut self.leases.all[number];
+            let (words, left) = (known.lease.peek(), known.left());
+            if words != [0; 3] && (0..3).any(|lane| words[lane] < known.last[lane]) {
+                wrong = Some((
+                    "O8 finality",
+                    format!(
+                        "a deadline of {} moved back: {:?} to {words:?}",
+                        known.key, known.last
+                    ),
+                ));
+            }
+            known.last = words;
+            let Some(left) = left else {
+                known.is_over = true;
+                ended = true;
+                continue;
+            };
+            if known.is_over {
+                wrong = Some((
+                    "O8 finality",
+                    format!(
+                        "the lease {number} of {} under {} is live again",
+                        known.key, known.token
+                    ),
+                ));
+            }
+            if known.over_by.is_some_and(|by| self.now > by) {
+                wrong = Some((
+                    "O8 clock fault",
+                    format!(
+                        "the lease {number} of {} outlived a clock that was wrong",
+                        known.key
+                    ),
+                ));
+            }
+            if let Some(max_hold) = self.setup.settings.max_hold {
+                let most = max_hold + self.setup.settings.ttl + self.setup.settings.lock_delay;
+                if self.now - known.since > most.as_nanos() as u64 {
+                    wrong = Some((
+                        "O9 max_hold",
+                        format!("the lease {number} of {} is older than max_hold", known.key),
+                    ));
+                }
+            }
+            // The lock delay, as a server whose clock is as fast as it may be counts it.
+            let delay = self.setup.settings.lock_delay.as_nanos() as u64 * 12 / 13;
+            let left = in_truth(left, known.ppm) + delay;
+            let kept = self.truth.left(&known.key, known.token);
+            if left > kept {
+                wrong = Some((
+                    "O1 kept by the store",
+                    format!(
+                        "node {} believes in {} under {} for {left} ns more, and the store keeps it for {kept} ns",
+                        known.node, known.key, known.token
+                    ),
+                ));
+            }
+            let alone = |mode: Mode| mode != Mode::Reader;
+            let other = believed
+                .iter()
+                .find(|(key, mode, _)| *key == known.key && (alone(*mode) || alone(known.mode)));
+            if let Some((key, _, token)) = other {
+                wrong = Some((
+                    "O2 exclusion",
+                    format!("{key} is believed held under {token} and {}", known.token),
+                ));
+            }
+            believed.push((known.key.clone(), known.mode, known.token));
+        }
+        if let Some((oracle, what)) = wrong {
+            self.fail(oracle, || what);
+        }
+        if ended {
+            // What was found over stays in the list until it is marked, since only the mark is final for its readers.
+            let all = &self.leases.all;
+            self.leases
+                .active
+                .retain(|&number| all[number].last != [0; 3]);
+        }
+        self.judge_one_that_is_over();
+        self.judge_what_is_forgotten();
+    }
+
+    /// O10: while nothing fails, no hold stays whose caller has gone.
+    fn judge_what_is_forgotten(&mut self) {
+        let begin = STORM + self.setup.max_ttl() + 2 * SECOND;
+        if !(begin..self.setup.until).contains(&self.now) || !self.leases.turn.is_multiple_of(8) {
+            return;
+        }
+        // A caller of several locks gets its guards together, however long the last of them takes.
+        let known = |key: &Key, token: u64| {
+            if key.as_str().starts_with('x') {
+                return true;
+            }
+            let mut all = self.leases.all.iter().rev();
+            all.any(|known| known.token == token && known.key == *key)
+        };
+        if let Some(key) = self.truth.forgotten(known).cloned() {
+            self.fail("O10 leaks", || {
+                format!("a hold of {key} stays, and nobody got its guard")
+            });
+        }
+    }
+
+    fn judge_one_that_is_over(&mut self) {
+        let leases = &mut self.leases;
+        if leases.all.is_empty() {
+            return;
+        }
+        leases.turn = (leases.turn + 1) % leases.all.len();
+        let known = &leases.all[leases.turn];
+        if known.is_over && known.last == [0; 3] && known.lease.peek() != [0; 3] {
+            let what = format!(
+                "a lease of {} was marked as over, and is not any more",
+                known.key
+            );
+            self.fail("O8 finality", || what);
+        }
+    }
+
+    pub(crate) fn is_believed(&self, number: usize) -> bool {
+        self.leases.all[number].left().is_some()
+    }
+}

@@ -1,0 +1,270 @@
+//! The whole system in a simulated world: nodes with clocks of their own, a network, a nemesis, and judges.
+//!
+//! One number decides everything that happens in a world. `cargo test --test sim` runs a few; the package `tests/proof/sim`
+//! runs many, some eight times as fast. A failure prints the line that repeats its own. See `src/docs/proof.md`.
+
+mod coverage;
+mod dice;
+mod end;
+mod handlers;
+mod judge;
+mod leases;
+mod log;
+mod nemesis;
+mod net;
+mod node;
+mod options;
+mod resource;
+mod runs;
+mod setup;
+mod shrink;
+mod state;
+mod store;
+mod truth;
+mod work;
+mod worker;
+mod world;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use coverage::Coverage;
+use options::Options;
+use setup::Setup;
+use world::{Report, simulate};
+
+/// What runs a world at full speed.
+const COMMAND: &str = "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --";
+
+/// This many worlds or more must reach every cell of faults and states.
+const REACHES_ALL: u64 = 10_000;
+
+const CORPUS: &str = include_str!("corpus.txt");
+
+thread_local! {
+    /// The first panic of this world that nobody planned.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+#[derive(Default)]
+struct Sums {
+    worlds: u64,
+    virtual_ns: u64,
+    steps: u64,
+    grants: u64,
+    runs: u64,
+    twice: u64,
+    coverage: Coverage,
+    failures: Vec<(u64, String)>,
+}
+
+fn main() -> ExitCode {
+    // Work panics on purpose here. A runtime swallows what its tasks panic with, so it is kept for the judges.
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.to_string();
+        if !text.contains("as planned") {
+            PANIC.with_borrow_mut(|first| first.get_or_insert(text).truncate(400));
+        }
+    }));
+    let options = match Options::read(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    match &options.replay {
+        Some(setup) if options.shrinks => smaller(setup),
+        Some(setup) => replay(setup),
+        None => many(&options),
+    }
+}
+
+fn smaller(setup: &Setup) -> ExitCode {
+    let failure_of = |setup: &Setup| simulated(setup, false).failure;
+    let Some(failure) = failure_of(setup) else {
+        println!("nothing fails");
+        return ExitCode::SUCCESS;
+    };
+    let small = shrink::shrink(setup, &failure, failure_of);
+    println!("{failure}\n    {COMMAND} replay={}", small.replay());
+    ExitCode::FAILURE
+}
+
+/// Worlds in which a stopped process does not notice the time, which no lock survives: the judges must say so, or they are blind.
+fn unsound_worlds_fail() -> Result<u64, String> {
+    for seed in 0..60 {
+        let mut setup = Setup::draw(seed);
+        setup.is_unsound = true;
+        let failure = simulated(&setup, false).failure.unwrap_or_default();
+        if ["O1 kept by the store", "O2 exclusion"].contains(&shrink::oracle(&failure)) {
+            return Ok(seed);
+        }
+    }
+    Err("FAILED judges: nobody noticed that clocks stopped".to_owned())
+}
+
+fn replay(setup: &Setup) -> ExitCode {
+    let report = simulated(setup, true);
+    for line in &report.lines {
+        println!("{line}");
+    }
+    println!(
+        "digest {:016x}, {} steps, {} grants, {} runs",
+        report.digest, report.steps, report.grants, report.runs
+    );
+    match report.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            println!("FAILED {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A panic that was not planned is a failure too, also one of a task.
+fn simulated(setup: &Setup, with_lines: bool) -> Report {
+    PANIC.take();
+    let run = AssertUnwindSafe(|| simulate(setup, with_lines));
+    let mut report = catch_unwind(run).unwrap_or_default();
+    if let Some(text) = PANIC.take() {
+        report.failure = Some(format!("a panic at {}", text.replace('\n', " ")));
+    }
+    report
+}
+
+fn many(options: &Options) -> ExitCode {
+    let sums = Mutex::new(Sums::default());
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let corpus = corpus(options);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for setup in &corpus {
+                judge(setup, true, &sums);
+            }
+        });
+        for _ in 0..options.threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= options.seeds || stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let seed = options.first + number;
+                    let failed = one(seed, options, &sums);
+                    if failed && options.stops {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let sums = sums.into_inner().expect("no thread panicked");
+    print(&sums, options)
+}
+
+/// The worlds that found something before.
+fn corpus(options: &Options) -> Vec<Setup> {
+    if options.seeds == 0 {
+        return Vec::new();
+    }
+    let lines = CORPUS.lines().filter(|line| !line.starts_with('#'));
+    let setup = |line: &str| {
+        let replay = line.split(' ').next().unwrap_or_default();
+        options::replayed(replay).expect("a replay line comes first")
+    };
+    lines.map(setup).collect()
+}
+
+/// One seed; every hundredth, and each that fails, twice. True if it failed.
+fn one(seed: u64, options: &Options, sums: &Mutex<Sums>) -> bool {
+    let is_checked = seed.is_multiple_of(options.check_every);
+    judge(&Setup::draw(seed), is_checked, sums)
+}
+
+fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
+    let report = simulated(setup, false);
+    let mut failure = report.failure.clone();
+    let is_checked = is_checked || failure.is_some();
+    if is_checked {
+        let again = simulated(setup, false);
+        if (again.digest, &again.failure) != (report.digest, &report.failure) {
+            failure = Some(format!(
+                "not deterministic: {:016x} {:?} and then {:016x} {:?}",
+                report.digest, report.failure, again.digest, again.failure
+            ));
+        }
+    }
+    let mut sums = sums.lock().expect("no thread panicked");
+    sums.worlds += 1;
+    sums.virtual_ns += report.virtual_ns;
+    sums.steps += report.steps;
+    sums.grants += report.grants;
+    sums.runs += report.runs as u64;
+    sums.twice += u64::from(is_checked);
+    sums.coverage.add(&report.coverage);
+    let failed = failure.is_some();
+    if let Some(failure) = failure {
+        if sums.failures.len() < 20 {
+            println!("seed {}: {failure}", setup.seed);
+            println!("    {COMMAND} replay={}", setup.replay());
+        }
+        sums.failures.push((setup.seed, failure));
+    }
+    failed
+}
+
+fn print(sums: &Sums, options: &Options) -> ExitCode {
+    let mut failed = !sums.failures.is_empty();
+    if sums.worlds > 0 && !options.stops {
+        match unsound_worlds_fail() {
+            Ok(seed) => println!("stopped clocks were noticed: replay={seed:x}/unsound"),
+            Err(why) => {
+                println!("{why}");
+                failed = true;
+            }
+        }
+    }
+    let missing = sums.coverage.missing();
+    if options.shows_coverage {
+        sums.coverage.print();
+        println!("    cells that were not reached: {missing:?}");
+    }
+    // So many worlds reach every cell.
+    if options.seeds >= REACHES_ALL && !missing.is_empty() {
+        println!("FAILED coverage: no world reached {missing:?}");
+        failed = true;
+    }
+    let hours = sums.virtual_ns as f64 / 3.6e12;
+    println!(
+        "simulation: {} worlds, {hours:.1} virtual hours, {} steps, {} grants, {} runs, {} run twice with equal digests, {} failed",
+        sums.worlds,
+        sums.steps,
+        sums.grants,
+        sums.runs,
+        sums.twice,
+        sums.failures.len()
+    );
+    if !failed {
+        println!(
+            "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+            u8::from(sums.worlds > 0)
+        );
+        return ExitCode::SUCCESS;
+    }
+    let mut names: Vec<_> = sums
+        .failures
+        .iter()
+        .map(|(_, why)| shrink::oracle(why))
+        .collect();
+    names.sort_unstable();
+    for group in names.chunk_by(|a, b| a == b) {
+        println!("{:>9} {}", group.len(), group[0]);
+    }
+    println!("\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,364 @@
+//! [`Node`]: one simulated process: a runtime, a clock, a manager, workers. A crash drops the runtime.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use leasehold::clock::ManualClock;
+use leasehold::handler::{AcquireOutcome, Event as Seen};
+use leasehold::store::{Prefix, Quorum};
+use leasehold::{GuardedCell, Key, Label, LockManager, LockManagerBuilder};
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+
+use crate::coverage::Doing;
+use crate::dice::Dice;
+use crate::handlers::SimHandler;
+use crate::net::{Event, Net};
+use crate::setup::{Fault, Setup};
+use crate::state::{Shared, State};
+use crate::store::{Hints, SimStore};
+use crate::truth::{in_truth, on_clock};
+use crate::worker::worker;
+
+/// What the code of one life of one process sees of the world.
+#[derive(Clone)]
+pub(crate) struct Ctx {
+    pub(crate) shared: Shared,
+    pub(crate) net: Net,
+    pub(crate) clock: ManualClock,
+    pub(crate) node: usize,
+    pub(crate) life: u64,
+    pub(crate) worker: usize,
+    pub(crate) is_fenced: bool,
+    pub(crate) locks: LockManager,
+    pub(crate) cells: Cells,
+    pub(crate) left: Arc<AtomicUsize>,
+    pub(crate) ahead: Arc<AtomicU64>,
+}
+
+pub(crate) type Cells = Arc<Mutex<BTreeMap<Key, GuardedCell<u64>>>>;
+
+impl Ctx {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.shared.lock().lives[self.node] == self.life
+    }
+
+    pub(crate) fn cell(&self, key: &Key) -> GuardedCell<u64> {
+        self.cells
+            .lock()
+            .entry(key.clone())
+            .or_insert_with(|| GuardedCell::new(0))
+            .clone()
+    }
+
+    /// The code of this process keeps its only thread for `span`: its clock goes on, nothing else in it does, and the rest of the
+    /// world sees what it does afterwards at the later time.
+    pub(crate) fn stall(&self, span: u64) {
+        {
+            let mut state = self.shared.lock();
+            if span == 0
+                || state.is_calm
+                || !state.setup.has(Fault::Stall)
+                || !self.lives_in(&state)
+            {
+                return;
+            }
+            let doing = state.doing.get(&(self.node, self.worker)).copied();
+            state
+                .coverage
+                .met(Fault::Stall, doing.unwrap_or(Doing::Running));
+            let begin = state.now.max(state.stalled[self.node]);
+            state.stalled[self.node] = begin + span;
+            let left = begin + span - state.now;
+            state.pause(self.node, left);
+            state.at(begin + span, Event::Resume(self.node));
+            let on_clock = on_clock(span, state.setup.node_ppm[self.node]);
+            self.ahead.fetch_add(on_clock, Ordering::Relaxed);
+            drop(state);
+            self.clock.advance(Duration::from_nanos(on_clock));
+        }
+    }
+
+    /// What was planned before the calm does not keep others waiting in it.
+    pub(crate) fn shortened(&self, span: u64) -> u64 {
+        if self.shared.lock().is_calm {
+            span.min(10_000_000)
+        } else {
+            span
+        }
+    }
+
+    fn lives_in(&self, state: &State) -> bool {
+        state.lives[self.node] == self.life
+    }
+
+    pub(crate) fn doing(&self, doing: Doing) {
+        self.shared
+            .lock()
+            .doing
+            .insert((self.node, self.worker), doing);
+    }
+}
+
+/// Wakes the one future that a turn waits for when its runtime has nothing to do.
+#[derive(Default)]
+struct Idle {
+    is_idle: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+pub(crate) struct Node {
+    number: usize,
+    shared: Shared,
+    hints: Hints,
+    clock: ManualClock,
+    ppm: i64,
+    moved: u64,
+    /// By how much a stall has moved the clock ahead of true time, which catches up before the next turn.
+    ahead: Arc<AtomicU64>,
+    alive: Option<Alive>,
+}
+
+struct Alive {
+    runtime: Runtime,
+    idle: Arc<Idle>,
+    locks: LockManager,
+    cells: Cells,
+    left: Arc<AtomicUsize>,
+    is_shut: Arc<AtomicBool>,
+}
+
+impl Node {
+    pub(crate) fn new(number: usize, shared: &Shared, hints: &Hints, setup: &Setup) -> Self {
+        Self {
+            number,
+            shared: shared.clone(),
+            hints: hints.clone(),
+            clock: ManualClock::new(),
+            ppm: setup.node_ppm[number],
+            moved: 0,
+            ahead: Arc::default(),
+            alive: None,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// A process that is `frozen` does not see the time pass, which no lock can survive.
+    pub(crate) fn advance_to(&mut self, now: u64, frozen: bool) {
+        let target = on_clock(now, self.ppm);
+        let passed = target - self.moved;
+        self.moved = target;
+        let seen = passed.min(self.ahead.load(Ordering::Relaxed));
+        self.ahead.fetch_sub(seen, Ordering::Relaxed);
+        if !frozen {
+            self.clock.advance(Duration::from_nanos(passed - seen));
+        }
+    }
+
+    /// The true time until the next timer of this process; `None` if it has none.
+    pub(crate) fn until_next(&self) -> Option<u64> {
+        self.alive.as_ref()?;
+        let left = self.clock.until_next()?;
+        Some(in_truth(left.as_nanos() as u64, self.ppm))
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.is_some()
+    }
+
+    pub(crate) fn start(&mut self, setup: &Setup) {
+        let life = {
+            let mut state = self.shared.lock();
+            state.lives[self.number] += 1;
+            state.paused[self.number] = state.stalled[self.number] > state.now;
+            state.lives[self.number]
+        };
+        let idle = Arc::new(Idle::default());
+        let parked = Arc::clone(&idle);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .on_thread_park(move || {
+                parked.is_idle.store(true, Ordering::SeqCst);
+                if let Some(waker) = parked.waker.lock().take() {
+                    waker.wake();
+                }
+            })
+            .build()
+            .expect("a runtime without drivers");
+        let net = Net {
+            shared: self.shared.clone(),
+            node: self.number,
+            life,
+        };
+        let locks = {
+            let _entered = runtime.enter();
+            self.manager(setup, &net)
+        };
+        let (cells, left) = (Cells::default(), Arc::new(AtomicUsize::new(setup.workers)));
+        for number in 0..setup.workers {
+            let stream = 1_000 + (self.number * 100 + number) as u64 + 10_000 * life;
+            let ctx = Ctx {
+                shared: self.shared.clone(),
+                net: net.clone(),
+                clock: self.clock.clone(),
+                node: self.number,
+                life,
+                worker: number,
+                is_fenced: setup.fenced,
+                locks: locks.clone(),
+                cells: Arc::clone(&cells),
+                left: Arc::clone(&left),
+                ahead: Arc::clone(&self.ahead),
+            };
+            runtime.spawn(worker(ctx, Dice::new(setup.seed, stream)));
+        }
+        self.alive = Some(Alive {
+            runtime,
+            idle,
+            locks,
+            cells,
+            left,
+            is_shut: Arc::default(),
+        });
+    }
+
+    fn manager(&self, setup: &Setup, net: &Net) -> LockManager {
+        let member = |server| SimStore {
+            net: net.clone(),
+            server,
+            is_alone: setup.members == 1,
+            hints: self.hints.clone(),
+        };
+        let builder = match (setup.members, setup.with_prefix) {
+            (1, false) => LockManager::builder(member(0)),
+            (1, true) => LockManager::builder(Prefix::new(member(0), "").expect("no prefix")),
+            (members, _) => {
+                let members: Vec<_> = (0..members).map(member).collect();
+                let quorum = Quorum::with_clock(members, self.clock.clone());
+                LockManager::builder(quorum.expect("few members"))
+            }
+        };
+        let label = Label::parse(&format!("node-{}", self.number)).expect("a short label");
+        let mut builder = builder
+            .settings(setup.settings.clone())
+            .clock(self.clock.clone())
+            .label(label)
+            .in_simulation();
+        if setup.handlers {
+            builder = builder.handler(SimHandler::new(net, &self.clock, setup));
+        }
+        if setup.observed {
+            builder = self.observe(builder, net.life);
+        }
+        builder.build().expect("the drawn settings are valid")
+    }
+
+    fn observe(&self, builder: LockManagerBuilder, life: u64) -> LockManagerBuilder {
+        let (shared, node) = (self.shared.clone(), self.number);
+        builder.observer(move |seen: &Seen<'_>| {
+            let mut state = shared.lock();
+            if state.lives[node] != life {
+                return;
+            }
+            let runs = &mut state.runs;
+            match seen {
+                Seen::Acquire {
+                    outcome: AcquireOutcome::Held { .. },
+                    ..
+                } => runs.held += 1,
+                Seen::Release { .. } => runs.released += 1,
+                Seen::Debt { debt, .. } => runs.observed.push(debt.intent.to_string()),
+                Seen::Run { run, event, .. } if event.is_end() => runs.ended.push((node, *run)),
+                Seen::Run {
+                    run,
+                    event: leasehold::handler::RunEvent::Entered,
+                    ..
+                } => {
+                    runs.entered.push((node, *run));
+                }
+                _ => {}
+            }
+        })
+    }
+
+    /// Runs this process until nothing in it is ready.
+    pub(crate) fn turn(&self) {
+        let Some(alive) = &self.alive else { return };
+        let idle = &alive.idle;
+        idle.is_idle.store(false, Ordering::SeqCst);
+        alive.runtime.block_on(poll_fn(|cx| {
+            if idle.is_idle.load(Ordering::SeqCst) {
+                return Poll::Ready(());
+            }
+            *idle.waker.lock() = Some(cx.waker().clone());
+            Poll::Pending
+        }));
+    }
+
+    /// Ends this process without a word: nothing that its code still does as it is dropped reaches the world.
+    pub(crate) fn crash(&mut self) {
+        let Some(alive) = self.alive.take() else {
+            return;
+        };
+        {
+            let mut state = self.shared.lock();
+            let life = state.lives[self.number];
+            state.leases_died(self.number, life);
+            state.lives[self.number] += 1;
+            let node = self.number;
+            state.doing.retain(|(known, _), _| *known != node);
+        }
+        self.hints.forget(self.number);
+        drop(alive);
+    }
+
+    /// Shuts the manager down once its workers have ended, or at once.
+    pub(crate) fn shut_down(&self, at_once: bool) {
+        let Some(alive) = &self.alive else { return };
+        let (locks, left, is_shut) = (
+            alive.locks.clone(),
+            Arc::clone(&alive.left),
+            Arc::clone(&alive.is_shut),
+        );
+        let clock = leasehold::clock::Clock::from(self.clock.clone());
+        alive.runtime.spawn(async move {
+            while !at_once && left.load(Ordering::SeqCst) > 0 {
+                clock.sleep(Duration::from_millis(100)).await;
+            }
+            locks.shutdown().await;
+            is_shut.store(true, Ordering::SeqCst);
+        });
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        let is_shut = |alive: &Alive| alive.is_shut.load(Ordering::SeqCst);
+        self.alive.as_ref().is_none_or(is_shut)
+    }
+
+    /// Tasks and timers that are left.
+    pub(crate) fn leftovers(&self) -> (usize, Option<Duration>) {
+        let tasks = self
+            .alive
+            .as_ref()
+            .map_or(0, |alive| alive.runtime.metrics().num_alive_tasks());
+        (tasks, self.clock.until_next())
+    }
+
+    /// The values of the cells that this life of the process has.
+    pub(crate) fn cells(&self) -> Vec<(Key, u64)> {
+        let Some(alive) = &self.alive else {
+            return Vec::new();
+        };
+        let cells = alive.cells.lock();
+        cells
+            .iter()
+            .map(|(key, cell)| (key.clone(), *cell.read()))
+            .collect()
+    }
+}

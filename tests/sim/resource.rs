@@ -1,0 +1,124 @@
+//! [`Resource`]: what the locks protect, at the far end of the same network. It keeps a log of everything that it did.
+//!
+//! A fence in it is the library's own [`FenceGate`]; the log shows whether that refused what it must refuse.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold::executor::HeldKey;
+use leasehold::fence::{Fence, FenceGate, Refusal};
+use leasehold::{Error, FencingToken, Key, TxnId};
+
+use crate::net::{Net, Op, To};
+use crate::state::State;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Deed {
+    /// The commit of a run.
+    Committed(TxnId),
+    /// A step of a run, by its number in the world.
+    Stepped(u64),
+    Undone(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) deed: Deed,
+    /// Whether the resource compared the tokens.
+    pub(crate) is_fenced: bool,
+    /// Whether the store kept every one of these locks at that instant.
+    pub(crate) is_covered: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Resource {
+    gate: FenceGate,
+    pub(crate) entries: Vec<Entry>,
+    /// The largest token that was raised or used for each key, kept apart from the gate.
+    largest: BTreeMap<Key, u64>,
+    pub(crate) commits: BTreeMap<TxnId, u32>,
+    pub(crate) steps: BTreeSet<u64>,
+    pub(crate) undone: BTreeSet<u64>,
+    pub(crate) refused: u64,
+}
+
+impl State {
+    /// Does one thing at the resource. A refusal means that nothing was changed.
+    pub(crate) fn at_resource(
+        &mut self,
+        locks: &[HeldKey],
+        deed: Deed,
+        is_fenced: bool,
+    ) -> Result<(), Refusal> {
+        if is_fenced {
+            if let Err(refusal) = self.resource.gate.admit_all(locks, || ()) {
+                self.resource.refused += 1;
+                return Err(refusal);
+            }
+            self.judge_fence(locks, &deed);
+        }
+        let is_covered =
+            (locks.iter()).all(|lock| self.truth.left(&lock.key, lock.token.number()) > 0);
+        let resource = &mut self.resource;
+        match &deed {
+            Deed::Committed(txn) => *resource.commits.entry(*txn).or_default() += 1,
+            Deed::Stepped(step) => drop(resource.steps.insert(*step)),
+            Deed::Undone(step) => drop(resource.undone.insert(*step)),
+        }
+        resource.entries.push(Entry {
+            deed,
+            is_fenced,
+            is_covered,
+        });
+        Ok(())
+    }
+
+    /// O3: behind a fence nothing lands under a token that is smaller than one that was seen.
+    fn judge_fence(&mut self, locks: &[HeldKey], deed: &Deed) {
+        for lock in locks {
+            let token = lock.token.number();
+            let largest = self.resource.largest.entry(lock.key.clone()).or_default();
+            let seen = *largest;
+            *largest = seen.max(token);
+            if token < seen {
+                self.fail("O3 fence order", || {
+                    format!("{deed:?} landed on {} under {token} after {seen}", lock.key)
+                });
+            }
+        }
+    }
+}
+
+/// The fence of the resource, as locks raise it.
+#[derive(Clone)]
+pub(crate) struct SimFence(pub(crate) Net);
+
+impl std::fmt::Debug for SimFence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimFence")
+    }
+}
+
+impl Fence for SimFence {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        let key = key.clone();
+        let asked = self.0.ask(To::Resource, Op::Fence, move |state| {
+            state.raise_fence(&key, token)
+        });
+        Ok(asked.await?)
+    }
+}
+
+impl State {
+    fn raise_fence(&mut self, key: &Key, token: FencingToken) -> Result<(), Refusal> {
+        self.resource.gate.raise_to(key, token)?;
+        let largest = self.resource.largest.entry(key.clone()).or_default();
+        let seen = *largest;
+        *largest = seen.max(token.number());
+        if token.number() < seen {
+            self.fail("O3 fence order", || {
+                format!("{key} was raised to {token} after {seen}")
+            });
+        }
+        Ok(())
+    }
+}

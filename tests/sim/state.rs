@@ -1,0 +1,107 @@
+//! [`State`]: what all parts of the world share, behind one lock: true time, messages in flight, and what happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::coverage::{Coverage, Doing};
+use crate::dice::Dice;
+use crate::leases::Leases;
+use crate::log::Log;
+use crate::net::{Event, Links};
+use crate::resource::Resource;
+use crate::runs::Runs;
+use crate::setup::Setup;
+use crate::truth::Truth;
+
+/// The shared state. The world runs on one thread: the lock is never waited for, and never held while code of the library
+/// runs that could call back.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Mutex<State>>);
+
+pub(crate) struct State {
+    pub(crate) setup: Setup,
+    /// True time since the beginning, in nanoseconds.
+    pub(crate) now: u64,
+    pub(crate) queue: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    /// The dice of the network.
+    pub(crate) dice: Dice,
+    pub(crate) links: Links,
+    pub(crate) truth: Truth,
+    pub(crate) resource: Resource,
+    pub(crate) leases: Leases,
+    pub(crate) runs: Runs,
+    pub(crate) log: Log,
+    pub(crate) coverage: Coverage,
+    /// Nodes whose tasks may have something to do.
+    pub(crate) touched: BTreeSet<usize>,
+    /// Which life of each node is the present one; a message to an earlier one reaches nobody.
+    pub(crate) lives: Vec<u64>,
+    pub(crate) paused: Vec<bool>,
+    /// Until when code of each node has stalled its only thread: what it sends afterwards leaves then.
+    pub(crate) stalled: Vec<u64>,
+    /// Faults have ended.
+    pub(crate) is_calm: bool,
+    /// Workers begin nothing new.
+    pub(crate) is_over: bool,
+    pub(crate) failure: Option<String>,
+    /// What each worker does.
+    pub(crate) doing: BTreeMap<(usize, usize), Doing>,
+    /// What handlers attached and did not get back.
+    pub(crate) permits: BTreeMap<(usize, u64), i64>,
+    /// What each worker held: when it was calm, how often and when last.
+    pub(crate) calm_holds: BTreeMap<(usize, usize), (u64, u32)>,
+}
+
+impl Shared {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            now: 0,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            dice: Dice::new(setup.seed, 2),
+            links: Links::new(setup.nodes, setup.members),
+            truth: Truth::new(setup),
+            resource: Resource::default(),
+            leases: Leases::default(),
+            runs: Runs::default(),
+            log: Log::new(),
+            coverage: Coverage::default(),
+            touched: BTreeSet::new(),
+            lives: vec![0; setup.nodes],
+            paused: vec![false; setup.nodes],
+            stalled: vec![0; setup.nodes],
+            is_calm: false,
+            is_over: false,
+            failure: None,
+            doing: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            calm_holds: BTreeMap::new(),
+            setup: setup.clone(),
+        })))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.try_lock().expect("the world runs on one thread")
+    }
+}
+
+impl State {
+    pub(crate) fn at(&mut self, when: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((when, self.sequence), event);
+    }
+
+    /// The first failure of an oracle is the one that is reported.
+    pub(crate) fn fail(&mut self, oracle: &str, what: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let what = what();
+            let seconds = self.now as f64 / 1e9;
+            self.log
+                .say(self.now, || format!("FAILED {oracle}: {what}"));
+            self.failure = Some(format!("{oracle} at {seconds:.6} s: {what}"));
+        }
+    }
+}
