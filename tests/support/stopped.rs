@@ -53,6 +53,8 @@ impl Stopped {
             .args(["--exact", test, "--nocapture"])
             .env(ADDRESS, address)
             .env(PLACE, place)
+            // With one thread libtest prints the test's name before the process' first line.
+            .env("RUST_TEST_THREADS", "2")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -96,5 +98,13 @@ impl Stopped {
         let ended = self.next("ended ");
         assert!(self.child.wait().unwrap().success());
         ended
+    }
+}
+
+impl Drop for Stopped {
+    /// A test that failed leaves no process behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
