@@ -2,12 +2,17 @@
 
 use super::case::{Bench, Case, CaseError, CaseResult, Held, cases, ensure, unexpected};
 use super::harness::Harness;
+use crate::model::error::ErrorKind;
 use crate::model::key::Key;
-use crate::store::{Capability, Revoke, Revoked, Store};
+use crate::store::{Acquired, Capability, Revoke, Revoked, Store};
 
 cases! {
     a_revoked_hold_is_gone, revokes,
         "a hold that was revoked is not renewed, not released, and its claim is not granted again";
+    a_claim_that_learned_of_its_revocation_is_invalid, revokes,
+        "a claim of any kind that was revoked, and whose renewal found that out, is invalid when it asks again: not busy, not granted";
+    a_claim_that_asks_again_gets_no_revoked_hold_back, revokes,
+        "a claim of any kind that was revoked, and that asks again before anybody told it, is invalid, or is treated as a new one";
     the_next_enters_after_the_old_ttl, revokes,
         "after a revocation nobody is granted the key before the old hold's time is over, and somebody is then";
     a_key_revoked_now_is_free, revokes,
@@ -36,7 +41,7 @@ async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> CaseResult {
     bench.not_renewed(&bench.a, &held.grant).await?;
     bench.not_released(&bench.a, &held.grant).await?;
     match bench.a.acquire(&held.grant.claim).await {
-        Ok(granted @ crate::store::Acquired::Granted(_)) => Err(unexpected("a refusal", &granted)),
+        Ok(granted @ Acquired::Granted(_)) => Err(unexpected("a refusal", &granted)),
         _ => Ok(()),
     }
 }
@@ -47,6 +52,49 @@ async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult 
         let held = bench.hold(&bench.a, &key).await?;
         let _ = revoked(bench, &key, how).await?;
         is_gone(bench, &held).await?;
+    }
+    Ok(())
+}
+
+/// Whoever repeats a claim because its answer was lost has to know whether to make a new one, so no other error will do.
+async fn a_claim_that_learned_of_its_revocation_is_invalid<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        for claim in bench.claims_of_every_kind()? {
+            let held = bench.granted(&bench.a, &claim).await?;
+            let _ = revoked(bench, &claim.key, how).await?;
+            bench.not_renewed(&bench.a, &held.grant).await?;
+            match bench.a.acquire(&claim).await {
+                Err(e) if e.kind() == ErrorKind::Invalid => {}
+                other => return Err(unexpected("Invalid", &other)),
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn a_claim_that_asks_again_gets_no_revoked_hold_back<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    for how in [Revoke::AfterTtl, Revoke::Now] {
+        for claim in bench.claims_of_every_kind()? {
+            let held = bench.granted(&bench.a, &claim).await?;
+            let _ = revoked(bench, &claim.key, how).await?;
+            let answer = bench.a.acquire(&claim).await;
+            let is_barred = how == Revoke::AfterTtl && bench.still_fresh(&held).is_ok();
+            match answer {
+                Err(e) if e.kind() == ErrorKind::Invalid => {}
+                Ok(Acquired::Busy { .. }) if how == Revoke::AfterTtl => {}
+                Ok(Acquired::Granted(again)) if !is_barred => {
+                    ensure(!bench.fences() || again.token > held.grant.token, || {
+                        format!("token {} came back after a revocation", again.token)
+                    })?;
+                }
+                other => return Err(unexpected("Invalid, or the answer to a new claim", &other)),
+            }
+            bench.a.withdraw(&claim).await?;
+        }
     }
     Ok(())
 }

@@ -195,9 +195,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Contract
     ///
-    /// Afterwards no claim that held the key is renewed or granted again. With [`Revoke::AfterTtl`] nobody is granted the key
-    /// before the holder's time is over. Places in the queue stay. Wakes waiters. The default implementation returns
-    /// `Unsupported`.
+    /// Afterwards no claim that held the key is renewed, and none gets its hold back: a claim whose renewal was answered with
+    /// [`Renewed::Gone`] is `Invalid` when it asks again; one that asks before that is `Invalid` too, or is treated as a new claim.
+    /// With [`Revoke::AfterTtl`] nobody is granted the key before the holder's time is over. Places in the queue stay. Wakes
+    /// waiters. The default implementation returns `Unsupported`.
     ///
     /// # Errors
     ///
