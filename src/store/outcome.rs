@@ -169,8 +169,8 @@ pub struct LockInfo {
     pub token: Option<FencingToken>,
     /// The remaining time of the hold by the store's clock, if the store reports it.
     pub remaining: Option<Duration>,
-    /// For how long the latest holder has had its grant, by the store's clock, if the store knows it. A handoff within a process
-    /// goes on with the same grant.
+    /// For how long the latest holder has had its grant, by the store's clock, if the store knows it
+    /// ([which do](crate::docs::stores#capabilities)). A handoff within a process goes on with the same grant.
     pub held_for: Option<Duration>,
     /// How the lock is held, if the store reports it.
     pub mode: Option<LockMode>,

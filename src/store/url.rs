@@ -4,6 +4,7 @@
 //! No error here shows any part of the URL except an option's name, since a password may be anywhere.
 
 use std::fmt;
+use std::io;
 
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
@@ -19,6 +20,11 @@ pub(crate) struct StoreUrl {
     hosts: String,
     options: Vec<(String, String)>,
     example: &'static str,
+}
+
+/// Whether a connection failed because the name service does not know the host. The library of the system gives no kind for it.
+pub(crate) fn is_unknown_host(error: &io::Error) -> bool {
+    error.to_string().contains("failed to lookup address")
 }
 
 /// A server by its name or address. An IPv6 address has no brackets here.

@@ -113,7 +113,12 @@ async fn a_run_that_outlives_its_lease_keeps_the_lock_from_a_release() {
     assert!(poll_once(release.as_mut()).await.is_pending());
     // The manager's thread slept past the deadline: the lease is over, the run is not.
     world.clock.advance(secs(10));
-    assert!(matches!(release.await, Ok(Released::Withheld { .. })));
+    let released = release.await.unwrap();
+    assert!(matches!(released, Released::Withheld { .. }), "{released}");
+    assert_eq!(
+        released.to_string(),
+        "not released, its ttl ends it: a run was still in progress when its lease ended"
+    );
     hangs.notify_one();
     assert!(matches!(
         poll_once(run.as_mut()).await,

@@ -128,10 +128,21 @@ async fn whatever_the_default_isolation_is_the_locks_are_read_committed_or_refus
 async fn an_address_that_is_wrong_is_reported_without_the_password() {
     let error = refused(&format!("postgres://me:{CANARY}@no-such-host.invalid/db")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(
+        error.to_string(),
+        "unavailable: host name not found: address=no-such-host.invalid:5432; check the host in the URL, and the name service"
+    );
+    assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let error = refused(&format!("postgres://me:{CANARY}@{}/db", nobody.unwrap())).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(
-        error.to_string().contains("no-such-host.invalid:5432"),
+        error.to_string().contains("reason=ConnectionRefused"),
         "{error}"
     );
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(!error.to_string().contains(&cause), "said twice: {cause}");
 
     let redis = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = redis.local_addr().unwrap().port();

@@ -426,7 +426,9 @@ async fn a_host_that_is_not_there_and_a_port_where_nobody_listens_are_named_with
     let error = error.unwrap_err();
     let text = error.to_string();
     assert!(
-        text.starts_with("unavailable: host name not found: address="),
+        text.starts_with(
+            "unavailable: host name not found: address=no-such-host.invalid:6379; check the host"
+        ),
         "{text}"
     );
     assert!(std::error::Error::source(&error).is_some(), "{error:?}");

@@ -3,9 +3,9 @@
 use crate::command::{Mark, Running, code, leasehold, lines, printed, server};
 use crate::redis::free_port;
 
-const SUBCOMMANDS: [&str; 11] = [
+const SUBCOMMANDS: [&str; 12] = [
     "run", "hold", "check", "leader", "revoke", "resolve", "inspect", "list", "conform", "counter",
-    "generate",
+    "sql", "generate",
 ];
 
 #[test]
@@ -158,46 +158,67 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
     assert_eq!(code(&leasehold(&["generate", "bash", "--dir", "/"])), 64);
 }
 
-/// The page of the guide and the help name the same exit codes, and every option is in the completions and the manual.
+/// The page of the guide and the help name the same exit codes, and every option of the help is in the completions and the manual.
 #[test]
 fn the_page_of_the_tool_the_completions_and_the_manual_are_whole() {
     let page = include_str!("../../src/docs/tool.md");
     for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
         assert!(page.contains(&format!("\n| {code} | ")), "{code}");
     }
-    let completions = printed(&leasehold(&["generate", "bash"]));
+    // What flock(1) has, and what it has not.
+    for option in [
+        "-E CODE`",
+        "--wait 0`",
+        "--wait 10`",
+        "--wait forever`",
+        "--shared`",
+        "--write`",
+        "--slots N`",
+        "--lock A --lock B`",
+        "--at-least 5m`",
+        "--wait-children`",
+        "leasehold hold`",
+    ] {
+        assert!(page.contains(option), "{option}");
+    }
+    let shells = ["bash", "zsh", "fish"];
+    let completions = shells.map(|shell| printed(&leasehold(&["generate", shell])));
     let folder = std::env::temp_dir().join(format!("leasehold-man-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let manual = leasehold(&["generate", "man", "--dir", folder.to_str().unwrap()]);
     assert_eq!(code(&manual), 0, "{}", printed(&manual));
-    for (subcommand, options) in [
-        (
-            "run",
-            &[
-                "wait",
-                "shared",
-                "write",
-                "slots",
-                "exit-code",
-                "wait-children",
-            ][..],
-        ),
-        (
-            "hold",
-            &["wait", "shared", "write", "slots", "exit-code", "ttl"],
-        ),
-        ("check", &["remaining"]),
-        ("leader", &["election", "wait-children"]),
-    ] {
-        assert!(page.contains(&format!("| `{subcommand}`")), "{subcommand}");
+    for subcommand in SUBCOMMANDS {
+        assert!(page.contains(&format!("`{subcommand}`")), "{subcommand}");
+        let options = options_of(subcommand);
+        assert!(options.contains(&"--json".to_owned()), "{options:?}");
         let text =
             std::fs::read_to_string(folder.join(format!("leasehold-{subcommand}.1"))).unwrap();
         let text = text.replace('\\', "");
         for option in options {
-            let option = format!("--{option}");
-            assert!(completions.contains(&option), "{option}");
             assert!(text.contains(&option), "{subcommand} {option}: {text}");
+            // Fish writes the name of a long option after `-l`.
+            let name = option.trim_start_matches('-');
+            let in_fish = format!(" -l {name} ");
+            let words = [&option, &option, &in_fish];
+            for (shell, (text, word)) in shells.iter().zip(completions.iter().zip(words)) {
+                assert!(text.contains(word), "{shell} {subcommand} {word}");
+            }
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The long options that the help of a subcommand describes.
+fn options_of(subcommand: &str) -> Vec<String> {
+    let help = printed(&leasehold(&[subcommand, "--help"]));
+    let described = help.lines().map(str::trim_start).filter_map(|line| {
+        let line = match line.split_once(", --") {
+            Some((short, long)) if short.len() == 2 => format!("--{long}"),
+            _ => line.to_owned(),
+        };
+        let ends = |c: char| c != '-' && !c.is_ascii_lowercase();
+        let name = line.strip_prefix("--")?.split(ends).next()?;
+        (!name.is_empty()).then(|| format!("--{name}"))
+    });
+    described.collect()
 }

@@ -1,6 +1,7 @@
 //! The options that say which lock is held, and how; `leasehold hold`; processes that a command leaves behind.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
 use crate::command::{
@@ -72,6 +73,52 @@ fn the_exit_code_of_a_lock_that_was_not_acquired_can_be_chosen() {
     assert_eq!(try_run(&url, &["-E", "9", "--lock", "k"]), 9);
     close(holder);
     assert_eq!(try_run(&url, &["-E", "9", "--lock", "k"]), 0);
+}
+
+#[test]
+fn the_exit_code_of_a_lease_that_was_lost_can_be_chosen() {
+    let (server, url) = server();
+    let begun = Mark::new();
+    let script = format!("echo $$ > {}; sleep 1000", begun.path());
+    let options = ["-E", "9", "--lock", "a", "--ttl", "3s"];
+    let command = Running::run(&url, &options, &script);
+    begun.line();
+    let mut holder = hold(&url, &["-E", "9", "--lock", "b", "--ttl", "3s"]);
+    tokens(&mut holder);
+    assert_eq!(server.cli(&["DEL", "a", "b"]), "2");
+    let output = command.output();
+    assert_eq!(code(&output), 9, "{}", printed(&output));
+    until("the end of the tool", || {
+        holder.try_wait().unwrap().is_some()
+    });
+    assert_eq!(close(holder), 9);
+}
+
+#[test]
+fn hold_ends_by_a_signal_and_its_lock_is_free() {
+    let (server, url) = server();
+    let mut holder = hold(&url, &["--lock", "k"]);
+    tokens(&mut holder);
+    crate::command::send("-TERM", &holder.id().to_string());
+    until("the end of the tool", || {
+        holder.try_wait().unwrap().is_some()
+    });
+    let signal = holder.wait().unwrap().signal();
+    assert_eq!(signal, Some(15));
+    assert_eq!(server.cli(&["EXISTS", "k"]), "0");
+}
+
+#[test]
+fn a_busy_lock_is_reported_with_its_holder_and_what_is_left() {
+    let (_server, url) = server();
+    let mut holder = hold(&url, &["--lock", "k", "--label", "web-3:4502"]);
+    tokens(&mut holder);
+    let busy = run(&url, "--lock k --wait 0 -- true");
+    assert_eq!(code(&busy), 75, "{}", printed(&busy));
+    for part in [" holder=web-3:4502 remaining=", " queue=0; try later"] {
+        assert!(printed(&busy).contains(part), "{}", printed(&busy));
+    }
+    close(holder);
 }
 
 #[test]

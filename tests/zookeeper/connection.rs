@@ -32,6 +32,20 @@ async fn a_server_stopped_for_less_than_the_session_costs_no_hold() {
     assert_eq!(granted(&store, &mine).await.token, grant.token);
 }
 
+#[tokio::test]
+async fn a_host_that_is_not_there_is_named() {
+    let url =
+        "zookeeper://neither.invalid,no-such-host.invalid/a?session_timeout=2s&tick_time=200ms";
+    let error = ZooKeeperStore::connect(url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("unavailable: host name not found: servers=neither.invalid:2181,no-such-host.invalid:2181;"),
+        "{text}"
+    );
+    assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+}
+
 /// Cuts the connection after every so many bytes of a whole turn, either way: before a request, in it, behind it, before
 /// its answer, in it, behind it.
 #[tokio::test]

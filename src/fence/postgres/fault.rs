@@ -8,13 +8,11 @@ pub(super) use crate::store::postgres::code;
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: PgError) -> Error {
     let Some(answer) = error.as_db_error() else {
-        return Error::unavailable(format!(
-            "postgresql did not answer: call={what} reason={error}; try again"
-        ))
-        .because(error);
+        return Error::unavailable(format!("postgresql did not answer: call={what}; try again"))
+            .because(error);
     };
     let code = answer.code().code();
-    let details = format!("call={what} sqlstate={code} reason={}", answer.message());
+    let details = format!("call={what} sqlstate={code}");
     let error_of = match (code, code.get(..2).unwrap_or_default()) {
         ("3F000" | "42883" | "42P01", _) => {
             return Error::invalid(format!(

@@ -2,12 +2,14 @@
 //! owner token.
 
 use std::error::Error as StdError;
+use std::io;
 
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::Severity;
 
 use super::options::PostgresOptions;
 use crate::model::error::Error;
+use crate::store::url::is_unknown_host;
 
 /// Why a request has no answer that could be used.
 #[derive(Debug)]
@@ -119,12 +121,18 @@ const FOREIGN: [&str; 3] = [
     "unexpected message",
 ];
 
+/// How the driver describes a host that it did not reach. It has no code for that either.
+const NO_CONNECTION: &str = "error connecting to server";
+
 /// Why there is no connection, or none that can be used. A refusal of the handshake names the role and the database, never
 /// the password.
 pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgError) -> Error {
     let address = &options.address;
     let Some(answer) = error.as_db_error() else {
         let reason = reason(&error);
+        if let (true, Some(cause)) = (reason.starts_with(NO_CONNECTION), io_error(&error)) {
+            return not_reached(doing, address, cause);
+        }
         let advice = match reason.as_str() {
             text if FOREIGN.iter().any(|foreign| text.contains(foreign)) => {
                 "what answers there is no PostgreSQL; check host and port"
@@ -154,6 +162,27 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
             "postgresql refuses the connection: {details}; try later"
         )),
     }
+}
+
+/// There is no connection, for a reason that the system gives.
+fn not_reached(doing: &str, address: &str, cause: io::Error) -> Error {
+    let error = if is_unknown_host(&cause) {
+        Error::unavailable(format!(
+            "host name not found: address={address}; check the host in the URL, and the name service"
+        ))
+    } else {
+        Error::unavailable(format!(
+            "postgresql cannot be reached: address={address} request={doing:?} reason={:?}; check host and port, and that the server runs",
+            cause.kind()
+        ))
+    };
+    error.because(cause)
+}
+
+/// The network error inside. It quotes nothing that we sent.
+fn io_error(error: &PgError) -> Option<io::Error> {
+    let inner = error.source()?.downcast_ref::<io::Error>()?;
+    Some(io::Error::new(inner.kind(), inner.to_string()))
 }
 
 /// The driver's text and those of its causes, in one line. Its texts never hold the password.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 
 use crate::model::error::{Error, ErrorKind};
+use crate::store::url::is_unknown_host;
 
 /// The kind for a server's refusal. `None`: a refusal that does not say whether something was done before it.
 fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
@@ -88,8 +89,7 @@ fn unreached(error: &RedisError, inner: Option<&io::Error>) -> [&'static str; 2]
             "check host and port, and that the server runs; then try again",
         ];
     };
-    // The library of the system gives no kind for it.
-    if inner.to_string().contains("failed to lookup address") {
+    if is_unknown_host(inner) {
         return [
             "host name not found",
             "check the host in the URL, and the name service",
@@ -121,11 +121,12 @@ pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
     }
     let inner = io_error(error);
     let [what, advice] = unreached(error, inner.as_ref());
-    let why = inner
-        .as_ref()
-        .map_or_else(|| shown(error), |inner| format!("{:?}", inner.kind()));
-    let not_connected =
-        Error::unavailable(format!("{what}: address={address} reason={why}; {advice}"));
+    let reason = match &inner {
+        Some(inner) if is_unknown_host(inner) => String::new(),
+        Some(inner) => format!(" reason={:?}", inner.kind()),
+        None => format!(" reason={}", shown(error)),
+    };
+    let not_connected = Error::unavailable(format!("{what}: address={address}{reason}; {advice}"));
     match inner {
         Some(inner) => not_connected.because(inner),
         None => not_connected,

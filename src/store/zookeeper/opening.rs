@@ -1,6 +1,10 @@
 //! How a session is opened, with the driver that the options name.
 
+use std::io;
+use std::net::ToSocketAddrs;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 #[cfg(feature = "zookeeper-async")]
 use super::drivers::ZooKeeperAsyncDriver;
@@ -8,7 +12,11 @@ use super::drivers::{ClientDriver, Driver, Fault};
 use super::options::{DriverKind, ZooKeeperOptions};
 use super::session::Session;
 use crate::clock::Clock;
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
+use crate::store::url::is_unknown_host;
+
+/// How long the name service is asked, after a session could not be opened.
+const LOOKUP: Duration = Duration::from_secs(2);
 
 /// What becomes of a session when its driver is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +39,49 @@ pub(super) async fn open(
         let driver = connect(options, clock, ending).await?;
         Session::open(driver, options, clock, asked_at).await
     };
-    (clock.timeout(limit, opening).await).unwrap_or_else(|| {
+    let opened = (clock.timeout(limit, opening).await).unwrap_or_else(|| {
         Err(Error::unavailable(format!(
             "no zookeeper session within {limit:?}: servers={}; check the servers and the network",
             addresses(options)
         )))
-    })
+    });
+    match opened {
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            let unknown = clock.timeout(LOOKUP, unknown_host(addresses(options)));
+            Err(unknown.await.flatten().unwrap_or(error))
+        }
+        opened => opened,
+    }
+}
+
+/// The error if no server has a name that is known. The drivers try for as long as they may, and do not say why they failed.
+async fn unknown_host(servers: &str) -> Option<Error> {
+    let (answer, answered) = oneshot::channel();
+    let names = servers.to_owned();
+    // A thread of its own: the name service may take longer than the runtime lives.
+    let asking = std::thread::Builder::new().spawn(move || {
+        let _ = answer.send(first_unknown(&names));
+    });
+    asking.ok()?;
+    let cause = answered.await.ok().flatten()?;
+    Some(
+        Error::unavailable(format!(
+            "host name not found: servers={servers}; check the hosts in the URL, and the name service"
+        ))
+        .because(cause),
+    )
+}
+
+/// Why the first server has no address, if none has one.
+fn first_unknown(servers: &str) -> Option<io::Error> {
+    let mut first = None;
+    for server in servers.split(',') {
+        match server.to_socket_addrs() {
+            Err(error) if is_unknown_host(&error) => _ = first.get_or_insert(error),
+            _ => return None,
+        }
+    }
+    first
 }
 
 #[cfg_attr(

@@ -104,11 +104,16 @@ async fn busy(locks: &LockManager, store: &StoreArgs, args: &LockArgs, wait: Dur
         if let Some(held_for) = info.held_for {
             holders += &format!(" held_for={}", span(held_for));
         }
+        if let Some(remaining) = info.remaining {
+            let what = if info.is_resting {
+                "rests"
+            } else {
+                "remaining"
+            };
+            holders += &format!(" {what}={}", span(remaining));
+        }
         if let Some(queue) = info.queue {
             holders += &format!(" queue={queue}");
-        }
-        if let (true, Some(rest)) = (info.is_resting, info.remaining) {
-            holders += &format!(" rests={}", span(rest));
         }
     }
     Failure {
