@@ -1,33 +1,65 @@
-//! Four processes that take one lock again and again.
+//! Four processes that take one lock again and again: how many holds, and how often the lock goes to another process.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Directory, manager, median, micros, runtime, sqlite, sqlite_pair, this_program};
+use rusqlite::Connection;
+use tokio::task::JoinSet;
+
+use crate::{Directory, manager, median, micros, runtime, sqlite, this_program};
 
 const PROCESSES: usize = 4;
 const BLOCKS: usize = 9;
 /// How long a block lasts, in microseconds.
 const BLOCK: f64 = 400_000.0;
 
-pub(crate) fn print(directory: &Directory) {
-    let names = ["leasehold", "sqlite"];
-    let mut rates = [Vec::new(), Vec::new()];
-    for _ in 0..BLOCKS {
-        for (name, rates) in names.iter().zip(&mut rates) {
-            rates.push(rate(name, directory));
-        }
-    }
-    let mut ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(a, b)| a / b).collect();
-    println!("holds a second of {PROCESSES} processes on one key, {BLOCKS} blocks:");
-    for (name, rates) in names.iter().zip(&mut rates) {
-        println!("  {name:34} {:8.0}", median(rates));
-    }
-    println!("  {:34} {:8.2}", "ratio", median(&mut ratios));
+/// What one block counted, for each second.
+#[derive(Default)]
+struct Rates {
+    holds: Vec<f64>,
+    changes: Vec<f64>,
 }
 
-fn rate(what: &str, directory: &Directory) -> f64 {
+pub(crate) fn print(directory: &Directory) {
+    let names = ["leasehold", "sqlite"];
+    for callers in ["1", "4"] {
+        let mut rates = [Rates::default(), Rates::default()];
+        for _ in 0..BLOCKS {
+            for (name, rates) in names.iter().zip(&mut rates) {
+                let (holds, changes) = block(name, callers, directory);
+                rates.holds.push(holds);
+                rates.changes.push(changes);
+            }
+        }
+        let of = |figures: [&Vec<f64>; 2]| {
+            let ratios = figures[0].iter().zip(figures[1]).map(|(a, b)| a / b);
+            median(&mut ratios.collect::<Vec<f64>>())
+        };
+        let [ours, theirs] = &rates;
+        let in_holds = of([&ours.holds, &theirs.holds]);
+        let in_changes = of([&ours.changes, &theirs.changes]);
+        println!(
+            "{PROCESSES} processes on one key, {callers} callers in each, {BLOCKS} blocks, for each second:"
+        );
+        for (name, rates) in names.iter().zip(&mut rates) {
+            println!(
+                "  {name:34} {:8.0} holds {:8.0} changes of process",
+                median(&mut rates.holds),
+                median(&mut rates.changes)
+            );
+        }
+        println!("  {:34} {in_holds:8.2} {in_changes:14.2}", "ratio");
+    }
+}
+
+fn block(what: &str, callers: &str, directory: &Directory) -> (f64, f64) {
     let path = directory.path("");
-    let words = ["contend", what, &path];
+    let mark = Mark::open(&path);
+    mark.write([0; 2]);
+    let words = ["contend", what, callers, &path];
     let mut processes: Vec<_> = (0..PROCESSES).map(|_| this_program(&words)).collect();
     for process in &mut processes {
         let mut ready = [0];
@@ -46,32 +78,102 @@ fn rate(what: &str, directory: &Directory) -> f64 {
         let count = String::from_utf8(output.stdout).expect("a number");
         holds += count.trim().parse::<f64>().expect("a number");
     }
-    holds / (BLOCK / 1e6)
+    let [_, changes] = mark.read();
+    (holds / (BLOCK / 1e6), f64::from(changes) / (BLOCK / 1e6))
 }
 
-pub(crate) fn worker(what: &str, directory: &str) {
-    let runtime = runtime();
-    let mut work: Box<dyn FnMut()> = if what == "sqlite" {
-        let database = sqlite(directory);
-        Box::new(move || sqlite_pair(&database))
+/// A file that each holder reads and writes: the last process, and how often it was another one.
+struct Mark(File);
+
+impl Mark {
+    fn open(directory: &str) -> Self {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        Self(options.open(format!("{directory}/mark")).expect("a file"))
+    }
+
+    fn read(&self) -> [u32; 2] {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 0).expect("a mark");
+        let (last, changes) = bytes.split_at(4);
+        [last, changes].map(|part| u32::from_le_bytes(part.try_into().expect("four bytes")))
+    }
+
+    fn write(&self, [last, changes]: [u32; 2]) {
+        let bytes = [last.to_le_bytes(), changes.to_le_bytes()].concat();
+        self.0.write_all_at(&bytes, 0).expect("a mark");
+    }
+
+    /// Within a hold.
+    fn touch(&self) {
+        let [last, changes] = self.read();
+        let this = std::process::id();
+        self.write([this, changes + u32::from(last != this)]);
+    }
+}
+
+pub(crate) fn worker(what: &str, callers: &str, directory: &str) {
+    let callers = callers.parse().expect("a number");
+    let holds = if what == "sqlite" {
+        by_sqlite(callers, directory)
     } else {
-        let locks = runtime.block_on(manager(directory));
-        let runtime = &runtime;
-        Box::new(move || {
-            runtime.block_on(async {
-                let guard = locks.lock("a").acquire().await.expect("its turn");
-                let _ = guard.release().await;
-            });
-        })
+        by_leasehold(callers, directory)
     };
+    println!("{holds}");
+}
+
+/// Each caller is a thread with a connection.
+fn by_sqlite(callers: usize, directory: &str) -> u32 {
+    let connections: Vec<Connection> = (0..callers).map(|_| sqlite(directory)).collect();
+    let mark = Mark::open(directory);
+    let holds = AtomicU32::new(0);
+    let end = begin();
+    std::thread::scope(|scope| {
+        for connection in connections {
+            scope.spawn(|| {
+                let connection = connection;
+                while micros() < end {
+                    let take = "BEGIN IMMEDIATE; UPDATE held SET token = token + 1 WHERE key = 'a'";
+                    connection.execute_batch(take).expect("the lock");
+                    mark.touch();
+                    connection.execute_batch("COMMIT").expect("its end");
+                    holds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    holds.into_inner()
+}
+
+/// Each caller is a task.
+fn by_leasehold(callers: usize, directory: &str) -> u32 {
+    let runtime = runtime();
+    let locks = runtime.block_on(manager(directory));
+    let mark = Arc::new(Mark::open(directory));
+    let end = begin();
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        let (lock, mark) = (locks.lock("a"), Arc::clone(&mark));
+        let take = async move {
+            let mut holds = 0;
+            while micros() < end {
+                let guard = lock.acquire().await.expect("its turn");
+                mark.touch();
+                let _ = guard.release().await;
+                holds += 1;
+            }
+            holds
+        };
+        tasks.spawn_on(take, runtime.handle());
+    }
+    runtime.block_on(tasks.join_all()).into_iter().sum()
+}
+
+/// Waits for the others. Gives the time at which this block ends.
+fn begin() -> f64 {
     print!("r");
     std::io::stdout().flush().expect("a pipe");
     let mut go = [0];
     std::io::stdin().read_exact(&mut go).expect("a pipe");
-    let (end, mut holds) = (micros() + BLOCK, 0_u32);
-    while micros() < end {
-        work();
-        holds += 1;
-    }
-    println!("{holds}");
+    micros() + BLOCK
 }

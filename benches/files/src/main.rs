@@ -5,7 +5,9 @@
 //! cargo run --release --manifest-path benches/files/Cargo.toml -- target/release/leasehold
 //! ```
 //!
-//! Each figure is the median of blocks that alternate, so that other work on the machine meets all of them alike.
+//! Each figure is the median of blocks that alternate, so that other work on the machine meets all of them alike. In front of
+//! the tool's path, or alone: `pairs`, `contended`, `wake` for one part. `turns COUNT` makes that many turns and prints nothing:
+//! `strace -f -c` and `valgrind --tool=callgrind` then count what a turn costs, whatever else the machine does.
 
 mod contended;
 mod pairs;
@@ -22,18 +24,21 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["contend", what, directory] => contended::worker(what, directory),
-        ["wait", directory] => wake::worker(directory),
-        tool => {
+        ["contend", what, callers, directory] => contended::worker(what, callers, directory),
+        ["wait", what, directory] => wake::worker(what, directory),
+        ["turns", count] => pairs::turns(&Directory::new(), count.parse().expect("a number")),
+        ["pairs"] => pairs::print(&Directory::new()),
+        ["contended"] => contended::print(&Directory::new()),
+        ["wake"] => wake::print(&Directory::new()),
+        ["tool", tool] => tool::print(tool, &Directory::new()),
+        [tool] => {
             let directory = Directory::new();
             pairs::print(&directory);
             contended::print(&directory);
             wake::print(&directory);
-            match tool {
-                [tool] => tool::print(tool, &directory),
-                _ => println!("leasehold run: name the tool to measure it"),
-            }
+            tool::print(tool, &directory);
         }
+        _ => println!("name the tool, or one of: pairs, contended, wake, tool TOOL, turns COUNT"),
     }
 }
 
@@ -66,7 +71,7 @@ impl Drop for Directory {
 
 fn runtime() -> tokio::runtime::Runtime {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().build().expect("a runtime")
+    runtime.enable_all().build().expect("a runtime")
 }
 
 async fn manager(directory: &str) -> LockManager {

@@ -60,3 +60,17 @@ pub(crate) fn print(directory: &Directory) {
         println!("  {name:34} {}", spread(figures));
     }
 }
+
+/// So many turns of one caller, to be counted from outside.
+pub(crate) fn turns(directory: &Directory, count: u32) {
+    let path = directory.path("");
+    let runtime = runtime();
+    let locks = runtime.block_on(manager(&path));
+    let lock = locks.lock("a");
+    runtime.block_on(async {
+        for _ in 0..count {
+            let guard = lock.acquire().await.expect("nobody else wants it");
+            let _ = guard.release().await;
+        }
+    });
+}

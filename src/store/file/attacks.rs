@@ -1,14 +1,15 @@
 //! Attempts to get two holders of one key, a token that goes back, or a store that hangs.
 
 use std::collections::BTreeSet;
-use std::fs::{File, FileTimes};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps};
 
 use super::tests::{Temporary, claim, granted, is_busy, refused};
 use super::*;
@@ -266,9 +267,16 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn made_two_days_ago(path: &Path) {
-    let old = std::fs::metadata(path).unwrap().modified().unwrap() - Duration::from_secs(172_800);
-    let file = File::open(path).unwrap();
-    file.set_times(FileTimes::new().set_modified(old)).unwrap();
+    let old = Timespec {
+        tv_sec: std::fs::metadata(path).unwrap().mtime() - 172_800,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: old,
+        last_modification: old,
+    };
+    // Not through an open file: a socket has none.
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
 #[tokio::test]
@@ -285,18 +293,28 @@ async fn what_dead_processes_left_is_deleted_and_what_is_in_use_stays() {
         let entries = std::fs::read_dir(directory.0.join(folder)).unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
     };
-    made_two_days_ago(&named("p")[0]);
+    for in_use in [named("p").remove(0), named("w").remove(0)] {
+        made_two_days_ago(&in_use);
+    }
     let boot = named("k").remove(0);
     let (unfinished, life) = (boot.join("~7.0"), directory.0.join("p/0000000000000007"));
-    let socket = directory.0.join("w/0000000000000007");
+    let [old, young] = [7, 8].map(|number| directory.0.join(format!("w/000000000000000{number}")));
     for stale in [&unfinished, &life] {
         File::create(stale).unwrap();
+    }
+    for socket in [&old, &young] {
+        drop(UnixDatagram::bind(socket).unwrap());
+    }
+    let just_begun = boot.join("~8.0");
+    File::create(&just_begun).unwrap();
+    for stale in [&unfinished, &life, &old] {
         made_two_days_ago(stale);
     }
-    // A socket cannot be opened, and so not be made older: one that is young stays.
-    drop(std::os::unix::net::UnixDatagram::bind(&socket).unwrap());
     drop(directory.store());
-    assert!(!unfinished.exists() && !life.exists());
+    for stale in [&unfinished, &life, &old] {
+        assert!(!stale.exists(), "{}", stale.display());
+    }
+    assert!(young.exists() && just_begun.exists(), "they may be in use");
     assert_eq!((named("p").len(), named("w").len()), (1, 2));
     assert!(matches!(renewed(&live, &held).await, Renewed::Extended(_)));
 }

@@ -42,4 +42,6 @@ pub use store::FileStore;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod races;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,119 @@
+//! What another process does between two calls of one step, and rules that only a strange moment can break.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use rustix::fs::Mode;
+
+use super::directory::Directory;
+use super::tests::{Temporary, claim, granted, is_busy};
+use super::tokens::{Meta, Tokens};
+use super::*;
+use crate::clock::{Clock, ManualClock};
+use crate::model::error::ErrorKind;
+use crate::store::{Acquired, Asked, Claim, Released, Renewed, Store};
+
+/// One attempt to hold a key. `meanwhile` gets how often the step has decided before.
+fn attempt(store: &FileStore, claim: &Claim, meanwhile: impl Fn(usize) + Sync) -> Option<Acquired> {
+    let inner = store.inner();
+    let origin = inner.process.origin;
+    let decided = AtomicUsize::new(0);
+    let step = inner.attempt(&claim.key, &mut |line, now, token| {
+        meanwhile(decided.fetch_add(1, Ordering::Relaxed));
+        line.acquire(Asked { claim, origin, now }, token)
+    });
+    step.unwrap().map(|(acquired, _)| acquired)
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_made_meanwhile_is_not_replaced() {
+    let directory = Temporary::new();
+    let (slow, fast) = (directory.store(), directory.store());
+    let theirs = claim("a");
+    let ours = attempt(&slow, &claim("a"), |decided| {
+        if decided == 0 {
+            drop(granted(&fast, &theirs).now_or_never().unwrap());
+        }
+    });
+    assert!(ours.is_none(), "{ours:?}");
+    assert!(is_busy(&slow, "a").await);
+    assert_eq!(directory.files().len(), 1, "an unfinished file stays");
+}
+
+#[tokio::test]
+async fn a_file_is_locked_when_it_appears() {
+    let directory = Temporary::new();
+    let (first, second) = (directory.store(), directory.store());
+    let ours = attempt(&first, &claim("a"), |decided| {
+        let theirs = (decided == 1).then(|| attempt(&second, &claim("a"), |_| {}));
+        assert!(!matches!(theirs, Some(Some(_))), "two steps at once");
+    });
+    assert!(matches!(ours, Some(Acquired::Granted(_))), "{ours:?}");
+    assert!(is_busy(&second, "a").await);
+}
+
+/// The tokens of two holds in the same microsecond differ, although no hold is between them.
+#[tokio::test]
+async fn tokens_grow_while_the_clock_stands_still() {
+    let directory = Temporary::new();
+    let clock = Clock::from(ManualClock::new());
+    let store = FileStore::open_with_clock(&directory.options(), clock).unwrap();
+    let mut last = None;
+    for _ in 0..4 {
+        let grant = granted(&store, &claim("a")).await;
+        assert!(Some(grant.token) > last, "{} after {last:?}", grant.token);
+        last = Some(grant.token);
+        assert!(matches!(store.release(&grant).await, Released::Released));
+    }
+}
+
+#[tokio::test]
+async fn a_process_whose_life_file_is_missing_counts_as_alive() {
+    let directory = Temporary::new();
+    let mut options = directory.options();
+    options.on_death = OnDeath::Now;
+    let (one, other) = (FileStore::open(&options).unwrap(), directory.store());
+    let grant = granted(&one, &claim("a")).await;
+    std::fs::remove_dir_all(directory.0.join("p")).unwrap();
+    assert!(is_busy(&other, "a").await);
+    let renewed = one.renew(std::slice::from_ref(&grant)).await;
+    assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+}
+
+/// A container may have a boot clock that differs from the machine's.
+#[test]
+fn another_time_namespace_is_refused() {
+    let directory = Temporary::new();
+    let store = directory.store();
+    let root = || File::open(&directory.0).unwrap().into();
+    let Directory { boot, .. } = store.inner().directory;
+    let opened = |time_namespace: &str| {
+        let meta = Meta {
+            boot,
+            time_namespace: time_namespace.to_owned(),
+        };
+        let place = (root(), directory.0.clone(), Mode::RUSR | Mode::WUSR);
+        Tokens::open(place, &meta, |_| false, 0, 0).map(drop)
+    };
+    let ours = std::fs::read_link("/proc/self/ns/time").unwrap();
+    assert!(opened(&ours.to_string_lossy()).is_ok());
+    let refused = opened("time:[1]").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
+
+/// A new file would begin with a mark of nothing, and a boot later tokens would go back.
+#[tokio::test]
+async fn a_file_of_tokens_that_was_deleted_in_use_is_not_made_again() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let store = FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let store = store.unwrap();
+    drop(granted(&store, &claim("a")).await);
+    std::fs::remove_file(directory.0.join("leasehold")).unwrap();
+    // The mark has to be moved, once an hour.
+    clock.advance(Duration::from_secs(7200));
+    let error = store.acquire(&claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
