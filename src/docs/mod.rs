@@ -56,6 +56,8 @@ pub mod observing {}
 pub mod proof {}
 
 #[doc = include_str!("safety.md")]
+#[doc = ""]
+#[doc = include_str!("lost_lease.svg")]
 pub mod safety {}
 
 #[doc = include_str!("sql.md")]
