@@ -33,6 +33,8 @@ mod faults;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod manager;
 #[cfg(test)]
 mod model;

@@ -29,7 +29,10 @@ fn next_of(server: &RedisServer) -> String {
     server.cli(&["PERSIST", "app:a"]);
     let value = server.cli(&["GET", "app:a"]);
     let next = value.strip_prefix("leasehold:next ");
-    next.unwrap_or_else(|| panic!("{value}")).to_owned()
+    let (owner, _since) = next
+        .and_then(|next| next.split_once(' '))
+        .unwrap_or_else(|| panic!("{value}"));
+    owner.to_owned()
 }
 
 /// The waiter asked for the last time longer ago than its place lasts.

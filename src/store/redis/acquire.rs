@@ -200,6 +200,7 @@ fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>, counter: 
             names.places(key),
             names.readers(key),
             names.grants(key),
+            names.gap(key),
         ])),
     };
     let mode = match claim.mode {

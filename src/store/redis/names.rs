@@ -7,7 +7,9 @@ use crate::model::error::Error;
 use crate::model::key::Key;
 
 /// The keys beside a lock.
-const BESIDE: [&str; 6] = ["raised", "queue", "alone", "places", "readers", "grants"];
+const BESIDE: [&str; 7] = [
+    "raised", "queue", "alone", "places", "readers", "grants", "gap",
+];
 /// The beginnings of the other keys beside a lock.
 const FAMILIES: [&str; 1] = ["applied:"];
 /// The keys of a prefix, or of a slot in a cluster.
@@ -80,6 +82,11 @@ impl Names {
     /// Token and label of each reader.
     pub(crate) fn grants(&self, key: &Key) -> String {
         self.beside(key, "grants")
+    }
+
+    /// Present while the lock is left free for clients that know nothing of the queue.
+    pub(crate) fn gap(&self, key: &Key) -> String {
+        self.beside(key, "gap")
     }
 
     /// One for all; in a cluster one for each slot.

@@ -39,10 +39,6 @@ if redis.call('SET', lock, owner .. ' ' .. digits .. ' ' .. ARGV[3], 'NX', 'PX',
   return 'granted ' .. digits .. ' ' .. ttl .. ' ' .. now
 end
 local holder = redis.call('GET', lock)
-if holder == 'leasehold:next ' .. owner then
-  redis.call('SET', lock, owner .. ' ' .. digits .. ' ' .. ARGV[3], 'PX', ttl)
-  return 'granted ' .. digits .. ' ' .. ttl .. ' ' .. now
-end
 local left = redis.call('PTTL', lock)
 if string.sub(holder, 1, 32) == owner then
   -- The first answer was lost: the same grant again. The count above is a write, so that a wait for replicas covers it.

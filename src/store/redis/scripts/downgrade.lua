@@ -25,6 +25,10 @@ end
 redis.call('DEL', readers, grants)
 redis.call('ZADD', readers, now + left, owner)
 redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3])
+local since = since_of(holder)
+if since then
+  redis.call('HSET', grants, 'since', string.format('%.0f', since))
+end
 redis.call('PEXPIRE', readers, left)
 redis.call('PEXPIRE', grants, left)
 redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')

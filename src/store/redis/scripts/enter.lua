@@ -1,30 +1,34 @@
 -- One attempt of a claim that has a place, or takes one if it has to wait.
 --
--- KEYS: lock, tokens, queue, alone, places, readers, grants
+-- KEYS: lock, tokens, queue, alone, places, readers, grants, gap
 -- ARGV: owner, ttl (ms), mode and label, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
 --       (ms; 0: it takes no place), channel, the time of a handover (ms); perhaps verify
 -- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl 0
-local lock, tokens, queue, alone, places, readers, grants = unpack(KEYS)
-local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants}
+local lock, tokens, queue, alone, places, readers, grants, gap = unpack(KEYS)
+local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants, gap = gap}
 local owner, ttl, about, counter, place_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 if is_another(tokens, counter) then
   return 'slow'
 end
+local IN_GAP = 'leasehold:gap'
 local is_reader = string.sub(about, 1, 1) == 'r'
 
--- Holds alone from now on.
+local holder = redis.call('GET', lock)
+
+-- Holds alone from now on. What the key said of the next in line, since when it was never free, it says of the hold.
 local function grant_alone()
   local token = next_token(tokens, counter)
   if not token then
     return 'slow'
   end
   local digits = string.format('%.0f', token)
-  redis.call('SET', lock, owner .. ' ' .. digits .. ' ' .. about, 'PX', ttl)
+  local since = is_next(holder, owner) and string.sub(holder, #NEXT + 34) or ''
+  local mode = string.sub(about, 1, 1) .. since
+  redis.call('SET', lock, owner .. ' ' .. digits .. ' ' .. mode .. string.sub(about, 2), 'PX', ttl)
   return 'granted ' .. digits .. ' ' .. ttl .. ' 0'
 end
 
-local holder = redis.call('GET', lock)
-if holder == NEXT .. owner and counter ~= '' then
+if is_next(holder, owner) and counter ~= '' then
   return grant_alone()
 end
 
@@ -56,6 +60,10 @@ if arrival and not redis.call('ZSCORE', queue, owner) then
   arrival = nil
 end
 
+-- In a gap the lock is as if held.
+if not holder and redis.call('EXISTS', gap) == 1 then
+  holder = IN_GAP
+end
 -- A hold that ran out is handed over by whoever asks first.
 if counter ~= '' and (not holder or holder == READERS) and not is_called then
   local others = {}
@@ -102,7 +110,7 @@ if counter ~= '' then
     -- Withdrawn, or not judged: it takes no place either.
     return 'slow'
   end
-elseif holder == NEXT .. owner or is_called then
+elseif is_next(holder, owner) or is_called then
   -- It was next, and nothing is granted now: it is the first of those that wait.
   if holder == READERS then
     redis.call('ZREM', readers, owner)
@@ -115,7 +123,7 @@ elseif holder == NEXT .. owner or is_called then
 end
 
 -- When a retry may succeed: -1 where nobody knows.
-local left = holder and redis.call('PTTL', lock) or -1
+local left = holder and redis.call('PTTL', holder == IN_GAP and gap or lock) or -1
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 if first and first ~= owner then
   local place = tonumber(redis.call('ZSCORE', places, first) or now) - now

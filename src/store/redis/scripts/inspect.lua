@@ -26,7 +26,7 @@ end
 -- Of the value of another client nothing is known.
 local function held_by(holder, lock, queue)
   local answer = {'held', redis.call('PTTL', lock), 'unknown', 1, queue}
-  local owner, token, mode, label = string.match(holder, '^(%x+) (%d+) ([xw]) (.*)$')
+  local owner, token, mode, label = string.match(holder, '^(%x+) (%d+) ([xw])%d* (.*)$')
   if owner and #owner == 32 then
     answer[3] = mode == 'w' and 'write' or 'exclusive'
     answer[6] = tonumber(token)

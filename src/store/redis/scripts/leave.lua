@@ -2,11 +2,11 @@
 -- withdrawal also ends its place, and removes the counter that an unanswered request of the claim named: executed later, that
 -- request is refused. All of it works on a server that has no memory left.
 --
--- KEYS: lock, queue, alone, places, readers, grants; for a withdrawal: tokens
+-- KEYS: lock, queue, alone, places, readers, grants, gap; for a withdrawal: tokens
 -- ARGV: owner, channel, the time of a handover (ms); for a withdrawal: counter ('' = every request was answered)
 -- Answers: 1 it held, 0 it did not
 local lock, readers, grants, owner = KEYS[1], KEYS[5], KEYS[6], ARGV[1]
-local at = {lock = lock, queue = KEYS[2], alone = KEYS[3], places = KEYS[4], readers = readers, grants = grants}
+local at = {lock = lock, queue = KEYS[2], alone = KEYS[3], places = KEYS[4], readers = readers, grants = grants, gap = KEYS[7]}
 local unanswered = ARGV[4]
 
 -- A key of a wrong type is not ours, and answers an error here.
@@ -27,10 +27,11 @@ end
 
 local holder = ask('GET', lock)
 local held = 0
+local since = holder and since_of(holder)
 if holder and string.sub(holder, 1, 32) == owner then
   redis.call('DEL', lock)
   held = 1
-elseif holder == NEXT .. owner then
+elseif is_next(holder, owner) then
   redis.call('DEL', lock)
   waited = 1
 elseif holder == READERS then
@@ -47,6 +48,7 @@ elseif holder == READERS then
       redis.call('PEXPIREAT', readers, latest)
       redis.call('PEXPIREAT', grants, latest)
     else
+      since = tonumber(ask('HGET', grants, 'since'))
       redis.call('DEL', lock, readers, grants)
     end
   end
@@ -54,15 +56,15 @@ end
 if held == 1 or waited == 1 then
   local left = ask('GET', lock)
   if not left or left == READERS then
-    pass_on(at, left == READERS, ARGV[3], ARGV[2])
+    pass_on(at, left == READERS, ARGV[3], ARGV[2], since)
   end
 end
 if unanswered and unanswered ~= '' then
-  local last = ask('HGET', KEYS[7], unanswered)
+  local last = ask('HGET', KEYS[8], unanswered)
   if last then
-    ask('HDEL', KEYS[7], unanswered)
+    ask('HDEL', KEYS[8], unanswered)
     -- Without it the next counter begins with the time, which is larger unless the clock was set back.
-    ask('HSET', KEYS[7], 'last', last)
+    ask('HSET', KEYS[8], 'last', last)
   end
 end
 return held

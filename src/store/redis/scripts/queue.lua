@@ -2,8 +2,13 @@
 -- stays, and names who is next, so that nobody else can set it. That claim alone is woken. It asks, and is granted then. If it
 -- does not ask in the time of a handover, it has used up its place.
 --
+-- A client that knows nothing of the queue would never find the key free then. So what the key says tells since when it was never
+-- free (ms), and after some time a release opens a gap: the key is free for a moment, in which nobody of the queue is granted it.
+--
 -- Every script that frees a lock, or finds it free, begins with this.
 local READERS, NEXT = 'leasehold:readers', 'leasehold:next '
+-- A gap of so long (ms) after so long (ms), and a longer one each time that the server's clock has passed a multiple of this.
+local GAP, GAP_AFTER, LONG_GAP, LONG_GAP_EVERY = 25, 4000, 200, 32000
 
 -- The keys of a lock. They are in one slot.
 local function keys_of(lock, beside)
@@ -14,12 +19,33 @@ local function keys_of(lock, beside)
     places = beside .. 'places',
     readers = beside .. 'readers',
     grants = beside .. 'grants',
+    gap = beside .. 'gap',
   }
 end
 
 local function server_millis()
   local time = redis.call('TIME')
   return math.floor((time[1] * 1000000 + time[2]) / 1000)
+end
+
+-- Whether the lock's key names this claim as the next.
+local function is_next(holder, owner)
+  return holder and string.sub(holder, 1, #NEXT + 32) == NEXT .. owner
+end
+
+-- Since when the key was never free (ms), by what it says of a hold or of who is next; nil if nobody waited before.
+local function since_of(holder)
+  return tonumber(string.match(holder, '^%x+ %d+ [xw](%d+) ') or string.match(holder, '^leasehold:next %x+ (%d+)$'))
+end
+
+-- How long the key has to be free now (ms); nil if it has not to be.
+local function gap_due(since, now)
+  if not since or now - since < GAP_AFTER then
+    return nil
+  end
+  -- The multiple may have passed in the last gap.
+  local last = math.floor((since - LONG_GAP - 100) / LONG_GAP_EVERY)
+  return math.floor(now / LONG_GAP_EVERY) > last and LONG_GAP or GAP
 end
 
 local function leave_queue(at, owner)
@@ -57,8 +83,9 @@ local function put_back(at, owner, is_alone, ends)
 end
 
 -- Gives a lock that nobody holds, or that only readers hold (`is_read`), to the first places, as far as they go with the
--- holders, for so long (ms). Returns their owners; nil if nobody has a place.
-local function hand_over(at, is_read, span)
+-- holders, for so long (ms). Returns their owners; nil if nobody has a place. The key was never free `since` then (ms; nil: it
+-- was just now). In a gap nobody is given the lock, and the first place is returned: it asks, and hears how long the gap lasts.
+local function hand_over(at, is_read, span, since)
   if not redis.call('ZRANGE', at.queue, 0, 0)[1] then
     return nil
   end
@@ -69,12 +96,20 @@ local function hand_over(at, is_read, span)
   if not first then
     return nil
   end
+  local gap = not is_read and gap_due(since, now)
+  if gap then
+    redis.call('SET', at.gap, '', 'PX', gap)
+    return {first}
+  elseif not is_read and not since and redis.call('EXISTS', at.gap) == 1 then
+    return {first}
+  end
+  local never_free = string.format('%.0f', since or now)
   if first == writer[1] then
     if is_read then
       return {}
     end
     leave_queue(at, first)
-    redis.call('SET', at.lock, NEXT .. first, 'PX', span)
+    redis.call('SET', at.lock, NEXT .. first .. ' ' .. never_free, 'PX', span)
     return {first}
   end
   -- A key of a wrong type ends this here, before it is lost.
@@ -89,6 +124,7 @@ local function hand_over(at, is_read, span)
     leave_queue(at, reader)
     redis.call('ZADD', at.readers, now + span, reader)
   end
+  redis.call('HSETNX', at.grants, 'since', never_free)
   local left = math.max(span, is_read and redis.call('PTTL', at.lock) or 0)
   redis.call('SET', at.lock, READERS, 'PX', left)
   redis.call('PEXPIRE', at.readers, left)
@@ -98,8 +134,8 @@ end
 
 -- Hands over what was freed, and wakes whoever is next; everybody if nobody has a place. What cannot be read, and a user that
 -- may not publish, do not fail after the write: then everybody asks.
-local function pass_on(at, is_read, span, channel)
-  local is_known, called = pcall(hand_over, at, is_read, span)
+local function pass_on(at, is_read, span, channel, since)
+  local is_known, called = pcall(hand_over, at, is_read, span, since)
   local whom = is_known and called and table.concat(called, ' ')
   if not whom then
     redis.pcall('PUBLISH', channel, '')

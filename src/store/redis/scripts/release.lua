@@ -9,5 +9,5 @@ if not holder or string.sub(holder, 1, 32) ~= ARGV[1] then
   return 0
 end
 redis.call('DEL', KEYS[1])
-pass_on(keys_of(KEYS[1], ARGV[3]), false, ARGV[4], ARGV[2])
+pass_on(keys_of(KEYS[1], ARGV[3]), false, ARGV[4], ARGV[2], since_of(holder))
 return 1

@@ -24,6 +24,7 @@ fn leave(client: &RedisClient, claim: &Claim, unanswered: Option<&str>) -> Call 
         names.places(key),
         names.readers(key),
         names.grants(key),
+        names.gap(key),
     ];
     let call = match unanswered {
         None => Call::new(keys),

@@ -1,0 +1,189 @@
+//! Clients that know nothing of the queue, and only poll the lock's key with `SET NX`, behind a queue that never empties.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::claims::{claim, grant, is_busy, once, queued, release};
+use crate::server::{RedisServer, breathe};
+use leasehold::LockManager;
+use leasehold::clock::Clock;
+use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Store};
+
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+const LOCK: &str = "app:a";
+const GAP: &str = "app:{app:a}:gap";
+
+/// The key was never free for so long (ms), as far as it says so itself.
+fn never_free_for(server: &RedisServer, millis: u64) -> String {
+    let time = server.cli(&["TIME"]);
+    let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
+    let since = (seconds * 1_000 - millis).to_string();
+    let value = server.cli(&["GET", LOCK]);
+    let mut words: Vec<_> = value.split(' ').collect();
+    let mode = format!("{}{since}", &words[2][..1]);
+    words[2] = &mode;
+    server.cli(&["SET", LOCK, &words.join(" "), "XX", "KEEPTTL"]);
+    since
+}
+
+#[tokio::test]
+async fn a_key_that_was_never_free_is_left_free_for_a_moment() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    never_free_for(&server, 5_000);
+    let [head, gives_up, last] =
+        [LockMode::Exclusive, LockMode::Read, LockMode::Write].map(|mode| queued("a", mode));
+    for waiting in [&head, &gives_up, &last] {
+        assert!(is_busy(&store, waiting).await);
+    }
+    let hint = store.subscribe(&head).await.unwrap();
+    release(&store, &held).await;
+    hint.await;
+    assert_eq!(server.cli(&["EXISTS", LOCK]), "0");
+    let left: i64 = server.cli(&["PTTL", GAP]).parse().unwrap();
+    assert!(left == -2 || (0..=200).contains(&left), "{left}");
+
+    // From here on the gap lasts for as long as the test takes.
+    server.cli(&["SET", GAP, "", "PX", "60000"]);
+    for waiting in [&head, &last, &once(claim("a"))] {
+        match store.acquire(waiting).await.unwrap() {
+            Acquired::Busy { remaining } => assert!(remaining.is_some()),
+            other => panic!("{other:?}"),
+        }
+    }
+    store.withdraw(&gives_up).await.unwrap();
+    let theirs = ["SET", LOCK, "theirs", "NX", "PX", "60000"];
+    assert_eq!(server.cli(&theirs), "OK");
+    assert!(is_busy(&store, &head).await);
+    server.cli(&["DEL", LOCK]);
+
+    // After the gap the order is as before.
+    server.cli(&["DEL", GAP]);
+    let held = grant(&store, &head).await;
+    release(&store, &held).await;
+    let held = grant(&store, &last).await;
+    release(&store, &held).await;
+    assert_eq!(server.cli(&["EXISTS", LOCK]), "0");
+}
+
+/// A reader that was called by the release of a writer, and what the lock says of the time since when it was never free.
+async fn read_after_a_writer(server: &RedisServer, store: &RedisStore) -> (Grant, String) {
+    let held = grant(store, &queued("a", LockMode::Write)).await;
+    let since = never_free_for(server, 2_000);
+    let reader = queued("a", LockMode::Read);
+    assert!(is_busy(store, &reader).await);
+    release(store, &held).await;
+    let reads = grant(store, &reader).await;
+    (reads, since)
+}
+
+#[tokio::test]
+async fn readers_and_writers_leave_the_key_free_too() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let since_of = ["HGET", "app:{app:a}:grants", "since"];
+    let reads = loop {
+        let (reads, since) = read_after_a_writer(&server, &store).await;
+        if server.cli(&since_of) == since {
+            break reads;
+        }
+        // The machine stood still for the time of a handover, and then the key was free.
+        release(&store, &reads).await;
+    };
+    let writer = queued("a", LockMode::Write);
+    assert!(is_busy(&store, &writer).await);
+    let set = ["HSET", since_of[1], since_of[2], "1000000"];
+    server.cli(&set);
+    release(&store, &reads).await;
+    assert_eq!(server.cli(&["EXISTS", LOCK]), "0");
+    while is_busy(&store, &writer).await {
+        breathe().await;
+    }
+}
+
+/// A client in any language, over one connection.
+struct Foreign(TcpStream);
+
+impl Foreign {
+    fn ask(&mut self, command: &str) -> String {
+        self.0
+            .write_all(format!("{command}\r\n").as_bytes())
+            .unwrap();
+        let mut answer = [0; 64];
+        let length = self.0.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..length]).trim().to_owned()
+    }
+}
+
+/// Three processes of two callers who ask again at once; and a client that polls. It gets in within `limit`, and they go on.
+async fn gets_in(poll: Duration, limit: Duration) {
+    let server = RedisServer::start();
+    let (ends, turns) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU32::new(0)),
+    );
+    let (mut managers, mut callers) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let manager = LockManager::connect(&server.url(FRESH)).await.unwrap();
+        for _ in 0..2 {
+            let lock = manager.lock("a").fair();
+            let (ends, turns) = (Arc::clone(&ends), Arc::clone(&turns));
+            callers.push(tokio::spawn(async move {
+                while !ends.load(SeqCst) {
+                    let guard = lock.acquire().await.unwrap();
+                    turns.fetch_add(1, SeqCst);
+                    // The hold of a caller that does something.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    drop(guard.release().await);
+                }
+            }));
+        }
+        managers.push(manager);
+    }
+    while turns.load(SeqCst) < 20 {
+        breathe().await;
+    }
+    let mut foreign = Foreign(TcpStream::connect(("127.0.0.1", server.port())).unwrap());
+    let got_in = tokio::task::spawn_blocking(move || {
+        let clock = Clock::system().unwrap();
+        let ends = clock.stamp().plus(limit);
+        while !ends.since(&clock.stamp()).is_zero() {
+            if foreign.ask("SET app:a theirs NX PX 10000") == "+OK" {
+                assert_eq!(foreign.ask("GET app:a"), "$6\r\ntheirs");
+                assert_eq!(foreign.ask("DEL app:a"), ":1");
+                return true;
+            }
+            // It polls at this interval.
+            std::thread::sleep(poll);
+        }
+        false
+    });
+    assert!(
+        got_in.await.unwrap(),
+        "nothing in {limit:?} of polls every {poll:?}"
+    );
+    let before = turns.load(SeqCst);
+    while turns.load(SeqCst) < before + 20 {
+        breathe().await;
+    }
+    ends.store(true, SeqCst);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_polls_every_20_ms_gets_in_behind_a_queue_that_never_empties() {
+    // As a rule after 4 s.
+    gets_in(Duration::from_millis(20), Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_polls_every_100_ms_gets_in_behind_a_queue_that_never_empties() {
+    // Within 36 s, unless the machine stands still in the one long gap of that time.
+    gets_in(Duration::from_millis(100), Duration::from_secs(110)).await;
+}
