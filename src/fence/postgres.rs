@@ -129,7 +129,8 @@ impl PgFence {
     ///
     /// The server executes a statement of the work only in a transaction that has entered. But the work has begun then: a
     /// former holder's work runs up to the answer to its first statement, which is an error. So use this for work that has no
-    /// effect but statements of its transaction.
+    /// effect but statements of its transaction. And work that has begun is not begun again: a connection that died while it was
+    /// idle rolls the run back, where otherwise a new one replaces it.
     #[must_use]
     pub fn pipelined(self) -> Self {
         self.changed(|shared| shared.is_pipelined = true)
@@ -215,7 +216,7 @@ impl Shared {
         self.clock.timeout(limit, asked).await
     }
 
-    /// A statement that changes nothing if it fails, on a connection of its own.
+    /// A statement that changes nothing if it fails and no more if it is repeated, on a connection of its own.
     async fn ask_anew(
         &self,
         what: &str,
@@ -223,9 +224,14 @@ impl Shared {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, Error> {
         let mut tries = 0;
+        let mut was_lost = false;
         loop {
             tries += 1;
-            let connection = self.pool.take().await?;
+            let connection = if was_lost {
+                self.pool.dial().await?
+            } else {
+                self.pool.take().await?
+            };
             match self.ask(&connection, statement, parameters).await {
                 Some(Ok(_)) if connection.is_unreplicated() => {
                     return Err(Error::unavailable(format!(
@@ -235,6 +241,10 @@ impl Shared {
                 Some(Ok(row)) => {
                     self.pool.put_back(connection);
                     return Ok(row);
+                }
+                // A kept connection that died unnoticed. The call may be repeated.
+                Some(Err(error)) if connection.was_idle && fault::is_lost(&error) => {
+                    was_lost = true;
                 }
                 Some(Err(error)) => {
                     let code = fault::code(&error);

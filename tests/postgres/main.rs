@@ -14,6 +14,7 @@ use server::canary;
 
 mod commit;
 mod doubt;
+mod idle;
 mod isolation;
 mod kills;
 mod pipelined;

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::TryFutureExt;
 use futures_util::future::try_join;
 use tokio_postgres::Error as PgError;
 
@@ -33,34 +32,36 @@ where
     Fut: Future<Output = Result<PgDone<V>, PgStop<R>>>,
 {
     let attempt = Attempt { shared, permit };
-    let connection = shared.pool.take().await;
-    let connection = connection.map_err(EffectError::not_applied)?;
-    let transaction = PgTransaction::new(connection.client.clone());
-    let was_ended = transaction.was_ended();
-    let was_ended = || was_ended.load(Ordering::Acquire);
-    let entered = attempt.enter(&connection);
-    let worked = async {
-        let limit = attempt.before_the_end();
-        Ok(shared.clock.timeout(limit, work(transaction)).await)
-    };
-    let worked = if shared.is_pipelined {
-        // The first poll of `entered` sends it: what the work sends is behind it, and is executed only in its transaction.
-        let both = try_join(entered, worked).await;
-        both.map(|((), worked)| worked)
-    } else {
-        entered.and_then(|()| worked).await
-    };
-    let worked = match worked {
-        Ok(worked) => worked,
-        Err(refused) => {
-            // Nothing is sent after it in that transaction.
-            drop(connection);
-            if was_ended() {
-                return Err(ended());
+    let limit = || attempt.before_the_end();
+    let (connection, was_ended, worked) = if shared.is_pipelined {
+        let connection = shared.pool.take().await;
+        let connection = connection.map_err(EffectError::not_applied)?;
+        let transaction = PgTransaction::new(connection.client.clone());
+        let was_ended = transaction.was_ended();
+        let worked = async {
+            let worked = shared.clock.timeout(limit(), work(transaction));
+            Ok(worked.await)
+        };
+        // The first poll of `enter` sends it: what the work sends is behind it, and is executed only in its transaction.
+        match try_join(attempt.enter(&connection), worked).await {
+            Ok(((), worked)) => (connection, was_ended, worked),
+            Err(refused) => {
+                // Nothing is sent after it in that transaction.
+                drop(connection);
+                if was_ended.load(Ordering::Acquire) {
+                    return Err(ended());
+                }
+                return Err(attempt.why_not(refused).await);
             }
-            return Err(attempt.why_not(refused).await);
         }
+    } else {
+        let connection = attempt.entered().await?;
+        let transaction = PgTransaction::new(connection.client.clone());
+        let was_ended = transaction.was_ended();
+        let worked = shared.clock.timeout(limit(), work(transaction)).await;
+        (connection, was_ended, worked)
     };
+    let was_ended = || was_ended.load(Ordering::Acquire);
     let Some(worked) = worked else {
         // Without a word to the server, whose answer might not come either.
         drop(connection);
@@ -118,6 +119,28 @@ impl Attempt<'_> {
         let limit = self.before_the_end();
         let answered = self.shared.clock.timeout(limit, asked).await;
         answered.map_or(Err(None), |answer| answer.map_err(Some))
+    }
+
+    /// A connection in whose transaction the fence was entered. A kept connection that died unnoticed is replaced: its
+    /// transaction, if there was one, is over, because `COMMIT` was not sent.
+    async fn entered(&self) -> Result<Connection, EffectError> {
+        let pool = &self.shared.pool;
+        let mut connection = pool.take().await.map_err(EffectError::not_applied)?;
+        let mut entered = self.enter(&connection).await;
+        if let Err(Some(error)) = &entered
+            && connection.was_idle
+            && fault::is_lost(error)
+        {
+            connection = pool.dial().await.map_err(EffectError::not_applied)?;
+            entered = self.enter(&connection).await;
+        }
+        match entered {
+            Ok(()) => Ok(connection),
+            Err(refused) => {
+                drop(connection);
+                Err(self.why_not(refused).await)
+            }
+        }
     }
 
     /// Why the fence was not entered.

@@ -29,6 +29,8 @@ pub(super) struct Connection {
     is_unreplicated: Arc<AtomicBool>,
     driver: AbortHandle,
     runtime: Id,
+    /// It was kept for a while, and may have died unnoticed.
+    pub(super) was_idle: bool,
 }
 
 impl Drop for Connection {
@@ -57,6 +59,7 @@ impl Connection {
             is_unreplicated,
             driver: driver.abort_handle(),
             runtime: runtime.id(),
+            was_idle: false,
         })
     }
 
@@ -127,11 +130,7 @@ impl Pool {
 
     /// A connection in which nothing is open.
     pub(super) async fn take(&self) -> Result<Connection, Error> {
-        let runtime = Handle::try_current().map_err(|_| {
-            Error::invalid(
-                "postgresql was asked outside of a tokio runtime; ask from a task of one",
-            )
-        })?;
+        let runtime = runtime()?;
         let idle = {
             let mut idle = self.idle.lock();
             idle.retain(|connection| !connection.client.is_closed());
@@ -144,8 +143,14 @@ impl Pool {
         }
     }
 
+    /// A connection that was not kept.
+    pub(super) async fn dial(&self) -> Result<Connection, Error> {
+        Connection::open(&self.server, runtime()?).await
+    }
+
     /// Keeps a connection in which nothing is open and every answer has come.
-    pub(super) fn put_back(&self, connection: Connection) {
+    pub(super) fn put_back(&self, mut connection: Connection) {
+        connection.was_idle = true;
         if connection.client.is_closed() || connection.is_unreplicated() {
             return;
         }
@@ -157,6 +162,12 @@ impl Pool {
             idle.push(connection);
         }
     }
+}
+
+fn runtime() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|_| {
+        Error::invalid("postgresql was asked outside of a tokio runtime; ask from a task of one")
+    })
 }
 
 impl fmt::Debug for Pool {

@@ -5,6 +5,11 @@ use tokio_postgres::Error as PgError;
 use crate::model::error::Error;
 pub(super) use crate::store::postgres::code;
 
+/// Whether no answer came because the connection ended.
+pub(super) fn is_lost(error: &PgError) -> bool {
+    code(error).is_none()
+}
+
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: PgError) -> Error {
     let Some(answer) = error.as_db_error() else {
