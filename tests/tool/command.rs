@@ -1,9 +1,11 @@
 //! The words in which the tool is driven.
 
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 
@@ -118,14 +120,12 @@ impl Running {
     }
 
     pub(crate) fn output(mut self) -> Output {
-        let mut out = Vec::new();
-        let mut err = Vec::new();
-        std::io::Read::read_to_end(&mut self.0.stdout.take().unwrap(), &mut out).unwrap();
-        std::io::Read::read_to_end(&mut self.0.stderr.take().unwrap(), &mut err).unwrap();
+        let stdout = all_of(self.0.stdout.take().unwrap());
+        let stderr = all_of(self.0.stderr.take().unwrap());
         judged(Output {
-            status: self.0.wait().unwrap(),
-            stdout: out,
-            stderr: err,
+            status: until_it_ends(&mut self.0),
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
         })
     }
 }
@@ -136,6 +136,24 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Reads a stream to its end, beside us: its writer does not wait for a reader, and we do not wait for it without a limit.
+pub(crate) fn all_of(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        all
+    })
+}
+
+pub(crate) fn until_it_ends(child: &mut Child) -> ExitStatus {
+    let mut ended = None;
+    until("the end of a program", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap()
 }
 
 pub(crate) fn send(signal: &str, id: &str) {

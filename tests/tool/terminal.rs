@@ -1,9 +1,11 @@
 //! On a real terminal: who stands in its foreground, and what its keys do. `script` gives the tool a terminal of its own.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Child, Stdio};
 
-use crate::command::{Mark, TOOL, runs, server, until, with_default_signals};
+use crate::command::{
+    Mark, TOOL, all_of, runs, server, until, until_it_ends, with_default_signals,
+};
 use crate::counter::{ENDLESS, is_alone};
 
 const CTRL_C: &[u8] = b"\x03";
@@ -32,17 +34,11 @@ impl Terminal {
 
     /// Its exit code, and all that was shown.
     fn ends(mut self) -> (i32, String) {
-        let mut shown = Vec::new();
-        self.0
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_end(&mut shown)
-            .unwrap();
-        let status = self.0.wait().unwrap();
+        let shown = all_of(self.0.stdout.take().unwrap());
+        let status = until_it_ends(&mut self.0);
         (
             status.code().unwrap(),
-            String::from_utf8_lossy(&shown).into_owned(),
+            String::from_utf8_lossy(&shown.join().unwrap()).into_owned(),
         )
     }
 }

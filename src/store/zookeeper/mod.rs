@@ -42,6 +42,8 @@
 //! - The newest proven write does not renew from the time at which it was sent, because the leader may not know of it yet. It
 //!   renews from an earlier one, at least a tick old; `proof.rs` gives the reason. Set `tick_time` to the servers' tick.
 //! - The session is proven every sixth of its time-out, without any caller; a renewal counts as such a heartbeat.
+//! - A session may be counted from the first attempt to connect. If that was more than a heartbeat ago when the session is there,
+//!   the session is proven twice, a tick apart, before its first use. Otherwise its locks could be over before their first renewal.
 //! - When the session is over, so is every grant of it, and a new session opens by itself. Nothing is carried over: a node
 //!   is ours only if its `ephemeralOwner` is the current session.
 //!

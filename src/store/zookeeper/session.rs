@@ -98,6 +98,24 @@ impl Session {
         Err(Missing::Own)
     }
 
+    /// After a slow opening the base is old, and a lease could run out before a heartbeat that is a tick old moves it. Proves the
+    /// session until the base moves.
+    pub(crate) async fn catch_up(&self, tick: Duration) -> Result<(), Missing> {
+        let opened = self.base();
+        while self.base() == opened && self.age() > self.ttl / HEARTBEATS_PER_TIMEOUT {
+            self.beat(&[]).await?;
+            if self.base() == opened {
+                self.clock.sleep(tick).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the servers may have counted.
+    fn age(&self) -> Duration {
+        self.clock.stamp().since(&self.base())
+    }
+
     /// A write that was sent at `sent_at` was acknowledged as done, just now.
     pub(crate) fn proven(&self, sent_at: Stamp) {
         let mut ring = self.proofs.lock();

@@ -85,10 +85,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
             Ok(session) => {
                 pause = FIRST_PAUSE;
                 let session = Arc::new(session);
-                client
-                    .state
-                    .send_replace(SessionState::Open(Arc::clone(&session)));
-                let ended = unless(&mut stopped, live(client, &session)).await;
+                let ended = unless(&mut stopped, serve(client, &session)).await;
                 // Published before it is closed: no request finds a session that is about to end.
                 client.state.send_replace(SessionState::Opening(None));
                 if ended.is_none() && acquire::leave(client, &session, CLOSING).await {
@@ -125,6 +122,25 @@ async fn unless<T>(stop: &mut (impl Future + Unpin), work: impl Future<Output = 
     match select(stop, std::pin::pin!(work)).await {
         Either::Left(_) => None,
         Either::Right((done, _)) => Some(done),
+    }
+}
+
+/// Offers a session once its leases last, until it is over.
+async fn serve(client: &ZooKeeperClient, session: &Arc<Session>) {
+    let ended = session.driver.ended();
+    let caught_up = std::pin::pin!(catch_up(client, session));
+    if matches!(select(ended, caught_up).await, Either::Left(_)) {
+        return;
+    }
+    let open = SessionState::Open(Arc::clone(session));
+    client.state.send_replace(open);
+    live(client, session).await;
+}
+
+async fn catch_up(client: &ZooKeeperClient, session: &Session) {
+    while let Err(error) = session.catch_up(client.options.tick_time).await {
+        tracing::warn!(target: "leasehold::zookeeper", ?error, "a new zookeeper session could not be proven; trying again");
+        client.clock.sleep(FIRST_PAUSE).await;
     }
 }
 

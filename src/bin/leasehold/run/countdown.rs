@@ -47,7 +47,7 @@ impl Countdown {
     }
 
     /// Fits the grace into a lease of which `usable` is left after a renewal. `heartbeat`: the store's own rhythm.
-    fn plan(
+    pub(super) fn plan(
         usable: Duration,
         heartbeat: Option<Duration>,
         grace: Option<Duration>,

@@ -107,20 +107,28 @@ async fn wait_for_room(
     signals: &mut Signals,
     output: Output,
 ) -> Option<Ended> {
-    while !countdown.may_start(held.remaining()) {
-        tokio::select! {
-            _ = held.lost() => {
-                output.event(
-                    "the lease was lost before the command was started",
-                    &json!({ "event": "lost", "command": null }),
-                );
-                return Some(Ended::Lost { asked: None });
-            }
-            signal = signals.ending() => return Some(Ended::ByItself(Status::Signal(signal))),
-            () = clock.sleep(RENEWAL_CHECK) => {}
+    tokio::select! {
+        biased;
+        () = until_there_is_room(|| held.remaining(), countdown, clock) => None,
+        _ = held.lost() => {
+            output.event(
+                "the lease was lost before the command was started",
+                &json!({ "event": "lost", "command": null }),
+            );
+            Some(Ended::Lost { asked: None })
         }
+        signal = signals.ending() => Some(Ended::ByItself(Status::Signal(signal))),
     }
-    None
+}
+
+async fn until_there_is_room(
+    remaining: impl Fn() -> Duration,
+    countdown: Countdown,
+    clock: &Clock,
+) {
+    while !countdown.may_start(remaining()) {
+        clock.sleep(RENEWAL_CHECK).await;
+    }
 }
 
 /// A command that runs, and what is known of it.
@@ -289,5 +297,22 @@ async fn sleep(clock: &Clock, pause: Option<Duration>) {
     match pause {
         Some(pause) => clock.sleep(pause).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_waits_until_its_lease_was_renewed() {
+        let countdown = Countdown::plan(Duration::from_secs(9), None, None).unwrap();
+        let clock = Clock::system().unwrap();
+        let left = RefCell::new(vec![9_000, 4_499, 2_100]);
+        let remaining = || Duration::from_millis(left.borrow_mut().pop().unwrap());
+        until_there_is_room(remaining, countdown, &clock).await;
+        assert!(left.borrow().is_empty(), "{left:?}");
     }
 }
