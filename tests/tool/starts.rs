@@ -8,6 +8,8 @@ use crate::zookeeper::Server;
 
 /// Shorter than the four seconds that the client gives one attempt to connect for a session of ten.
 const SLOW: Duration = Duration::from_millis(3_500);
+/// How often a machine may be so busy that there is no session within the ten seconds that the store waits for one.
+const TRIES: usize = 5;
 
 const HELD_UP: Fate = Fate {
     hold_up: true,
@@ -25,21 +27,28 @@ fn linger(span: Duration) {
 #[test]
 fn after_slow_connects_a_command_runs_under_the_default_session() {
     let server = Server::start();
-    let proxy = Proxy::before(server.port);
-    proxy.next(HELD_UP);
-    let url = format!("zookeeper://127.0.0.1:{}/slow", proxy.port());
-    let (begun, ends) = (Mark::new(), Mark::new());
-    let options = ["--lock", "k", "--wait", "1m"];
-    let mut tool = Running::run(&url, &options, &until_marked(&begun, &ends));
-    until("a second attempt to connect", || proxy.wires().len() >= 2);
-    linger(SLOW);
-    proxy.all(Fate::KIND);
-    until("a command, or the end of the tool", || {
-        begun.is_there() || tool.0.try_wait().unwrap().is_some()
-    });
-    std::fs::write(ends.path(), "").unwrap();
-    let output = tool.output();
-    let said = printed(&output);
-    assert!(!said.contains("cannot be renewed"), "{said}");
-    assert_eq!(code(&output), 0, "{said}");
+    for _ in 0..TRIES {
+        let proxy = Proxy::before(server.port);
+        proxy.next(HELD_UP);
+        let url = format!("zookeeper://127.0.0.1:{}/slow", proxy.port());
+        let (begun, ends) = (Mark::new(), Mark::new());
+        let options = ["--lock", "k", "--wait", "1m"];
+        let mut tool = Running::run(&url, &options, &until_marked(&begun, &ends));
+        until("a second attempt to connect", || proxy.wires().len() >= 2);
+        linger(SLOW);
+        proxy.all(Fate::KIND);
+        until("a command, or the end of the tool", || {
+            begun.is_there() || tool.0.try_wait().unwrap().is_some()
+        });
+        std::fs::write(ends.path(), "").unwrap();
+        let output = tool.output();
+        let said = printed(&output);
+        if said.contains("no zookeeper session within") {
+            continue;
+        }
+        assert!(!said.contains("cannot be renewed"), "{said}");
+        assert_eq!(code(&output), 0, "{said}");
+        return;
+    }
+    panic!("there was no session {TRIES} times");
 }
