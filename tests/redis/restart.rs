@@ -213,7 +213,8 @@ async fn a_log_that_is_not_written_at_once_does_not_count_as_persistent() {
 async fn a_server_that_grants_nothing_yet_is_distinguished_from_a_holder() {
     let server = RedisServer::start();
     let mut settings = Settings::default();
-    settings.wait = SHORT;
+    // Long enough for an answer on a busy machine: it waits so long in vain.
+    settings.wait = Duration::from_secs(2);
     settings.request_timeout = LONG;
     let builder = LockManager::builder_for_url(&server.url("prefix=app"), settings).await;
     let locks = builder.unwrap().build().unwrap();
