@@ -86,6 +86,10 @@ impl Store for UrlStore {
         Erased::subscribe(&*self.0, claim).await
     }
 
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        Erased::listen(&*self.0, claim)
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         Erased::downgrade(&*self.0, grant).await
     }

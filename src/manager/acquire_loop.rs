@@ -144,6 +144,7 @@ impl<'a> AcquireLoop<'a> {
         loop {
             let limit = self.budget.request_limit();
             context.lifetime.ensure_open()?;
+            hint = hint.or_else(|| attempt.listen());
             // Before the request leaves (I1).
             let sent_at = context.clock.stamp();
             let was_asked = attempt.was_asked;
@@ -179,7 +180,7 @@ impl<'a> AcquireLoop<'a> {
             }
             let begin_wait = || context.hooks.begin_wait(&self.request.key);
             self.wait = self.wait.take().or_else(begin_wait);
-            // Subscribe, then look again, then wait: a wake-up between look and subscription is not missed.
+            // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.
             match hint.take() {
                 None if context.capability.wakes => {
                     hint = attempt.subscribe(limit.min(left)).await;

@@ -84,6 +84,15 @@ impl<'a> Attempt<'a> {
         queues && !self.claim.place_ttl.is_zero()
     }
 
+    /// Subscribes to wake-ups without a request, where that is possible.
+    pub(super) fn listen(&self) -> Option<Hint> {
+        if self.has_place() {
+            self.context.store.listen(&self.claim)
+        } else {
+            None
+        }
+    }
+
     /// Subscribes to wake-ups. `None` if there is no subscription: the caller polls.
     pub(super) async fn subscribe(&self, limit: Duration) -> Option<Hint> {
         let subscribing = self.context.store.subscribe(&self.claim);

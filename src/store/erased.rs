@@ -28,6 +28,7 @@ pub(crate) trait Erased: Debug + Send + Sync {
     fn rest<'a>(&'a self, grant: &'a Grant, rest: Duration) -> BoxFuture<'a, Released>;
     fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>>;
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>>;
+    fn listen(&self, claim: &Claim) -> Option<Hint>;
     fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>>;
     fn revoke<'a>(&'a self, key: &'a Key, how: Revoke) -> BoxFuture<'a, Result<Revoked, Error>>;
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<LockInfo>, Error>>;
@@ -66,6 +67,10 @@ impl<S: Store> Erased for S {
 
     fn subscribe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Hint, Error>> {
         Box::pin(Store::subscribe(self, claim))
+    }
+
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        Store::listen(self, claim)
     }
 
     fn downgrade<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<Grant, Error>> {

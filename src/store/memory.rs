@@ -216,6 +216,11 @@ impl Store for MemoryStore {
         Ok(waiting.subscribe(claim.owner))
     }
 
+    /// A subscription is no request here, and neither is the look after it.
+    fn listen(&self, _: &Claim) -> Option<Hint> {
+        None
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = &grant.claim;
         self.request(&claim.key, |line, now, token| {

@@ -171,6 +171,18 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// If the store cannot subscribe: the caller polls.
     fn subscribe(&self, claim: &Claim) -> impl Future<Output = Result<Hint, Error>> + Send;
 
+    /// Subscribes without a request, if the messages about the key arrive already, because another claim of this process
+    /// waits for it or did a moment ago. A caller whose next request finds the lock busy need not ask once more then before it
+    /// waits. The default implementation returns `None`.
+    ///
+    /// # Contract
+    ///
+    /// As [`subscribe`](Self::subscribe) that has returned: an end after that may resolve the hint.
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        let _ = claim;
+        None
+    }
+
     /// Turns a write hold into a read hold.
     ///
     /// # Contract

@@ -123,6 +123,10 @@ impl<S: Store> Store for Prefix<S> {
         self.store.subscribe(&self.claim(claim)?).await
     }
 
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        self.store.listen(&self.claim(claim).ok()?)
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let beneath = self.store.downgrade(&self.grant(grant)?).await?;
         let claim = Claim {

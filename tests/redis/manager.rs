@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::proxy::{Fate, Proxy};
-use crate::server::{RedisServer, breathe};
+use crate::server::{RedisServer, breathe, patiently};
 use leasehold::clock::Clock;
 use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{RedisBatch, RedisFence};
@@ -53,6 +53,73 @@ async fn callers_of_two_managers_take_turns_one_at_a_time() {
         caller.await.unwrap();
     }
     assert_eq!(server.cli(&["EXISTS", "turns"]), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wake_ups_that_arrive_twice_let_nobody_in_twice() {
+    let server = RedisServer::start();
+    let inside = Arc::new(AtomicU32::new(0));
+    let (mut callers, mut proxies) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let proxy = Proxy::before(server.port());
+        proxy.all(Fate {
+            doubles_messages: true,
+            ..Fate::KIND
+        });
+        let url = proxy.url(&patiently(FRESH));
+        let locks = manager(&url, |_| {}).await;
+        proxies.push(proxy);
+        for number in 0..4 {
+            let lock = locks.lock("a");
+            let lock = if number % 2 == 0 { lock.fair() } else { lock };
+            let inside = Arc::clone(&inside);
+            callers.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    let guard = lock.acquire().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard.release().await);
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let wires = proxies.iter().flat_map(Proxy::wires);
+    let doubled: usize = wires.map(|wire| wire.doubled()).sum();
+    assert!(doubled > 20, "{doubled}");
+    assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+}
+
+#[tokio::test]
+async fn a_turn_among_waiters_is_three_requests() {
+    const TURNS: usize = 30;
+    let server = RedisServer::start();
+    // No waiter of a slow machine polls.
+    let patient = |settings: &mut Settings| settings.max_poll_interval = Duration::from_secs(60);
+    let mut callers = Vec::new();
+    for _ in 0..2 {
+        let locks = manager(&server.url(FRESH), patient).await;
+        // So that another one of its process waits whenever one asks.
+        for _ in 0..3 {
+            let lock = locks.lock("a").fair();
+            callers.push(async move {
+                for _ in 0..TURNS {
+                    drop(lock.acquire().await.unwrap().release().await);
+                }
+            });
+        }
+    }
+    let turns = callers.len() * TURNS;
+    futures_util::future::join_all(callers).await;
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let mut lines = stats.lines();
+    let calls = lines.find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let calls: usize = calls.unwrap().split(',').next().unwrap().parse().unwrap();
+    // The first turn of each costs more.
+    assert!(calls < 7 * turns / 2, "{calls} for {turns} turns");
 }
 
 #[tokio::test]

@@ -239,6 +239,10 @@ impl Store for SimStore {
         }))
     }
 
+    fn listen(&self, _: &Claim) -> Option<Hint> {
+        None
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let grant = grant.clone();
         let asked = self.ask(Op::Downgrade, move |_, store| {

@@ -42,6 +42,10 @@ pub(crate) trait Changes: Debug + Send + Sync + 'static {
         self.beneath().subscribe(claim)
     }
 
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        self.beneath().listen(claim)
+    }
+
     fn downgrade(&self, grant: &Grant) -> impl Future<Output = Result<Grant, Error>> + Send {
         self.beneath().downgrade(grant)
     }
@@ -102,6 +106,10 @@ impl<C: Changes> Store for Over<C> {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         self.0.subscribe(claim).await
+    }
+
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        self.0.listen(claim)
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {

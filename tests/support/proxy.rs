@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(crate) struct Fate {
     pub(crate) swallow_down: bool,
     /// For how long each piece is on its way, one way.
     pub(crate) delay: Duration,
+    /// Deliver messages of Redis twice.
+    pub(crate) doubles_messages: bool,
 }
 
 impl Fate {
@@ -31,6 +34,7 @@ impl Fate {
         hold_up: false,
         swallow_down: false,
         delay: Duration::ZERO,
+        doubles_messages: false,
     };
 }
 
@@ -42,6 +46,7 @@ pub(crate) struct Wire {
     down: Mutex<usize>,
     /// Bytes that came from the client, passed on or not.
     came: Mutex<usize>,
+    doubled: AtomicUsize,
     ends: [TcpStream; 2],
 }
 
@@ -59,6 +64,11 @@ impl Wire {
     /// Bytes that the client has sent, also those that are kept back.
     pub(crate) fn came(&self) -> usize {
         *self.came.lock().unwrap()
+    }
+
+    /// How many pieces of messages were delivered twice.
+    pub(crate) fn doubled(&self) -> usize {
+        self.doubled.load(Ordering::SeqCst)
     }
 
     pub(crate) fn cut(&self) {
@@ -141,6 +151,7 @@ impl Shared {
             up: Mutex::new(0),
             down: Mutex::new(0),
             came: Mutex::new(0),
+            doubled: AtomicUsize::new(0),
             ends: [client.try_clone().unwrap(), server.try_clone().unwrap()],
         });
         self.wires.lock().unwrap().push(Arc::clone(&wire));
@@ -160,6 +171,27 @@ fn linger(delay: Duration) {
     if !delay.is_zero() {
         thread::sleep(delay);
     }
+}
+
+/// Whether these are whole messages of Redis to a subscriber, and nothing else.
+fn are_messages(mut bytes: &[u8]) -> bool {
+    let is_empty = bytes.is_empty();
+    while let Some(rest) = bytes.strip_prefix(b">3\r\n$7\r\nmessage\r\n") {
+        bytes = rest;
+        for _ in 0..2 {
+            let Some(rest) = bytes.strip_prefix(b"$") else {
+                return false;
+            };
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let length: usize =
+                str::from_utf8(&rest[..digits]).map_or(0, |digits| digits.parse().unwrap_or(0));
+            let Some(rest) = rest.get(digits + 2 + length + 2..) else {
+                return false;
+            };
+            bytes = rest;
+        }
+    }
+    bytes.is_empty() && !is_empty
 }
 
 fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
@@ -190,6 +222,12 @@ fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
         let is_swallowed = !is_up && fate.swallow_down;
         if !is_swallowed && to.write_all(&buffer[..passes]).is_err() {
             break;
+        }
+        if !is_up && fate.doubles_messages && are_messages(&buffer[..passes]) {
+            wire.doubled.fetch_add(1, Ordering::SeqCst);
+            if to.write_all(&buffer[..passes]).is_err() {
+                break;
+            }
         }
         if passes < length {
             wire.cut();

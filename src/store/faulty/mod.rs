@@ -358,6 +358,11 @@ impl<S: Store> Store for Faulty<S> {
             .await?
     }
 
+    /// No request, so nothing of it can be lost.
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        self.store.listen(claim)
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         self.request(Operation::Downgrade, || self.store.downgrade(grant))
             .await?

@@ -234,6 +234,11 @@ impl Store for FileStore {
         })
     }
 
+    /// A subscription reads the file of the key.
+    fn listen(&self, _: &Claim) -> Option<Hint> {
+        None
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = &grant.claim;
         self.step(&claim.key, &mut |line, now, token| {

@@ -55,8 +55,13 @@ enum Ask {
 }
 
 impl Ask {
-    fn of(claim: &Claim) -> Self {
-        if claim.queues() {
+    /// A claim that listens waits, or other claims of this process did a moment ago: the lock is hardly free.
+    fn of(client: &RedisClient, claim: &Claim) -> Self {
+        let listens = || {
+            let subscribed = client.subscriptions_of(claim);
+            subscribed.is_some_and(|subscribed| subscribed.is_waiting(&claim.owner))
+        };
+        if claim.queues() || listens() {
             Self::Queued
         } else {
             Self::Plain
@@ -132,7 +137,7 @@ async fn attempt_at(
             }
             Judged::Outdated => continue,
         };
-        let first = Ask::of(claim);
+        let first = Ask::of(client, claim);
         let mut answer = ask(client, first, &attempt, &counter).await?;
         let must_wait = reply::is_busy(&answer) && place_millis(&attempt) > 0;
         if first == Ask::Plain && (must_wait || reply::is(&answer, "queued")) {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ::redis::Value;
 
 use super::cluster::Slot;
-use super::connection::{Failure, Purpose, Target};
+use super::connection::{Failure, Purpose, Subscribed, Target};
 use super::counters::Counters;
 use super::marker_history::MarkerHistory;
 use super::options::RedisOptions;
 use super::script::{Call, Script};
 use super::servers::Servers;
 use crate::model::key::Key;
-use crate::store::Fencing;
+use crate::store::{Claim, Fencing};
 
 /// The servers of a store, how they are used, and what was seen of them.
 #[derive(Debug)]
@@ -54,6 +54,13 @@ impl RedisClient {
             Servers::One(_) => None,
             Servers::Many(_) => Some(Slot::of(self.options().names.lock(key))),
         }
+    }
+
+    /// The subscription to the messages about a claim's lock, if this process has one.
+    pub(super) fn subscriptions_of(&self, claim: &Claim) -> Option<Subscribed> {
+        let names = &self.options().names;
+        let subscriber = self.servers.present_subscriber(names, &claim.key)?;
+        subscriber.subscribed(|| names.channel(&claim.key))
     }
 
     /// Runs a script at the server that has the lock.

@@ -53,7 +53,8 @@
 //! Every claim that waits has a place from the first busy answer, for as long as it asks again in time, and for up to a day
 //! between two attempts. The next attempt of any claim drops all dead waiters at once. A reader waits for those before it that
 //! share with nobody; whoever shares with nobody waits for all before it. A plain claim asks `attempt.lua`, which is enough if
-//! the lock is free, and then `enter.lua`, which gives it a place.
+//! the lock is free, and then `enter.lua`, which gives it a place. One that waits already asks `enter.lua` at once, and so does
+//! one of a process that received a message about the lock in the last tenth of a second.
 //!
 //! **A lock with a queue is handed over** (`queue.lua`). Whoever ends a hold makes the lock's key name the first live place, for a
 //! second at most (or its own TTL, if that is shorter), and wakes that claim only. So nobody gets in between, and a release

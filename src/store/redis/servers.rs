@@ -82,6 +82,14 @@ impl Servers {
         }
     }
 
+    /// The same, if there is one.
+    pub(super) fn present_subscriber(&self, names: &Names, key: &Key) -> Option<Arc<Subscriber>> {
+        match self {
+            Self::One(pool) => pool.present_subscriber(),
+            Self::Many(cluster) => cluster.present_subscriber(Slot::of(names.lock(key))),
+        }
+    }
+
     /// A connection to every server that has locks.
     pub(super) async fn all(&self) -> Result<Vec<Arc<Connection>>, Error> {
         match self {

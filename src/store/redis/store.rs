@@ -209,6 +209,14 @@ impl Store for RedisStore {
         }))
     }
 
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        let woken = self.client.subscriptions_of(claim)?.listen(&claim.owner)?;
+        Some(Hint::new(async {
+            // As above.
+            let _ = woken.await;
+        }))
+    }
+
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         downgrade(&self.client, grant).await
     }

@@ -77,6 +77,11 @@ impl Cluster {
         self.find(slot).await?.pool.subscriber()
     }
 
+    /// The same, if there is one and the node is known.
+    pub(in super::super) fn present_subscriber(&self, slot: Slot) -> Option<Arc<Subscriber>> {
+        self.owner(slot).ok()??.pool.present_subscriber()
+    }
+
     /// Runs a script at the node of a slot.
     pub(in super::super) async fn run(
         &self,

@@ -28,6 +28,6 @@ pub(crate) use pool::{ConnectionPool, Purpose};
 pub(super) use preflight::Server;
 pub(crate) use reconnecting::Connection;
 pub(super) use session::Session;
-pub(super) use subscriber::Subscriber;
+pub(super) use subscriber::{Subscribed, Subscriber};
 pub(crate) use target::Target;
 pub(super) use target::open;

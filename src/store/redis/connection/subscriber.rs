@@ -16,6 +16,7 @@ use super::target::Target;
 use super::waiters::Waiters;
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::OwnerToken;
 use crate::store::dial::{Connecting, Found, Health};
 
 /// How many new channels are subscribed to in one round trip.
@@ -32,8 +33,9 @@ pub(in super::super) struct Subscriber {
 }
 
 struct Live {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<Option<Order>>,
     health: Health,
+    waiters: Waiters,
 }
 
 impl Live {
@@ -42,7 +44,8 @@ impl Live {
     }
 }
 
-/// An order to subscribe to a channel, to report when that is done, and to report a message.
+/// An order to subscribe to a channel, to report when that is done, and to report a message. `None` in its place says that
+/// somebody waits again.
 struct Order {
     channel: String,
     /// Of the claim that waits.
@@ -78,17 +81,35 @@ impl Subscriber {
         let (wake, woken) = oneshot::channel();
         let orders = self.orders().await?;
         // If the connection is gone, its ends of both channels are gone with the order.
-        let _ = orders.send(Order {
+        let _ = orders.send(Some(Order {
             channel,
             owner,
             subscribed,
             wake,
-        });
+        }));
         when_subscribed.await.map_err(|_| ended())??;
         Ok(woken)
     }
 
-    async fn orders(&self) -> Result<mpsc::UnboundedSender<Order>, Error> {
+    /// This channel, if there are channels.
+    pub(in super::super) fn subscribed(
+        &self,
+        channel: impl FnOnce() -> String,
+    ) -> Option<Subscribed> {
+        let live = self.live.lock();
+        let live = live.as_ref()?;
+        if live.waiters.is_empty() || !live.is_live() {
+            return None;
+        }
+        Some(Subscribed {
+            channel: channel(),
+            orders: live.orders.clone(),
+            waiters: live.waiters.clone(),
+            clock: self.target.clock().clone(),
+        })
+    }
+
+    async fn orders(&self) -> Result<mpsc::UnboundedSender<Option<Order>>, Error> {
         if let Some(orders) = self.present() {
             return Ok(orders);
         }
@@ -97,7 +118,7 @@ impl Subscriber {
         self.present().ok_or_else(ended)
     }
 
-    fn present(&self) -> Option<mpsc::UnboundedSender<Order>> {
+    fn present(&self) -> Option<mpsc::UnboundedSender<Option<Order>>> {
         let live = self.live.lock();
         let live = live.as_ref().filter(|live| live.is_live());
         live.map(|live| live.orders.clone())
@@ -118,13 +139,47 @@ impl Subscriber {
         async move {
             let waiters = Waiters::default();
             let woken = waiters.clone();
-            let (connection, health) = target.connect(move |push| woken.push(push)).await?;
+            let clock = target.clock().clone();
+            let hears = move |push| woken.push(push, clock.stamp());
+            let (connection, health) = target.connect(hears).await?;
             let (orders, received) = mpsc::unbounded_channel();
             let clock = target.clock().clone();
-            tokio::spawn(serve(connection, health.clone(), received, waiters, clock));
-            *live.lock() = Some(Live { orders, health });
+            let serving = waiters.clone();
+            tokio::spawn(serve(connection, health.clone(), received, serving, clock));
+            *live.lock() = Some(Live {
+                orders,
+                health,
+                waiters,
+            });
             Ok(())
         }
+    }
+}
+
+/// A channel of a connection that is subscribed to channels, perhaps to this one.
+pub(in super::super) struct Subscribed {
+    channel: String,
+    orders: mpsc::UnboundedSender<Option<Order>>,
+    waiters: Waiters,
+    clock: Clock,
+}
+
+impl Subscribed {
+    /// Resolves with the next message for this claim, if the channel is subscribed to and its lock contended.
+    pub(in super::super) fn listen(&self, owner: &OwnerToken) -> Option<oneshot::Receiver<()>> {
+        let (wake, woken) = oneshot::channel();
+        let now = self.clock.stamp();
+        let listens = (self.waiters).listen(&self.channel, owner.digits(), wake, &now);
+        if listens? {
+            // If the connection is gone, it has ended all waits.
+            let _ = self.orders.send(None);
+        }
+        Some(woken)
+    }
+
+    /// Whether this claim waits for a message.
+    pub(in super::super) fn is_waiting(&self, owner: &OwnerToken) -> bool {
+        self.waiters.is_waiting(&self.channel, &owner.digits())
     }
 }
 
@@ -144,7 +199,7 @@ impl fmt::Debug for Subscriber {
 async fn serve(
     mut connection: MultiplexedConnection,
     health: Health,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut orders: mpsc::UnboundedReceiver<Option<Order>>,
     waiters: Waiters,
     clock: Clock,
 ) {
@@ -152,7 +207,7 @@ async fn serve(
     let mut ping_at = clock.stamp().plus(PING_AFTER);
     loop {
         let receiving = orders.recv_many(&mut batch, BATCH);
-        let received = if waiters.is_idle() {
+        let received = if waiters.park() {
             Some(receiving.await)
         } else {
             clock.until(ping_at, receiving).await
@@ -162,7 +217,7 @@ async fn serve(
         }
         let mut new = Vec::new();
         let mut subscribed = Vec::new();
-        for order in batch.drain(..) {
+        for order in batch.drain(..).flatten() {
             if waiters.add(order.channel.clone(), order.owner, order.wake) {
                 new.push(order.channel.clone());
             }
@@ -193,6 +248,8 @@ async fn serve(
         // A server that refuses is there, and has subscribed to none of them.
         if failed.is_some() {
             waiters.forget(&new);
+        } else {
+            waiters.subscribed(&new);
         }
         for (channel, answer) in subscribed {
             let is_meant = is_over || new.contains(&channel);

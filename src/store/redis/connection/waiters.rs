@@ -3,10 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use ::redis::{PushInfo, PushKind, Value};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::clock::Stamp;
+
+/// For how long a lock counts as contended after a message about it.
+const HOT: Duration = Duration::from_millis(100);
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
 const IDLE_CHANNELS: usize = 64;
 
@@ -24,24 +30,53 @@ impl Waiter {
     }
 }
 
-/// Who waits, by channel. A channel that is here is subscribed to, or soon will be.
+/// A channel that is subscribed to, or soon will be.
+#[derive(Default)]
+struct Channel {
+    waiters: Vec<Waiter>,
+    is_subscribed: bool,
+    /// When the last message came.
+    heard: Option<Stamp>,
+}
+
+impl Channel {
+    fn is_idle(&self) -> bool {
+        self.waiters.iter().all(|waiter| waiter.wake.is_closed())
+    }
+
+    fn add(&mut self, owner: [u8; 32], wake: oneshot::Sender<()>) {
+        self.waiters.retain(|waiter| !waiter.wake.is_closed());
+        self.waiters.push(Waiter { owner, wake });
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    channels: HashMap<String, Channel>,
+    /// Nobody waited when the connection's task looked, so it pings no more until it is told.
+    is_parked: bool,
+}
+
+/// Who waits, by channel.
 #[derive(Clone, Default)]
-pub(super) struct Waiters(Arc<Mutex<HashMap<String, Vec<Waiter>>>>);
+pub(super) struct Waiters(Arc<Mutex<Waiting>>);
 
 impl Waiters {
     /// Called by the connection's driver: must return at once.
-    pub(super) fn push(&self, push: PushInfo) {
+    pub(super) fn push(&self, push: PushInfo, now: Stamp) {
         match push.kind {
             PushKind::Message => {
                 if let Some(Value::BulkString(channel)) = push.data.first()
                     && let Ok(channel) = std::str::from_utf8(channel)
-                    && let Some(waiters) = self.0.lock().get_mut(channel)
+                    && let Some(channel) = self.0.lock().channels.get_mut(channel)
                 {
+                    channel.heard = Some(now);
                     let message = match push.data.get(1) {
                         Some(Value::BulkString(message)) => message.as_slice(),
                         _ => &[],
                     };
-                    wake(waiters.extract_if(.., |waiter| waiter.is_called(message)));
+                    let is_called = |waiter: &mut Waiter| waiter.is_called(message);
+                    wake(channel.waiters.extract_if(.., is_called));
                 }
             }
             PushKind::Disconnection => self.end(),
@@ -51,53 +86,147 @@ impl Waiters {
 
     /// No message can arrive any more.
     pub(super) fn end(&self) {
-        wake(self.0.lock().drain().flat_map(|(_, waiters)| waiters));
+        let mut waiting = self.0.lock();
+        wake((waiting.channels.drain()).flat_map(|(_, channel)| channel.waiters));
     }
 
-    /// Whether nobody waits.
-    pub(super) fn is_idle(&self) -> bool {
-        self.0.lock().values().all(|waiters| is_idle(waiters))
+    /// Whether nobody waits. Then whoever listens next has to report it.
+    pub(super) fn park(&self) -> bool {
+        let mut waiting = self.0.lock();
+        waiting.is_parked = waiting.channels.values().all(Channel::is_idle);
+        waiting.is_parked
+    }
+
+    /// Whether no channel is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().channels.is_empty()
+    }
+
+    /// The server has subscribed to these.
+    pub(super) fn subscribed(&self, channels: &[String]) {
+        let mut waiting = self.0.lock();
+        for channel in channels {
+            if let Some(channel) = waiting.channels.get_mut(channel) {
+                channel.is_subscribed = true;
+            }
+        }
+    }
+
+    /// Adds a waiter to a channel that is subscribed to and where others wait, or did a moment ago. True if the connection's
+    /// task has to be told.
+    pub(super) fn listen(
+        &self,
+        channel: &str,
+        owner: [u8; 32],
+        wake: oneshot::Sender<()>,
+        now: &Stamp,
+    ) -> Option<bool> {
+        let mut waiting = self.0.lock();
+        let channel = waiting.channels.get_mut(channel)?;
+        let is_hot = channel.heard.is_some_and(|heard| now.since(&heard) < HOT);
+        if !channel.is_subscribed || !(is_hot || !channel.is_idle()) {
+            return None;
+        }
+        channel.add(owner, wake);
+        Some(std::mem::take(&mut waiting.is_parked))
+    }
+
+    /// Whether this claim waits.
+    pub(super) fn is_waiting(&self, channel: &str, owner: &[u8; 32]) -> bool {
+        let waiting = self.0.lock();
+        let mut waiters = waiting
+            .channels
+            .get(channel)
+            .into_iter()
+            .flat_map(|channel| &channel.waiters);
+        waiters.any(|waiter| waiter.owner == *owner)
     }
 
     /// The server has not subscribed to these.
     pub(super) fn forget(&self, channels: &[String]) {
-        self.0
-            .lock()
-            .retain(|channel, _| !channels.contains(channel));
+        let mut waiting = self.0.lock();
+        (waiting.channels).retain(|channel, _| !channels.contains(channel));
     }
 
     /// Adds a waiter, and returns whether the channel is new.
     pub(super) fn add(&self, channel: String, owner: [u8; 32], wake: oneshot::Sender<()>) -> bool {
-        let mut channels = self.0.lock();
-        let is_new = !channels.contains_key(&channel);
-        let waiters = channels.entry(channel).or_default();
-        waiters.retain(|waiter| !waiter.wake.is_closed());
-        waiters.push(Waiter { owner, wake });
+        let mut waiting = self.0.lock();
+        let is_new = !waiting.channels.contains_key(&channel);
+        let channel = waiting.channels.entry(channel).or_default();
+        channel.add(owner, wake);
         is_new
     }
 
     /// Removes the channels that nobody waits for, when there are many, and returns them.
     pub(super) fn take_idle(&self) -> Vec<String> {
-        let mut channels = self.0.lock();
-        let idle: Vec<_> = (channels.iter())
-            .filter(|(_, waiters)| is_idle(waiters))
-            .map(|(channel, _)| channel.clone())
+        let mut waiting = self.0.lock();
+        let idle: Vec<_> = (waiting.channels.iter())
+            .filter(|(_, channel)| channel.is_idle())
+            .map(|(name, _)| name.clone())
             .collect();
         if idle.len() <= IDLE_CHANNELS {
             return Vec::new();
         }
-        channels.retain(|_, waiters| !is_idle(waiters));
+        waiting.channels.retain(|_, channel| !channel.is_idle());
         idle
     }
-}
-
-fn is_idle(waiters: &[Waiter]) -> bool {
-    waiters.iter().all(|waiter| waiter.wake.is_closed())
 }
 
 fn wake(waiters: impl Iterator<Item = Waiter>) {
     for waiter in waiters {
         // An error says that it stopped waiting.
         let _ = waiter.wake.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: [u8; 32] = [b'a'; 32];
+
+    fn at(millis: u64) -> Stamp {
+        Stamp::from_nanos([millis * 1_000_000; 3])
+    }
+
+    fn listen(waiters: &Waiters, millis: u64) -> Option<(bool, oneshot::Receiver<()>)> {
+        let (wake, woken) = oneshot::channel();
+        let has_to_tell = waiters.listen("a", OWNER, wake, &at(millis))?;
+        Some((has_to_tell, woken))
+    }
+
+    fn message(text: &str) -> PushInfo {
+        let data = ["a", text].map(|part| Value::BulkString(part.into()));
+        PushInfo {
+            kind: PushKind::Message,
+            data: data.into(),
+        }
+    }
+
+    #[test]
+    fn a_claim_listens_where_messages_arrive_about_a_contended_lock() {
+        let waiters = Waiters::default();
+        assert!(listen(&waiters, 0).is_none(), "nobody has subscribed");
+        let (wake, woken) = oneshot::channel();
+        assert!(waiters.add("a".to_owned(), [b'b'; 32], wake));
+        assert!(
+            listen(&waiters, 0).is_none(),
+            "the server has not confirmed"
+        );
+        waiters.subscribed(&["a".to_owned()]);
+        let (_, mut listening) = listen(&waiters, 0).expect("another claim waits");
+        assert!(waiters.is_waiting("a", &OWNER));
+        waiters.push(message(str::from_utf8(&OWNER).unwrap()), at(1_000));
+        assert!(listening.try_recv().is_ok());
+        assert!(!waiters.is_waiting("a", &OWNER));
+
+        drop(woken);
+        assert!(waiters.park());
+        let (has_to_tell, listening) = listen(&waiters, 1_099).expect("a message came");
+        assert!(has_to_tell && !waiters.park());
+        drop(listening);
+        assert!(listen(&waiters, 1_100).is_none(), "nothing happens there");
+        waiters.end();
+        assert!(listen(&waiters, 1_001).is_none(), "the connection ended");
     }
 }
