@@ -9,6 +9,10 @@ mod bare_thread;
 #[path = "../support/claims.rs"]
 mod claims;
 #[cfg(test)]
+#[path = "../sim/dice.rs"]
+#[allow(dead_code, reason = "the simulation throws them in more ways")]
+mod dice;
+#[cfg(test)]
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[cfg(test)]
@@ -34,6 +38,10 @@ mod faults;
 mod fence;
 #[cfg(test)]
 mod foreign;
+#[cfg(test)]
+mod handover_change;
+#[cfg(test)]
+mod kills;
 #[cfg(test)]
 mod manager;
 #[cfg(test)]
