@@ -1,6 +1,7 @@
 //! Claims that queue are served in the order in which they came.
 
 use super::case::{Bench, Case, CaseResult, cases, ensure, own_ttl};
+use super::handover::within_the_handover;
 use super::harness::Harness;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -57,12 +58,15 @@ async fn who_came_first_is_served_first<H: Harness>(bench: &Bench<'_, H>) -> Cas
         bench.waits(clients[n % 2], claim).await?;
     }
     for first in 0..claims.len() {
-        bench.release(holder, &held).await?;
-        for (n, claim) in claims.iter().enumerate().skip(first + 1).rev() {
-            bench.waits(clients[n % 2], claim).await?;
-        }
+        held = within_the_handover(bench, async {
+            bench.release(holder, &held).await?;
+            for (n, claim) in claims.iter().enumerate().skip(first + 1).rev() {
+                bench.waits(clients[n % 2], claim).await?;
+            }
+            bench.granted(clients[first % 2], &claims[first]).await
+        })
+        .await?;
         holder = clients[first % 2];
-        held = bench.granted(holder, &claims[first]).await?;
     }
     bench.release(holder, &held).await
 }
@@ -75,8 +79,11 @@ async fn a_withdrawn_waiter_gives_up_its_place<H: Harness>(bench: &Bench<'_, H>)
         bench.waits(&bench.b, claim).await?;
     }
     bench.b.withdraw(&claims[0]).await?;
-    bench.release(&bench.a, &held).await?;
-    bench.waits(&bench.b, &claims[2]).await?;
+    within_the_handover(bench, async {
+        bench.release(&bench.a, &held).await?;
+        bench.waits(&bench.b, &claims[2]).await
+    })
+    .await?;
     bench.b.withdraw(&claims[1]).await?;
     let held = bench.granted(&bench.b, &claims[2]).await?;
     bench.release(&bench.b, &held).await
@@ -108,9 +115,12 @@ async fn who_asks_again_keeps_its_place<H: Harness>(bench: &Bench<'_, H>) -> Cas
         bench.harness.pass(bench.ttl() / 3).await;
         bench.renew(&bench.a, &mut held).await?;
     }
-    bench.release(&bench.a, &held).await?;
-    bench.waits(&bench.b, &claims[1]).await?;
-    let held = bench.granted(&bench.b, &claims[0]).await?;
+    let held = within_the_handover(bench, async {
+        bench.release(&bench.a, &held).await?;
+        bench.waits(&bench.b, &claims[1]).await?;
+        bench.granted(&bench.b, &claims[0]).await
+    })
+    .await?;
     bench.release(&bench.b, &held).await?;
     let held = bench.granted(&bench.b, &claims[1]).await?;
     bench.release(&bench.b, &held).await
@@ -121,12 +131,15 @@ async fn who_has_no_place_comes_last<H: Harness>(bench: &Bench<'_, H>) -> CaseRe
     let held = bench.hold(&bench.a, &key).await?;
     let waiting = bench.claim_in(LockMode::Exclusive, &key)?;
     bench.waits(&bench.b, &waiting).await?;
-    bench.release(&bench.a, &held).await?;
     let mut once = bench.claim(&key)?;
     once.place_ttl = std::time::Duration::ZERO;
-    bench.waits(&bench.a, &once).await?;
-    bench.a.withdraw(&once).await?;
-    let held = bench.granted(&bench.b, &waiting).await?;
+    let held = within_the_handover(bench, async {
+        bench.release(&bench.a, &held).await?;
+        bench.waits(&bench.a, &once).await?;
+        bench.a.withdraw(&once).await?;
+        bench.granted(&bench.b, &waiting).await
+    })
+    .await?;
     bench.release(&bench.b, &held).await?;
     let held = bench.hold(&bench.a, &key).await?;
     bench.release(&bench.a, &held).await

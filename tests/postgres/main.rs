@@ -25,9 +25,11 @@ mod store_connect;
 mod store_faults;
 mod store_kinds;
 mod store_locks;
+mod store_queue;
 #[cfg(feature = "postgres-tls")]
 mod store_tls;
 mod store_world;
+mod trips;
 mod truth;
 mod world;
 mod zombie;

@@ -13,7 +13,7 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{Claim, LockInfo, LockMode};
 
-const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6)";
+const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6, $7)";
 const RENEW: &str = "SELECT * FROM leasehold.renew($1)";
 const LEAVE: &str = "SELECT leasehold.leave($1, $2, $3)";
 const REST: &str = "SELECT leasehold.rest($1, $2, $3)";
@@ -41,7 +41,8 @@ pub(super) enum Downgraded {
     Gone,
 }
 
-pub(super) async fn ask(at: &Connection, claim: &Claim) -> Result<Answer, Failure> {
+/// `can_hear` says that messages reach the claim, so that the key may be handed over to it.
+pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Result<Answer, Failure> {
     let rows = at
         .ask(
             ASK,
@@ -52,6 +53,7 @@ pub(super) async fn ask(at: &Connection, claim: &Claim) -> Result<Answer, Failur
                 (&millis(claim.ttl), Type::INT8),
                 (&millis(claim.place_ttl), Type::INT8),
                 (&claim.label.as_str(), Type::TEXT),
+                (&can_hear, Type::BOOL),
             ],
         )
         .await?;

@@ -11,7 +11,7 @@ use crate::model::error::Error;
 pub const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`].
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
 /// Creates the schema or brings it up to date, unless that was done. Clients that do so at once take turns.
 pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result<(), Error> {

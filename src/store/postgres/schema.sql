@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
 INSERT INTO leasehold.lock_meta (version, system, timeline)
-  SELECT 1, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
+  SELECT 2, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
   ON CONFLICT DO NOTHING;
 
 -- The last token of the keys of each slot. A free key has no row of its own anywhere.
@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS leasehold.token (
 INSERT INTO leasehold.token SELECT slot, 0 FROM generate_series(0, 4095) AS slot ON CONFLICT DO NOTHING;
 
 -- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
--- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. There is no index on ends, so that renewals are HOT.
+-- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. hears: messages reach whoever
+-- waits, so that its place may end soon after one. There is no index on ends, so that renewals are HOT.
 CREATE TABLE IF NOT EXISTS leasehold.claim (
   owner uuid PRIMARY KEY,
   key text COLLATE "C" NOT NULL,
@@ -32,8 +33,11 @@ CREATE TABLE IF NOT EXISTS leasehold.claim (
   token bigint,
   ends timestamptz NOT NULL,
   ttl interval NOT NULL,
-  label text NOT NULL)
+  label text NOT NULL,
+  hears bool NOT NULL DEFAULT false)
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- Version 1 had no such column. Places that it gave last as long as they did.
+ALTER TABLE leasehold.claim ADD COLUMN IF NOT EXISTS hears bool NOT NULL DEFAULT false;
 CREATE INDEX IF NOT EXISTS claim_line ON leasehold.claim (key, place);
 
 -- Claims that were withdrawn or revoked: a request of theirs that arrives later is refused.
@@ -60,34 +64,42 @@ BEGIN
   END IF;
 END $$;
 
--- Sends a message to whoever may be granted the key now: the first of those who wait, and readers behind a first reader. It
--- sends none while nobody waits, because a commit that notifies takes a lock over the whole instance.
-CREATE OR REPLACE FUNCTION leasehold.wake(k text) RETURNS void
+-- Gives a key to whoever may be granted it now: the first of those who wait, and readers behind a first reader. Nobody else
+-- is granted it before them, and they have used up their place if they do not ask within a second; without that a place of
+-- whoever hears no messages lasts as long as it did. It sends them a message, unless they had one (is_freed: the key was freed
+-- just now). It sends none while nobody waits, because a commit that notifies takes a lock over the whole instance.
+DROP FUNCTION IF EXISTS leasehold.wake(text);
+CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
 LANGUAGE plpgsql SET search_path = leasehold, pg_catalog, pg_temp AS $$
-DECLARE c record; first "char"; held "char";
+DECLARE c record; first "char"; held "char"; until_ timestamptz; is_new bool;
 BEGIN
-  FOR c IN SELECT x.owner, x.mode, x.token FROM claim x WHERE x.key = k AND x.ends > clock_timestamp()
+  FOR c IN SELECT x.owner, x.mode, x.token, x.ends, x.ttl, x.hears FROM claim x WHERE x.key = k AND x.ends > clock_timestamp()
            ORDER BY (x.token IS NULL AND x.mode NOT IN ('b', 'z')), x.place LOOP
     IF c.token IS NOT NULL OR c.mode IN ('b', 'z') THEN
       held := CASE WHEN c.mode = 'r' AND coalesce(held, 'r') = 'r' THEN 'r' ELSE 'x' END;
     ELSIF c.mode = 'l' THEN
-      PERFORM pg_notify('leasehold', left(c.owner::text, 13));
+      IF is_freed THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
     ELSIF (held IS NULL OR (held = 'r' AND c.mode = 'r')) AND (first IS NULL OR (first = 'r' AND c.mode = 'r')) THEN
       first := c.mode;
-      PERFORM pg_notify('leasehold', left(c.owner::text, 13));
+      until_ := clock_timestamp() + least(c.ttl, interval '1 s');
+      is_new := c.hears AND c.ends > until_;
+      IF is_new THEN UPDATE claim SET ends = until_ WHERE owner = c.owner; END IF;
+      IF is_new OR is_freed THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
     ELSE
       EXIT;
     END IF;
   END LOOP;
 END $$;
 
--- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. answer:
--- granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may succeed.
+-- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
+-- messages reach it. answer: granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may
+-- succeed. Clients of version 1 leave can_hear out.
+DROP FUNCTION IF EXISTS leasehold.ask(text, uuid, "char", bigint, bigint, text);
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
-  OUT answer text, OUT token bigint, OUT left_ms bigint)
+  can_hear bool DEFAULT false, OUT answer text, OUT token bigint, OUT left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
-  me claim; meta lock_meta; now_ timestamptz; blocked timestamptz; my_place bigint;
+  me claim; meta lock_meta; now_ timestamptz; blocked timestamptz; is_held bool; my_place bigint;
   ms constant interval := '1 ms';
   line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
 BEGIN
@@ -113,8 +125,14 @@ BEGIN
       answer := 'granted'; token := me.token; left_ms := want; RETURN;
     END IF;
     my_place := CASE WHEN me.mode <> 'l' THEN me.place END;
-    SELECT min(c.ends) INTO blocked FROM claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
-      AND (c.token IS NOT NULL OR c.mode IN ('b', 'z') OR my_place IS NULL OR c.place < my_place) AND NOT (c.mode = 'r' AND m = 'r');
+    FOR again IN 1..2 LOOP
+      SELECT min(c.ends), bool_or(c.token IS NOT NULL OR c.mode IN ('b', 'z')) INTO blocked, is_held
+        FROM claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
+        AND (c.token IS NOT NULL OR c.mode IN ('b', 'z') OR my_place IS NULL OR c.place < my_place) AND NOT (c.mode = 'r' AND m = 'r');
+      EXIT WHEN is_held IS NOT FALSE OR again = 2;
+      -- The time of its last holder ended, so nobody has handed it over.
+      PERFORM hand_over(k, false);
+    END LOOP;
     IF blocked IS NOT NULL THEN
       answer := 'busy'; left_ms := greatest(1, ceil(extract(epoch FROM blocked - now_) * 1000));
       -- A place that is lost in a crash costs its order and nothing else.
@@ -123,8 +141,10 @@ BEGIN
         UPDATE claim SET ends = now_ + place_for * ms WHERE owner = o;
       ELSIF place_for > 0 THEN
         INSERT INTO claim AS c
-          SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who FROM claim x WHERE x.key = k
-          ON CONFLICT (owner) DO UPDATE SET place = excluded.place, mode = excluded.mode, ends = excluded.ends;
+          SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear
+            FROM claim x WHERE x.key = k
+          ON CONFLICT (owner) DO UPDATE
+            SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, hears = excluded.hears;
       END IF;
       RETURN;
     END IF;
@@ -177,7 +197,7 @@ BEGIN
   DELETE FROM claim x WHERE x.owner = o AND x.key = k RETURNING x.token, x.ends INTO c;
   held := coalesce(c.token IS NOT NULL AND c.ends > clock_timestamp(), false);
   -- Within the deleting call nobody else can enter or wait.
-  IF EXISTS (SELECT FROM claim x WHERE x.key = k) THEN PERFORM wake(k); END IF;
+  IF EXISTS (SELECT FROM claim x WHERE x.key = k) THEN PERFORM hand_over(k, true); END IF;
 END $$;
 
 -- A release, after which nobody is granted the key for ms. Answers whether o held it.
@@ -215,7 +235,7 @@ BEGIN
   IF me.mode = 'x' THEN answer := 'exclusive'; RETURN; END IF;
   UPDATE claim SET mode = 'r' WHERE owner = o;
   answer := 'read'; token := me.token; left_ms := floor(extract(epoch FROM me.ends - now_) * 1000);
-  PERFORM wake(k);
+  PERFORM hand_over(k, true);
 END $$;
 
 -- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
@@ -237,7 +257,7 @@ BEGIN
     SELECT count(*) INTO rested FROM claim WHERE key = k AND mode = 'z' AND ends > now_;
     DELETE FROM claim WHERE owner = ANY(owners) OR (key = k AND mode IN ('b', 'z'));
   END IF;
-  PERFORM wake(k);
+  PERFORM hand_over(k, true);
   IF owners IS NOT NULL OR rested > 0 THEN
     left_ms := CASE WHEN after_ttl THEN ceil(extract(epoch FROM until_ - now_) * 1000) ELSE 0 END;
   END IF;
@@ -310,4 +330,4 @@ BEGIN
   GET DIAGNOSTICS more = ROW_COUNT;
   RETURN n + more;
 END $$;
-UPDATE leasehold.lock_meta SET version = 1 WHERE version < 1;
+UPDATE leasehold.lock_meta SET version = 2 WHERE version < 2;

@@ -198,6 +198,8 @@ impl Store for PostgresStore {
             wakes: self.client.wakes,
             ttl_per_lock: true,
             queues: true,
+            // A place that polls could not be served within the time of a handover.
+            hands_over: self.client.wakes,
             read_write: true,
             revokes: true,
             rests: true,
@@ -208,7 +210,7 @@ impl Store for PostgresStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let connection = self.client.connection()?;
-        let answer = calls::ask(&connection, claim).await;
+        let answer = calls::ask(&connection, claim, self.client.wakes).await;
         match answer.map_err(|failure| failure.into_error("acquire"))? {
             Answer::Granted(token, ttl) => {
                 let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));

@@ -1,0 +1,313 @@
+-- The locks. Run it as the owner, in the database of the locks; the application needs USAGE on the schema and nothing else. It
+-- may be run again, and brings an older version up to date; run it inside of a transaction.
+CREATE SCHEMA IF NOT EXISTS leasehold;
+
+-- One row. max_ttl is one value for all clients. system and timeline: which server this is; another one (a promoted standby, a
+-- copy, a recovery to a point in time) may lack the last grants, and grants nothing until closed_until.
+CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
+  one bool PRIMARY KEY DEFAULT true CHECK (one),
+  version int NOT NULL,
+  max_ttl interval NOT NULL DEFAULT '30 s',
+  system text NOT NULL DEFAULT '',
+  timeline text NOT NULL DEFAULT '',
+  closed_until timestamptz NOT NULL DEFAULT '-infinity',
+  swept_at timestamptz NOT NULL DEFAULT '-infinity');
+INSERT INTO leasehold.lock_meta (version, system, timeline)
+  SELECT 1, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
+  ON CONFLICT DO NOTHING;
+
+-- The last token of the keys of each slot. A free key has no row of its own anywhere.
+CREATE TABLE IF NOT EXISTS leasehold.token (
+  slot int PRIMARY KEY,
+  last bigint NOT NULL) WITH (fillfactor = 50);
+INSERT INTO leasehold.token SELECT slot, 0 FROM generate_series(0, 4095) AS slot ON CONFLICT DO NOTHING;
+
+-- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
+-- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. There is no index on ends, so that renewals are HOT.
+CREATE TABLE IF NOT EXISTS leasehold.claim (
+  owner uuid PRIMARY KEY,
+  key text COLLATE "C" NOT NULL,
+  place bigint NOT NULL,
+  mode "char" NOT NULL,
+  token bigint,
+  ends timestamptz NOT NULL,
+  ttl interval NOT NULL,
+  label text NOT NULL)
+  WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX IF NOT EXISTS claim_line ON leasehold.claim (key, place);
+
+-- Claims that were withdrawn or revoked: a request of theirs that arrives later is refused.
+CREATE TABLE IF NOT EXISTS leasehold.withdrawn (
+  owner uuid PRIMARY KEY,
+  until timestamptz NOT NULL);
+
+-- Lets one call at a time decide about a key, to the end of its transaction. The decision needs a new snapshot for each statement.
+CREATE OR REPLACE FUNCTION leasehold.enter_key(k text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'the locks need READ COMMITTED' USING ERRCODE = 'LH002';
+  END IF;
+  PERFORM pg_advisory_xact_lock(1818584932, hashtext(k));
+END $$;
+
+-- An answer is a promise: its commit waits for the disk, and for synchronous standbys.
+CREATE OR REPLACE FUNCTION leasehold.promise() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+-- Sends a message to whoever may be granted the key now: the first of those who wait, and readers behind a first reader. It
+-- sends none while nobody waits, because a commit that notifies takes a lock over the whole instance.
+CREATE OR REPLACE FUNCTION leasehold.wake(k text) RETURNS void
+LANGUAGE plpgsql SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE c record; first "char"; held "char";
+BEGIN
+  FOR c IN SELECT x.owner, x.mode, x.token FROM claim x WHERE x.key = k AND x.ends > clock_timestamp()
+           ORDER BY (x.token IS NULL AND x.mode NOT IN ('b', 'z')), x.place LOOP
+    IF c.token IS NOT NULL OR c.mode IN ('b', 'z') THEN
+      held := CASE WHEN c.mode = 'r' AND coalesce(held, 'r') = 'r' THEN 'r' ELSE 'x' END;
+    ELSIF c.mode = 'l' THEN
+      PERFORM pg_notify('leasehold', left(c.owner::text, 13));
+    ELSIF (held IS NULL OR (held = 'r' AND c.mode = 'r')) AND (first IS NULL OR (first = 'r' AND c.mode = 'r')) THEN
+      first := c.mode;
+      PERFORM pg_notify('leasehold', left(c.owner::text, 13));
+    ELSE
+      EXIT;
+    END IF;
+  END LOOP;
+END $$;
+
+-- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. answer:
+-- granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may succeed.
+CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
+  OUT answer text, OUT token bigint, OUT left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+  me claim; meta lock_meta; now_ timestamptz; blocked timestamptz; my_place bigint;
+  ms constant interval := '1 ms';
+  line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+BEGIN
+  PERFORM enter_key(k);
+  IF EXISTS (SELECT FROM withdrawn x WHERE x.owner = o) THEN answer := 'withdrawn'; RETURN; END IF;
+  SELECT * INTO meta FROM lock_meta;
+  IF want * ms > meta.max_ttl THEN
+    RAISE EXCEPTION 'the ttl is longer than max_ttl' USING ERRCODE = 'LH005', DETAIL = meta.max_ttl::text;
+  END IF;
+  now_ := clock_timestamp();
+  IF EXISTS (SELECT FROM claim c WHERE c.key = k) THEN
+    -- A renewal of it is waited for, so that its answer and this one agree.
+    SELECT * INTO me FROM claim c WHERE c.owner = o FOR NO KEY UPDATE;
+    -- A claim that is being renewed at this moment is skipped here, and blocks below: to wait for it could be a deadlock.
+    DELETE FROM claim WHERE owner IN (SELECT c.owner FROM claim c
+      WHERE c.key = k AND c.owner <> o AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+    now_ := clock_timestamp();
+    IF me.ends <= now_ THEN DELETE FROM claim WHERE owner = o; me := NULL; END IF;
+    IF me.token IS NOT NULL THEN
+      -- The first answer was lost: the same grant again.
+      PERFORM promise();
+      UPDATE claim SET ends = now_ + want * ms, ttl = want * ms WHERE owner = o;
+      answer := 'granted'; token := me.token; left_ms := want; RETURN;
+    END IF;
+    my_place := CASE WHEN me.mode <> 'l' THEN me.place END;
+    SELECT min(c.ends) INTO blocked FROM claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
+      AND (c.token IS NOT NULL OR c.mode IN ('b', 'z') OR my_place IS NULL OR c.place < my_place) AND NOT (c.mode = 'r' AND m = 'r');
+    IF blocked IS NOT NULL THEN
+      answer := 'busy'; left_ms := greatest(1, ceil(extract(epoch FROM blocked - now_) * 1000));
+      -- A place that is lost in a crash costs its order and nothing else.
+      PERFORM set_config('synchronous_commit', 'off', true);
+      IF place_for > 0 AND my_place IS NOT NULL THEN
+        UPDATE claim SET ends = now_ + place_for * ms WHERE owner = o;
+      ELSIF place_for > 0 THEN
+        INSERT INTO claim AS c
+          SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who FROM claim x WHERE x.key = k
+          ON CONFLICT (owner) DO UPDATE SET place = excluded.place, mode = excluded.mode, ends = excluded.ends;
+      END IF;
+      RETURN;
+    END IF;
+  END IF;
+  PERFORM promise();
+  IF meta.timeline <> line THEN
+    UPDATE lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl) WHERE timeline <> line;
+    SELECT * INTO meta FROM lock_meta;
+  END IF;
+  IF meta.closed_until > now_ THEN
+    answer := 'closed'; left_ms := ceil(extract(epoch FROM meta.closed_until - now_) * 1000); RETURN;
+  END IF;
+  -- It grows with the time after the tables were lost, and by one while the clock was put back.
+  UPDATE token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
+    WHERE x.slot = hashtext(k) & 4095 RETURNING x.last INTO STRICT token;
+  INSERT INTO claim AS c VALUES (o, k, coalesce(me.place, 0), m, ask.token, now_ + want * ms, want * ms, who)
+    ON CONFLICT (owner) DO UPDATE SET mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl;
+  answer := 'granted'; left_ms := want;
+END $$;
+
+-- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended; the others are gone. They are
+-- locked in the order of their owners, so that two batches do not wait for each other.
+CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS SETOF bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+  SELECT promise();
+  WITH mine AS (
+    SELECT c.owner FROM claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL ORDER BY c.owner FOR NO KEY UPDATE),
+  extended AS (
+    UPDATE claim c SET ends = clock_timestamp() + c.ttl FROM mine
+     WHERE c.owner = mine.owner AND c.ends > clock_timestamp() RETURNING c.owner)
+  SELECT u.n FROM unnest(owners) WITH ORDINALITY AS u(owner, n) JOIN extended e ON e.owner = u.owner;
+$$;
+
+-- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
+CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE c record;
+BEGIN
+  PERFORM enter_key(k);
+  IF bury THEN
+    PERFORM promise();
+    DELETE FROM withdrawn WHERE owner IN (SELECT x.owner FROM withdrawn x
+      WHERE x.until <= clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED);
+    INSERT INTO withdrawn SELECT o, clock_timestamp() + greatest(m.max_ttl, '1 min') FROM lock_meta m
+      ON CONFLICT (owner) DO UPDATE SET until = excluded.until;
+  ELSE
+    -- A release that is lost in a crash only delays the next holder.
+    PERFORM set_config('synchronous_commit', 'off', true);
+  END IF;
+  DELETE FROM claim x WHERE x.owner = o AND x.key = k RETURNING x.token, x.ends INTO c;
+  held := coalesce(c.token IS NOT NULL AND c.ends > clock_timestamp(), false);
+  -- Within the deleting call nobody else can enter or wait.
+  IF EXISTS (SELECT FROM claim x WHERE x.key = k) THEN PERFORM wake(k); END IF;
+END $$;
+
+-- A release, after which nobody is granted the key for ms. Answers whether o held it.
+CREATE OR REPLACE FUNCTION leasehold.rest(k text, o uuid, ms bigint, OUT held bool)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE now_ timestamptz; ends_ timestamptz;
+BEGIN
+  PERFORM enter_key(k), promise();
+  SELECT c.ends INTO ends_ FROM claim c WHERE c.owner = o AND c.key = k AND c.token IS NOT NULL FOR UPDATE;
+  now_ := clock_timestamp();
+  held := coalesce(ends_ > now_, false);
+  IF held THEN
+    UPDATE claim SET owner = gen_random_uuid(), mode = 'z', token = NULL, place = -1, label = '',
+      ends = now_ + ms * interval '1 ms' WHERE owner = o;
+  END IF;
+END $$;
+
+-- o wants a message when the key may be free, for at most ms. A claim that has a place gets one anyway.
+CREATE OR REPLACE FUNCTION leasehold.watch(k text, o uuid, ms bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  INSERT INTO claim VALUES (o, k, 0, 'l', NULL, clock_timestamp() + ms * interval '1 ms', '0', '') ON CONFLICT DO NOTHING;
+END $$;
+
+-- A write hold becomes a read hold. answer: read | exclusive | gone.
+CREATE OR REPLACE FUNCTION leasehold.downgrade(k text, o uuid, OUT answer text, OUT token bigint, OUT left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE me claim; now_ timestamptz;
+BEGIN
+  PERFORM enter_key(k), promise();
+  SELECT * INTO me FROM claim c WHERE c.owner = o AND c.key = k FOR NO KEY UPDATE;
+  now_ := clock_timestamp();
+  IF me.token IS NULL OR me.ends <= now_ THEN answer := 'gone'; RETURN; END IF;
+  IF me.mode = 'x' THEN answer := 'exclusive'; RETURN; END IF;
+  UPDATE claim SET mode = 'r' WHERE owner = o;
+  answer := 'read'; token := me.token; left_ms := floor(extract(epoch FROM me.ends - now_) * 1000);
+  PERFORM wake(k);
+END $$;
+
+-- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
+-- that is; null: nobody held it.
+CREATE OR REPLACE FUNCTION leasehold.take_away(k text, after_ttl bool, OUT left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE now_ timestamptz; until_ timestamptz; owners uuid[]; rested bigint := 0;
+BEGIN
+  PERFORM enter_key(k), promise();
+  SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM claim c WHERE c.key = k AND c.token IS NOT NULL
+    ORDER BY c.owner FOR UPDATE) h;
+  now_ := clock_timestamp();
+  SELECT array_agg(c.owner), max(c.ends) INTO owners, until_ FROM claim c WHERE c.owner = ANY(owners) AND c.ends > now_;
+  INSERT INTO withdrawn SELECT u.owner, now_ + greatest(m.max_ttl, '1 min') FROM lock_meta m, unnest(owners) AS u(owner)
+    ON CONFLICT (owner) DO UPDATE SET until = excluded.until;
+  IF after_ttl THEN
+    UPDATE claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1 WHERE owner = ANY(owners);
+  ELSE
+    SELECT count(*) INTO rested FROM claim WHERE key = k AND mode = 'z' AND ends > now_;
+    DELETE FROM claim WHERE owner = ANY(owners) OR (key = k AND mode IN ('b', 'z'));
+  END IF;
+  PERFORM wake(k);
+  IF owners IS NOT NULL OR rested > 0 THEN
+    left_ms := CASE WHEN after_ttl THEN ceil(extract(epoch FROM until_ - now_) * 1000) ELSE 0 END;
+  END IF;
+END $$;
+
+-- The keys that are held: one (is_prefix = false), or all that begin with k, in order. mode is null while a revoked hold's time
+-- runs out, and z while the key rests. It answers no owner: whoever knows one can release its lock.
+DROP FUNCTION IF EXISTS leasehold.look(text, bool);
+CREATE FUNCTION leasehold.look(k text, is_prefix bool)
+RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+  WITH live AS (
+    SELECT c.* FROM claim c WHERE c.ends > now() AND CASE WHEN is_prefix THEN starts_with(c.key, k) ELSE c.key = k END),
+  keys AS (
+    SELECT l.key, count(*) FILTER (WHERE l.token IS NOT NULL) AS holders,
+      count(*) FILTER (WHERE l.token IS NULL AND l.mode IN ('x', 'w', 'r')) AS queue,
+      max(l.ends) FILTER (WHERE l.mode IN ('b', 'z')) AS barred, bool_or(l.mode = 'z') AS rests
+    FROM live l GROUP BY l.key)
+  SELECT g.key, h.label, h.token, CASE WHEN g.holders = 0 AND g.rests THEN 'z' ELSE h.mode::text END,
+    greatest(1, floor(extract(epoch FROM coalesce(h.ends, g.barred) - now()) * 1000))::bigint,
+    -- A token is the time of its grant in microseconds, unless the clock was put back.
+    floor(nullif(greatest(extract(epoch FROM now()) * 1000 - h.token / 1000.0, 0), 0))::bigint, g.holders, g.queue
+  FROM keys g LEFT JOIN LATERAL (
+    SELECT l.* FROM live l WHERE l.key = g.key AND l.token IS NOT NULL ORDER BY l.token DESC LIMIT 1) h ON true
+  WHERE g.holders > 0 OR g.barred IS NOT NULL ORDER BY g.key;
+$$;
+
+-- What a client checks when it connects. A server that is not the one of before is closed for max_ttl.
+CREATE OR REPLACE FUNCTION leasehold.hello(OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
+  OUT has_async_standbys bool, OUT closed_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE meta lock_meta; this text; line text;
+BEGIN
+  IF pg_is_in_recovery() THEN
+    RAISE EXCEPTION 'this server is a standby' USING ERRCODE = '25006';
+  END IF;
+  SELECT s.system_identifier::text INTO this FROM pg_control_system() s;
+  line := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+  SELECT * INTO STRICT meta FROM lock_meta;
+  IF (meta.system, meta.timeline) <> (this, line) THEN
+    PERFORM promise();
+    UPDATE lock_meta m SET system = this, timeline = line,
+      closed_until = greatest(m.closed_until, clock_timestamp() + m.max_ttl)
+      WHERE (m.system, m.timeline) <> (this, line);
+    SELECT * INTO meta FROM lock_meta;
+  END IF;
+  version := meta.version;
+  max_ttl_ms := extract(epoch FROM meta.max_ttl) * 1000;
+  closed_ms := CASE WHEN meta.closed_until > clock_timestamp()
+    THEN ceil(extract(epoch FROM meta.closed_until - clock_timestamp()) * 1000) ELSE 0 END;
+  SELECT string_agg(s.name, ', ') INTO loses_writes FROM pg_settings s
+    WHERE s.name IN ('fsync', 'full_page_writes') AND s.setting = 'off';
+  -- Subscribers of logical replication take over nothing.
+  has_async_standbys := current_setting('synchronous_standby_names') = '' AND EXISTS (
+    SELECT FROM pg_stat_replication r WHERE r.pid NOT IN (
+      SELECT s.active_pid FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid IS NOT NULL));
+END $$;
+
+-- Deletes what is over and nobody asked for again, at most hourly. Answers how many rows.
+CREATE OR REPLACE FUNCTION leasehold.tidy() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+DECLARE n bigint; more bigint;
+BEGIN
+  PERFORM FROM lock_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour' FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  UPDATE lock_meta SET swept_at = clock_timestamp();
+  DELETE FROM claim WHERE owner IN (SELECT c.owner FROM claim c WHERE c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS n = ROW_COUNT;
+  DELETE FROM withdrawn WHERE owner IN (SELECT x.owner FROM withdrawn x WHERE x.until <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS more = ROW_COUNT;
+  RETURN n + more;
+END $$;
+UPDATE leasehold.lock_meta SET version = 1 WHERE version < 1;

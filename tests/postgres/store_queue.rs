@@ -1,0 +1,76 @@
+//! The queue of a key: to whom it is handed over, and for how long.
+
+use std::time::Duration;
+
+use leasehold::store::{Claim, Store};
+
+use crate::claims::{claim, claim_for, grant, is_busy, release};
+use crate::server::until;
+use crate::store_world::Locks;
+
+/// Longer than any test waits.
+const LONG: Duration = Duration::from_secs(600);
+
+fn patient(key: &str) -> Claim {
+    let mut claim = claim(key);
+    claim.place_ttl = LONG;
+    claim
+}
+
+/// For how many seconds the places of a key last, in their order.
+fn places(locks: &Locks, key: &str) -> Vec<i64> {
+    let left = locks.psql(&format!(
+        "SELECT ceil(extract(epoch FROM ends - clock_timestamp()))::bigint FROM leasehold.claim \
+         WHERE key = '{key}' AND token IS NULL ORDER BY place"
+    ));
+    left.lines().map(|left| left.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_release_cuts_short_the_place_of_the_next_waiter_alone() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    assert!(store.capability().hands_over);
+    let held = grant(&store, &claim("a")).await;
+    for _ in 0..2 {
+        assert!(is_busy(&store, &patient("a")).await);
+    }
+    assert!(places(&locks, "a").iter().all(|left| *left > 60));
+    release(&store, &held).await;
+    let [next, last] = places(&locks, "a")[..] else {
+        panic!("two places");
+    };
+    assert!(next <= 1 && last > 60, "{next} {last}");
+}
+
+/// Who polls may look again much later than a second after the release.
+#[tokio::test]
+async fn a_release_leaves_the_place_of_a_waiter_that_hears_no_messages() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    let held = grant(&store, &claim("a")).await;
+    let owner = "00000000-0000-0000-0000-000000000001";
+    let ask = format!(
+        "SELECT answer FROM leasehold.ask('a', '{owner}', 'x', 10000, 600000, 'a poller', false)"
+    );
+    assert_eq!(locks.psql(&ask), "busy");
+    release(&store, &held).await;
+    let later = patient("a");
+    assert!(is_busy(&store, &later).await);
+    assert!(places(&locks, "a").iter().all(|left| *left > 60));
+    assert_eq!(locks.psql(&ask), "granted");
+}
+
+#[tokio::test]
+async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    let _dead = grant(&store, &claim_for("a", Duration::from_millis(100))).await;
+    let (gone, last) = (patient("a"), patient("a"));
+    assert!(is_busy(&store, &gone).await);
+    // Only its requests move anything: the place of the first lasts for minutes, unless it was cut short.
+    until("the dead place is over", async || {
+        !is_busy(&store, &last).await
+    })
+    .await;
+}
