@@ -1,7 +1,8 @@
 //! What observers cost: `cargo bench --bench observers`.
 //!
 //! `run_unwatchable` is a run that has nobody to notify: no manager, no observers. `run_none` is one under a manager without
-//! observers, and should cost the same; `run_one` and `hold_one` have one that counts.
+//! observers, and should cost the same; `run_one` and `hold_one` have one that counts, `run_trace` and `hold_trace` one that
+//! traces. The trace drops what its writer cannot keep up with, as a bench makes it.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold::clock::Clock;
-use leasehold::handler::Event;
+use leasehold::handler::{Event, Trace};
 use leasehold::store::MemoryStore;
 use leasehold::test_util::TestHold;
 use leasehold::{Executor, FencingToken, LockManager, Settings};
@@ -19,15 +20,20 @@ use leasehold::{Executor, FencingToken, LockManager, Settings};
 /// Longer than a whole bench: nothing renews the unwatchable hold.
 const TTL: Duration = Duration::from_secs(3_600);
 
-fn manager(watched: bool) -> LockManager {
+fn manager(watched_by: &str) -> LockManager {
     let builder = LockManager::builder(MemoryStore::new().expect("a clock"));
-    let builder = if watched {
-        let seen = Arc::new(AtomicU64::new(0));
-        builder.observer(move |_: &Event<'_>| {
-            seen.fetch_add(1, Ordering::Relaxed);
-        })
-    } else {
-        builder
+    let builder = match watched_by {
+        "one" => {
+            let seen = Arc::new(AtomicU64::new(0));
+            builder.observer(move |_: &Event<'_>| {
+                seen.fetch_add(1, Ordering::Relaxed);
+            })
+        }
+        "trace" => {
+            let clock = Clock::system().expect("the system's clock");
+            builder.observer(Trace::with_clock(std::io::sink(), clock).expect("a thread"))
+        }
+        _ => builder,
     };
     builder.build().expect("a manager")
 }
@@ -69,8 +75,8 @@ fn observers(criterion: &mut Criterion) {
             }
         });
     });
-    for (name, watched) in [("none", false), ("one", true)] {
-        let locks = manager(watched);
+    for name in ["none", "one", "trace"] {
+        let locks = manager(name);
         let guard = runtime.block_on(locks.lock("run").acquire());
         let guard = guard.expect("nobody else wants it");
         let executor = guard.executor();

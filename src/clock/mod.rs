@@ -213,7 +213,7 @@ impl Clock {
     }
 
     /// The reading of the boot clock: one clock read; a stamp takes three.
-    fn boot(&self) -> u64 {
+    pub(crate) fn boot(&self) -> u64 {
         match &self.0 {
             Source::System(_) => SystemClock::boot(),
             #[cfg(feature = "test-util")]

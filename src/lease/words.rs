@@ -72,7 +72,6 @@ impl Words {
     }
 
     /// The deadlines as they are, without a comparison and without a mark.
-    #[cfg(feature = "test-util")]
     #[allow(dead_code, reason = "the models of the lease word include this file")]
     pub(crate) fn peek(&self) -> [u64; 3] {
         [0, 1, 2].map(|lane: usize| self.0[lane].load(Ordering::Acquire))

@@ -15,3 +15,4 @@ mod chain;
 mod flow_control;
 mod metrics;
 mod observers;
+mod trace;

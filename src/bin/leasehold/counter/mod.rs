@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use leasehold::LockManager;
 use leasehold::clock::Clock;
+use leasehold::handler::Trace;
 
 pub(crate) use worker::{WORKER, worker};
 
@@ -79,6 +80,8 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone(), output.json);
+    // Begun here and ended here: the processes add their lines.
+    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
     let clock = Clock::system()?;
     let started = clock.stamp();
     let report = match run(args, &plan, ttl_in_force, &mut signals).await {
@@ -102,7 +105,9 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
         Err(failure) => Err(failure),
     };
     place.remove().await;
+    let traced = trace.map_or(Ok(0), |trace| trace.finish());
     let report = report?;
+    traced?;
     output.answer(report.people(), &report.scripts());
     Ok(if report.lost() == 0 {
         code::DONE

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Stamp};
+use leasehold::handler::Trace;
 use leasehold::{Executor, Label, LockManager, RunError};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -65,11 +66,15 @@ pub(crate) fn worker() -> ExitCode {
 async fn count(plan: Plan) -> Result<(), Failure> {
     let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
-    let locks =
+    let trace = plan.trace.as_ref().map(Trace::append).transpose()?;
+    let mut builder =
         LockManager::builder_for_url(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
             .await?
-            .label(Label::parse(&plan.label)?)
-            .build()?;
+            .label(Label::parse(&plan.label)?);
+    if let Some(trace) = &trace {
+        builder = builder.observer(trace.clone());
+    }
+    let locks = builder.build()?;
     let clock = Clock::system()?;
     let counter = plan.counter.open().await?;
     let go = ready()?;
@@ -104,7 +109,14 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     // What is held is released, also when a round was cut short.
     tasks.shutdown().await;
     locks.shutdown().await;
-    ended
+    // The first failure is the one to report.
+    ended.and(trace.map_or(Ok(()), finish))
+}
+
+/// What was dropped is said in the trace itself.
+fn finish(trace: Trace) -> Result<(), Failure> {
+    trace.finish()?;
+    Ok(())
 }
 
 async fn all(tasks: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
