@@ -131,12 +131,15 @@ pub mod health {
     pub use crate::manager::{Health, Held};
 }
 
-/// Tools for tests and benches: holds that the test itself ends and renews, the engine alone, seeded randomness.
+/// Tools for tests and benches: holds that the test itself ends and renews, runs whose lease ends at every point, the engine
+/// alone, seeded randomness.
 #[cfg(feature = "test-util")]
 pub mod test_util {
     pub use crate::clock::probe::{read_fast, read_strict};
     #[doc(inline)]
-    pub use crate::executor::TestHold;
+    pub use crate::executor::{
+        Explored, MissedUndo, TestHold, explore_lapses, explore_lapses_async,
+    };
     pub use crate::manager::Renewals;
     pub use crate::model::random::seeded::seed_random;
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -24,7 +24,14 @@ struct Inner {
     lanes: Mutex<[u64; 3]>,
     fast_is_trusted: AtomicBool,
     timers: Mutex<Timers>,
+    /// How often a lease was looked at by this clock.
+    looks: AtomicU64,
+    /// Before which look the clock jumps, counted from one; zero for none.
+    jumps_before: AtomicU64,
 }
+
+/// How far the clock jumps: past every lease.
+const JUMP: Duration = Duration::from_secs(1_000_000);
 
 impl ManualClock {
     /// A clock that shows an arbitrary time on every lane.
@@ -36,6 +43,8 @@ impl ManualClock {
                 lanes,
                 fast_is_trusted: AtomicBool::new(true),
                 timers: Mutex::default(),
+                looks: AtomicU64::new(0),
+                jumps_before: AtomicU64::new(0),
             }),
         }
     }
@@ -98,7 +107,25 @@ impl ManualClock {
         }
     }
 
+    /// How often a lease was looked at.
+    pub(crate) fn looks(&self) -> u64 {
+        self.inner.looks.load(Ordering::SeqCst)
+    }
+
+    /// Jumps past every deadline right before this look at a lease, counted from one.
+    pub(crate) fn jump_before(&self, look: u64) {
+        self.inner.jumps_before.store(look, Ordering::SeqCst);
+    }
+
+    fn look(&self) {
+        let look = self.inner.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        if look == self.inner.jumps_before.load(Ordering::SeqCst) {
+            self.advance(JUMP);
+        }
+    }
+
     pub(super) fn fast(&self) -> Reading {
+        self.look();
         let trusted = self.inner.fast_is_trusted.load(Ordering::Relaxed);
         self.read(if trusted {
             ClockKind::Fast
@@ -108,6 +135,7 @@ impl ManualClock {
     }
 
     pub(super) fn strict(&self) -> [Reading; 2] {
+        self.look();
         let stamp = self.stamp();
         [ClockKind::Boot, ClockKind::Raw].map(|lane| Reading {
             lane,

@@ -61,6 +61,8 @@
 
 mod cell;
 mod context;
+#[cfg(feature = "test-util")]
+mod explore;
 mod handle;
 mod inside;
 mod outcome;
@@ -76,6 +78,8 @@ pub use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
 pub use cell::{GuardedCell, Staged, Together, read_together};
+#[cfg(feature = "test-util")]
+pub use explore::{Explored, MissedUndo, explore_lapses, explore_lapses_async};
 pub use handle::Executor;
 pub(crate) use inside::is_inside;
 pub use outcome::{

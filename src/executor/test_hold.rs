@@ -9,8 +9,10 @@ use parking_lot::Mutex;
 use super::handle::Executor;
 use crate::clock::Clock;
 use crate::lease::{Granted, Lease, Renewal, Terms};
+use crate::model::commit::HeldKey;
 use crate::model::error::LostReason;
 use crate::model::key::Key;
+use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::model::token::FencingToken;
 use crate::settings::Settings;
@@ -30,6 +32,17 @@ struct Left {
     intents: Mutex<Vec<Intent>>,
     debts: Mutex<Vec<Debt>>,
     compensations: Mutex<Vec<BoxFuture<'static, Vec<Debt>>>>,
+    watch: Option<Watch>,
+}
+
+/// Sees the runs of a hold go on.
+pub(super) type Watch = Box<dyn Fn(Seen<'_>) + Send + Sync>;
+
+/// What a [`Watch`] sees.
+pub(super) enum Seen<'a> {
+    Ran(RunEvent),
+    /// A step is about to be sent.
+    Sent(&'a str),
 }
 
 impl TestHold {
@@ -76,6 +89,18 @@ impl TestHold {
             terms: settings.terms(),
             commit_budget: settings.commit_budget,
             left: Arc::default(),
+        }
+    }
+
+    /// The same hold, before its first executor is made; `watch` sees its runs.
+    pub(super) fn watched(self, watch: Watch) -> Self {
+        let left = Left {
+            watch: Some(watch),
+            ..Left::default()
+        };
+        Self {
+            left: Arc::new(left),
+            ..self
         }
     }
 
@@ -149,6 +174,9 @@ impl TestHold {
 impl RunSink for Left {
     fn intent(&self, intent: &Intent) {
         self.intents.lock().push(intent.clone());
+        if let Some(watch) = &self.watch {
+            watch(Seen::Sent(&intent.intent));
+        }
     }
 
     fn debt(&self, debt: Debt) {
@@ -157,6 +185,16 @@ impl RunSink for Left {
 
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>) {
         self.compensations.lock().push(work);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    fn ran(&self, _locks: &[HeldKey], _run: u64, event: RunEvent) {
+        if let Some(watch) = &self.watch {
+            watch(Seen::Ran(event));
+        }
     }
 }
 

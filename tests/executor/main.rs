@@ -9,5 +9,6 @@ mod cells;
 mod chains;
 mod drops;
 mod end;
+mod explore;
 mod outcomes;
 mod undo;

@@ -97,6 +97,19 @@ impl<T, E> RunError<T, E> {
         }
     }
 
+    /// Its name, for people.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::NotAcquired { .. } => "not acquired",
+            Self::NotStarted { .. } => "not started",
+            Self::RolledBack { .. } => "rolled back",
+            Self::Incomplete { .. } => "incomplete",
+            Self::Fenced { .. } => "fenced",
+            Self::InDoubt { .. } => "in doubt",
+            Self::CommittedLate { .. } => "committed late",
+        }
+    }
+
     /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
     ///
     /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a

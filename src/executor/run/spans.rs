@@ -29,16 +29,9 @@ pub(crate) fn run_ended<T, E>(span: &Span, outcome: &Result<Committed<T>, RunErr
 }
 
 fn word<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> &'static str {
-    match outcome {
-        Ok(_) => "committed",
-        Err(RunError::NotAcquired { .. }) => "not acquired",
-        Err(RunError::NotStarted { .. }) => "not started",
-        Err(RunError::RolledBack { .. }) => "rolled back",
-        Err(RunError::Incomplete { .. }) => "incomplete",
-        Err(RunError::Fenced { .. }) => "fenced",
-        Err(RunError::InDoubt { .. }) => "in doubt",
-        Err(RunError::CommittedLate { .. }) => "committed late",
-    }
+    outcome
+        .as_ref()
+        .map_or_else(RunError::word, |_| "committed")
 }
 
 /// The span `lock.commit`: the commit call, until its answer. It has no outcome if the call panicked or was dropped.
