@@ -70,6 +70,13 @@ pub(crate) struct Born<'a> {
     pub(crate) is_fair: bool,
 }
 
+impl Leases {
+    /// Whether a process may still act on it.
+    pub(crate) fn is_active(&self, number: usize) -> bool {
+        self.active.contains(&number)
+    }
+}
+
 impl Known {
     /// What is left by the strict clocks; `None` if it is not believed.
     pub(crate) fn left(&self) -> Option<u64> {

@@ -14,12 +14,14 @@ mod nemesis;
 mod net;
 mod node;
 mod options;
+mod picture;
 mod resource;
 mod runs;
 mod setup;
 mod shrink;
 mod state;
 mod store;
+mod svg;
 mod truth;
 mod work;
 mod worker;
@@ -27,6 +29,7 @@ mod world;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,13 +87,14 @@ fn main() -> ExitCode {
 }
 
 fn smaller(setup: &Setup) -> ExitCode {
-    let failure_of = |setup: &Setup| simulated(setup, false).failure;
+    let failure_of = |setup: &Setup| simulated(setup, false, false).failure;
     let Some(failure) = failure_of(setup) else {
         println!("nothing fails");
         return ExitCode::SUCCESS;
     };
     let small = shrink::shrink(setup, &failure, failure_of);
     println!("{failure}\n    {COMMAND} replay={}", small.replay());
+    println!("    {}", drawn(&small));
     ExitCode::FAILURE
 }
 
@@ -99,16 +103,46 @@ fn unsound_worlds_fail() -> Result<u64, String> {
     for seed in 0..60 {
         let mut setup = Setup::draw(seed);
         setup.is_unsound = true;
-        let failure = simulated(&setup, false).failure.unwrap_or_default();
+        let failure = simulated(&setup, false, false).failure.unwrap_or_default();
         if ["O1 kept by the store", "O2 exclusion"].contains(&shrink::oracle(&failure)) {
+            let drawing = simulated(&setup, false, true).drawing.unwrap_or_default();
+            if !shows_all(&drawing) {
+                return Err(format!(
+                    "FAILED drawing: {} does not show it",
+                    drawn(&setup)
+                ));
+            }
+            println!("{}", drawn(&setup));
             return Ok(seed);
         }
     }
     Err("FAILED judges: nobody noticed that clocks stopped".to_owned())
 }
 
+/// Whether a drawing has every layer, and the hold that two processes believed in.
+fn shows_all(drawing: &str) -> bool {
+    let layers = ["fault", "kept", "believed", "uncovered", "run", "failure"];
+    let is_there = |layer: &&str| drawing.contains(&format!("class='{layer}'"));
+    layers.iter().all(is_there) && drawing.ends_with("</svg>\n")
+}
+
+/// Draws a world into a file beside what was compiled, and says where.
+fn drawn(setup: &Setup) -> String {
+    let Some(drawing) = simulated(setup, false, true).drawing else {
+        return "no picture: the world ended with a panic".to_owned();
+    };
+    let mut name = format!("sim-{}", setup.replay().replace(['/', '=', ','], "-"));
+    // A line of many events is longer than the name of a file may be.
+    name.truncate(120);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name + ".svg");
+    match std::fs::write(&path, drawing) {
+        Ok(()) => format!("picture: {}", path.display()),
+        Err(error) => format!("no picture: {error} path={}", path.display()),
+    }
+}
+
 fn replay(setup: &Setup) -> ExitCode {
-    let report = simulated(setup, true);
+    let report = simulated(setup, true, false);
     for line in &report.lines {
         println!("{line}");
     }
@@ -116,6 +150,7 @@ fn replay(setup: &Setup) -> ExitCode {
         "digest {:016x}, {} steps, {} grants, {} runs",
         report.digest, report.steps, report.grants, report.runs
     );
+    println!("{}", drawn(setup));
     match report.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
@@ -126,9 +161,9 @@ fn replay(setup: &Setup) -> ExitCode {
 }
 
 /// A panic that was not planned is a failure too, also one of a task.
-fn simulated(setup: &Setup, with_lines: bool) -> Report {
+fn simulated(setup: &Setup, with_lines: bool, draws: bool) -> Report {
     PANIC.take();
-    let run = AssertUnwindSafe(|| simulate(setup, with_lines));
+    let run = AssertUnwindSafe(|| simulate(setup, with_lines, draws));
     let mut report = catch_unwind(run).unwrap_or_default();
     if let Some(text) = PANIC.take() {
         report.failure = Some(format!("a panic at {}", text.replace('\n', " ")));
@@ -187,11 +222,11 @@ fn one(seed: u64, options: &Options, sums: &Mutex<Sums>) -> bool {
 }
 
 fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
-    let report = simulated(setup, false);
+    let report = simulated(setup, false, false);
     let mut failure = report.failure.clone();
     let is_checked = is_checked || failure.is_some();
     if is_checked {
-        let again = simulated(setup, false);
+        let again = simulated(setup, false, false);
         if (again.digest, &again.failure) != (report.digest, &report.failure) {
             failure = Some(format!(
                 "not deterministic: {:016x} {:?} and then {:016x} {:?}",
@@ -212,6 +247,7 @@ fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
         if sums.failures.len() < 20 {
             println!("seed {}: {failure}", setup.seed);
             println!("    {COMMAND} replay={}", setup.replay());
+            println!("    {}", drawn(setup));
         }
         sums.failures.push((setup.seed, failure));
     }

@@ -271,6 +271,7 @@ impl World {
             Deed::Restart { .. } | Deed::Outage { .. } => {}
             Deed::ClockBack { node, by } => {
                 state.meets(Fault::ClockBack, node);
+                state.sketch_fault(node, "clock put back");
                 // What is within the drift that is tolerated between two heartbeats cannot be seen, and costs no safety: the
                 // other strict clock still ends the lease in time.
                 if by > 550_000_000 {
@@ -282,6 +283,7 @@ impl World {
             }
             Deed::Suspend { node, by } => {
                 state.meets(Fault::Suspend, node);
+                state.sketch_fault(node, "suspended");
                 state.clock_was_wrong(node);
                 self.nodes[node]
                     .clock()
@@ -307,6 +309,13 @@ impl State {
             .collect();
         for doing in doing {
             self.coverage.met(fault, doing);
+        }
+    }
+
+    fn sketch_fault(&mut self, node: usize, what: &'static str) {
+        let now = self.now;
+        if let Some(picture) = &mut self.picture {
+            picture.struck(now, node, what);
         }
     }
 

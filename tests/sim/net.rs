@@ -107,6 +107,12 @@ impl Links {
         (self.out[node], self.back[node]) = (out, back);
     }
 
+    /// Whether nothing comes through, one way or both, or to one server.
+    pub(crate) fn is_cut(&self, node: usize) -> bool {
+        let is_single = self.single.is_some_and(|(single, _)| single == node);
+        self.out[node] || self.back[node] || is_single
+    }
+
     fn passes_out(&self, node: usize, to: To) -> bool {
         !self.out[node] && self.is_open(node, to)
     }

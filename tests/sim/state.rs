@@ -10,6 +10,7 @@ use crate::dice::Dice;
 use crate::leases::Leases;
 use crate::log::Log;
 use crate::net::{Event, Links};
+use crate::picture::Picture;
 use crate::resource::Resource;
 use crate::runs::Runs;
 use crate::setup::Setup;
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub(crate) runs: Runs,
     pub(crate) log: Log,
     pub(crate) coverage: Coverage,
+    /// For a drawing, if somebody wants one.
+    pub(crate) picture: Option<Picture>,
     /// Nodes whose tasks may have something to do.
     pub(crate) touched: BTreeSet<usize>,
     /// Which life of each node is the present one; a message to an earlier one reaches nobody.
@@ -47,6 +50,7 @@ pub(crate) struct State {
     /// Workers begin nothing new.
     pub(crate) is_over: bool,
     pub(crate) failure: Option<String>,
+    pub(crate) failed_at: u64,
     /// What each worker does.
     pub(crate) doing: BTreeMap<(usize, usize), Doing>,
     /// What handlers attached and did not get back.
@@ -69,6 +73,7 @@ impl Shared {
             runs: Runs::default(),
             log: Log::new(),
             coverage: Coverage::default(),
+            picture: None,
             touched: BTreeSet::new(),
             lives: vec![0; setup.nodes],
             paused: vec![false; setup.nodes],
@@ -76,6 +81,7 @@ impl Shared {
             is_calm: false,
             is_over: false,
             failure: None,
+            failed_at: 0,
             doing: BTreeMap::new(),
             permits: BTreeMap::new(),
             calm_holds: BTreeMap::new(),
@@ -101,6 +107,7 @@ impl State {
             let seconds = self.now as f64 / 1e9;
             self.log
                 .say(self.now, || format!("FAILED {oracle}: {what}"));
+            self.failed_at = self.now;
             self.failure = Some(format!("{oracle} at {seconds:.6} s: {what}"));
         }
     }

@@ -4,9 +4,11 @@ use crate::dice::Dice;
 use crate::nemesis::{Act, acts};
 use crate::net::Event;
 use crate::node::Node;
+use crate::picture::Picture;
 use crate::setup::{SECOND, STORM, Setup};
 use crate::state::Shared;
 use crate::store::Hints;
+use crate::svg::draw;
 use crate::truth::outlived;
 
 /// Some twenty times what a busy world needs.
@@ -35,15 +37,18 @@ pub(crate) struct Report {
     pub(crate) virtual_ns: u64,
     pub(crate) coverage: crate::coverage::Coverage,
     pub(crate) lines: Vec<String>,
+    /// As SVG.
+    pub(crate) drawing: Option<String>,
 }
 
-/// Runs the world of a setup to its end, or to its first failure.
-pub(crate) fn simulate(setup: &Setup, with_lines: bool) -> Report {
+/// Runs the world of a setup to its end, or to its first failure. A drawing takes as long as some worlds.
+pub(crate) fn simulate(setup: &Setup, with_lines: bool, draws: bool) -> Report {
     leasehold::test_util::seed_random(Some(setup.seed ^ 0x5eed));
     let mut world = World::new(setup);
     if with_lines {
         world.shared.lock().log.lines = Some(Vec::new());
     }
+    world.shared.lock().picture = draws.then(Picture::default);
     world.run();
     let report = world.report();
     leasehold::test_util::seed_random(None);
@@ -133,7 +138,19 @@ impl World {
         self.turn_all();
         let mut state = self.shared.lock();
         state.judge_leases();
+        drop(state);
+        self.sketch();
         true
+    }
+
+    /// For a drawing, if somebody wants one.
+    fn sketch(&self) {
+        let mut state = self.shared.lock();
+        if let Some(mut picture) = state.picture.take() {
+            let alive: Vec<_> = self.nodes.iter().map(Node::is_alive).collect();
+            picture.look(&state, &alive);
+            state.picture = Some(picture);
+        }
     }
 
     fn is_paused(&self, node: usize) -> bool {
@@ -253,7 +270,13 @@ impl World {
 
     fn report(self) -> Report {
         let mut state = self.shared.lock();
+        let drawing = state.picture.take().map(|picture| {
+            let failure = state.failure.as_deref().map(|text| (state.failed_at, text));
+            let title = format!("replay={}", self.setup.replay());
+            draw(&picture, &title, failure, state.now)
+        });
         Report {
+            drawing,
             failure: state.failure.clone(),
             digest: state.log.digest(),
             steps: self.steps,
