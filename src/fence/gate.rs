@@ -1,9 +1,12 @@
 //! [`FenceGate`]: a fence in front of a service of your own.
 
 mod names;
+mod policy;
+mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,98 +16,14 @@ use super::{Fence, Resolve};
 use crate::clock::wall_millis;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::{Doubt, Resolution};
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 use names::{Absent, Names, Record};
-
-/// Which tokens a gate admits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[non_exhaustive]
-pub enum Policy {
-    /// The largest token that was seen, and any larger one: a holder that was not announced is admitted, and earlier holders
-    /// are refused from then on.
-    #[default]
-    Monotone,
-    /// Only the token that the fence was raised to: each holder must be announced.
-    Equal,
-}
-
-/// Why a gate refused. Nothing was changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The token is smaller than one that was seen: there is a newer holder.
-    Fenced {
-        /// The larger token.
-        seen: FencingToken,
-    },
-    /// The fence was not raised to this token, and the policy admits no other.
-    NotRaised {
-        /// The token that it was raised to, if it ever was.
-        raised: Option<FencingToken>,
-    },
-    /// The token is implausibly far ahead of the largest one that was seen. To accept it would refuse every valid holder.
-    Implausible {
-        /// The largest token that was seen.
-        seen: FencingToken,
-    },
-    /// The commit of this name was resolved as not applied before it arrived.
-    Void,
-    /// A commit of this name was admitted before: this is another copy of it.
-    Again,
-    /// So many newer commits were admitted since the run began that the gate does not know whether this is the first copy.
-    Forgotten,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fenced { seen } => write!(
-                f,
-                "there is a newer holder: seen={seen}; stop, and acquire the lock again"
-            ),
-            Self::NotRaised {
-                raised: Some(raised),
-            } => write!(
-                f,
-                "the fence was raised to another token: raised={raised}; raise it before the work begins"
-            ),
-            Self::NotRaised { raised: None } => {
-                f.write_str("the fence was never raised; raise it before the work begins")
-            }
-            Self::Implausible { seen } => write!(
-                f,
-                "the token is implausibly far ahead: seen={seen}; check where it came from"
-            ),
-            Self::Void => f.write_str(
-                "the commit was resolved before it arrived, and is void; run the work again",
-            ),
-            Self::Again => f.write_str(
-                "a commit of this name was admitted before; resolve it to learn what became of it",
-            ),
-            Self::Forgotten => f.write_str(
-                "the run began too long ago: the gate does not know whether its commit was admitted before; keep more names, or compare the clocks of the clients",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        let kind = match refusal {
-            Refusal::Fenced { .. } => ErrorKind::Lost(LostReason::Gone),
-            Refusal::NotRaised { .. } => ErrorKind::Invalid,
-            Refusal::Implausible { .. } => ErrorKind::Corrupt,
-            Refusal::Void => ErrorKind::Unavailable,
-            Refusal::Again | Refusal::Forgotten => ErrorKind::Invalid,
-        };
-        Self::new(kind, refusal.to_string())
-    }
-}
+pub use policy::Policy;
+use policy::Rule;
+pub use refusal::Refusal;
 
 /// Remembers the largest token of each key, and refuses every change under a smaller one.
 ///
@@ -131,8 +50,7 @@ impl From<Refusal> for Error {
 /// ```
 #[derive(Clone, Debug)]
 pub struct FenceGate {
-    policy: Policy,
-    max_jump: u64,
+    rule: Rule,
     names: usize,
     /// A gate of another process may have admitted commits of runs that began before.
     began: TxnId,
@@ -162,8 +80,10 @@ impl FenceGate {
     #[must_use]
     pub fn with_policy(policy: Policy) -> Self {
         Self {
-            policy,
-            max_jump: Self::MAX_JUMP,
+            rule: Rule {
+                policy,
+                max_jump: Self::MAX_JUMP,
+            },
             names: Self::NAMES,
             began: TxnId::first_at(wall_millis()),
             keys: Arc::default(),
@@ -174,7 +94,7 @@ impl FenceGate {
     /// for how long one forged or damaged token can keep valid holders out.
     #[must_use]
     pub fn max_jump(mut self, max_jump: u64) -> Self {
-        self.max_jump = max_jump;
+        self.rule.max_jump = max_jump;
         self
     }
 
@@ -269,7 +189,7 @@ impl FenceGate {
             }
         }
         for (seen, lock) in fences.iter().zip(&locks) {
-            self.judge(seen, lock.token)?;
+            self.rule.admits(lock.token, seen.token)?;
         }
         for (seen, lock) in fences.iter_mut().zip(&locks) {
             seen.token = Some(lock.token);
@@ -283,17 +203,6 @@ impl FenceGate {
         let changed = change();
         record(Record::Applied);
         Ok(changed)
-    }
-
-    fn judge(&self, seen: &Seen, token: FencingToken) -> Result<(), Refusal> {
-        match (self.policy, seen.token) {
-            (Policy::Monotone, _) => seen.judge(token, self.max_jump),
-            (Policy::Equal, Some(raised)) if raised == token => Ok(()),
-            (Policy::Equal, Some(raised)) if raised > token => {
-                Err(Refusal::Fenced { seen: raised })
-            }
-            (Policy::Equal, raised) => Err(Refusal::NotRaised { raised }),
-        }
     }
 
     /// Makes one change as the commit of a guarded run: `tx.commit_with(|permit| gate.apply(&permit, || ...))`. It compares the
@@ -322,7 +231,11 @@ impl FenceGate {
     ///
     /// The refusal; the fence is unchanged.
     pub fn raise_to(&self, key: &Key, token: FencingToken) -> Result<(), Refusal> {
-        self.seen(key).lock().rise(token, self.max_jump)
+        let fence = self.seen(key);
+        let mut seen = fence.lock();
+        self.rule.raises(token, seen.token)?;
+        seen.token = Some(token);
+        Ok(())
     }
 
     /// The largest token that was seen for a key.
@@ -346,24 +259,6 @@ impl FenceGate {
     }
 }
 
-impl Seen {
-    fn judge(&self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
-        match self.token {
-            Some(seen) if token < seen => Err(Refusal::Fenced { seen }),
-            Some(seen) if token.number() - seen.number() > max_jump => {
-                Err(Refusal::Implausible { seen })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn rise(&mut self, token: FencingToken, max_jump: u64) -> Result<(), Refusal> {
-        self.judge(token, max_jump)?;
-        self.token = Some(token);
-        Ok(())
-    }
-}
-
 impl Default for FenceGate {
     fn default() -> Self {
         Self::new()
@@ -377,7 +272,7 @@ impl Fence for FenceGate {
 }
 
 /// Answers for the commits that this gate admitted. A process that starts again begins with a new gate, which knows nothing of the
-/// commits of the one before: they are [`Invalid`](ErrorKind::Invalid).
+/// commits of the one before: they are [`Invalid`](crate::ErrorKind::Invalid).
 impl Resolve for FenceGate {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
         let fence = self.seen(&first_of(&doubt.locks)?.key);
@@ -395,116 +290,5 @@ impl Resolve for FenceGate {
             }
             Err(Absent::New | Absent::Forgotten) => Err(too_old(doubt)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: u64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
-    fn key() -> Key {
-        Key::parse("a").unwrap()
-    }
-
-    #[test]
-    fn a_smaller_token_is_refused_once_a_larger_one_was_seen() {
-        let gate = FenceGate::new();
-        assert_eq!(gate.admit(&key(), token(5), || ()), Ok(()));
-        let refused = gate.admit(&key(), token(4), || panic!("a refused change must not run"));
-        assert_eq!(refused, Err(Refusal::Fenced { seen: token(5) }));
-        assert_eq!(gate.admit(&key(), token(5), || ()), Ok(()));
-        assert_eq!(gate.admit(&key(), token(6), || ()), Ok(()));
-        assert!(gate.admit(&key(), token(5), || ()).is_err());
-    }
-
-    #[test]
-    fn a_raised_fence_shuts_out_before_the_first_write() {
-        let gate = FenceGate::new();
-        gate.admit(&key(), token(1), || ()).unwrap();
-        gate.raise_to(&key(), token(2)).unwrap();
-        assert_eq!(
-            gate.admit(&key(), token(1), || ()),
-            Err(Refusal::Fenced { seen: token(2) })
-        );
-        assert_eq!(
-            gate.raise_to(&key(), token(1)),
-            Err(Refusal::Fenced { seen: token(2) })
-        );
-        assert_eq!(gate.largest(&key()), Some(token(2)));
-    }
-
-    #[test]
-    fn under_the_equal_policy_a_holder_has_to_be_announced() {
-        let gate = FenceGate::with_policy(Policy::Equal);
-        assert_eq!(
-            gate.admit(&key(), token(1), || ()),
-            Err(Refusal::NotRaised { raised: None })
-        );
-        gate.raise_to(&key(), token(2)).unwrap();
-        assert_eq!(gate.admit(&key(), token(2), || ()), Ok(()));
-        assert_eq!(
-            gate.admit(&key(), token(3), || ()),
-            Err(Refusal::NotRaised {
-                raised: Some(token(2))
-            })
-        );
-        assert_eq!(
-            gate.admit(&key(), token(1), || ()),
-            Err(Refusal::Fenced { seen: token(2) })
-        );
-    }
-
-    #[test]
-    fn one_poisoned_token_does_not_shut_out_the_honest_ones() {
-        for policy in [Policy::Monotone, Policy::Equal] {
-            let gate = FenceGate::with_policy(policy);
-            gate.raise_to(&key(), token(1_000)).unwrap();
-            let poison = gate.raise_to(&key(), FencingToken::MAX);
-            assert_eq!(poison, Err(Refusal::Implausible { seen: token(1_000) }));
-            assert!(gate.admit(&key(), FencingToken::MAX, || ()).is_err());
-            gate.raise_to(&key(), token(1_001)).unwrap();
-            gate.raise_to(&key(), token(1_001 + FenceGate::MAX_JUMP))
-                .unwrap();
-        }
-    }
-
-    #[test]
-    fn keys_do_not_shut_out_each_other() {
-        let gate = FenceGate::new();
-        gate.raise_to(&key(), token(9)).unwrap();
-        assert_eq!(
-            gate.admit(&Key::parse("b").unwrap(), token(1), || ()),
-            Ok(())
-        );
-    }
-
-    #[test]
-    fn a_change_and_its_check_are_one_step() {
-        // Whoever raises waits for the change that was admitted, and none is admitted afterwards.
-        let gate = FenceGate::new();
-        let changes = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            let (gate, changes) = (&gate, &changes);
-            let raised = gate
-                .admit(&key(), token(1), || {
-                    let raising = scope.spawn(move || {
-                        gate.raise_to(&key(), token(2)).unwrap();
-                        changes.lock().push("raised");
-                    });
-                    // A turn for the other thread: without the lock it would be through.
-                    for _ in 0..1_000 {
-                        std::thread::yield_now();
-                    }
-                    changes.lock().push("changed");
-                    raising
-                })
-                .unwrap();
-            raised.join().unwrap();
-        });
-        assert_eq!(*changes.lock(), ["changed", "raised"]);
     }
 }
