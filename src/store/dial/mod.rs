@@ -4,14 +4,22 @@
 //! | file | what |
 //! |---|---|
 //! | `connecting.rs` | one attempt to connect, shared by all callers that wait for it |
+//! | `reconnecting.rs` | one connection, which is made again when it is dead |
 //! | `redial.rs` | when an attempt may begin |
-//! | `health.rs` | when a connection is given up |
+//! | `health.rs`, `in_flight.rs` | when a connection is given up |
+//! | `per_runtime.rs` | the connections of a store, by runtime and purpose |
 //! | `runtime.rs` | the runtime of the caller, which drives the connections that it makes |
 
 mod connecting;
 mod health;
+mod in_flight;
+mod per_runtime;
+mod reconnecting;
 mod redial;
 pub(crate) mod runtime;
 
-pub(crate) use connecting::{Connecting, Found};
+pub(crate) use connecting::Connecting;
 pub(crate) use health::{Health, MarksDead};
+pub(crate) use in_flight::InFlight;
+pub(crate) use per_runtime::PerRuntime;
+pub(crate) use reconnecting::{Live, Reconnecting};

@@ -14,7 +14,7 @@ use super::connection::silent;
 use super::fault;
 use super::target::{Link, Target};
 use crate::model::error::Error;
-use crate::store::dial::{Connecting, Found};
+use crate::store::dial::{self, Reconnecting};
 
 /// With fewer waiters than this there is no sweep.
 const SWEEP_FLOOR: usize = 64;
@@ -22,8 +22,7 @@ const SWEEP_FLOOR: usize = 64;
 /// The listening connection of one runtime. Made on first use.
 pub(super) struct Listener {
     target: Arc<Target>,
-    connecting: Connecting,
-    live: Arc<Mutex<Option<Live>>>,
+    inner: Reconnecting<Live>,
 }
 
 #[derive(Clone)]
@@ -36,17 +35,27 @@ struct Live {
 /// resolves.
 type Waiters = Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>;
 
+impl dial::Live for Live {
+    fn is_dead(&self) -> bool {
+        self.link.health.is_dead()
+    }
+
+    /// An idle connection is useful, too.
+    fn was_useful(&self) -> bool {
+        true
+    }
+}
+
 impl Listener {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
-            connecting: target.connecting(),
+            inner: Reconnecting::new(target.connecting()),
             target,
-            live: Arc::default(),
         }
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.connecting.is_under_way() || present(&self.live).is_some()
+        self.inner.is_live()
     }
 
     /// Returns once it listens. The receiver resolves with the next message of this name, or when none can arrive any more.
@@ -68,48 +77,30 @@ impl Listener {
     }
 
     async fn waiters(&self) -> Result<Waiters, Error> {
-        if let Some(live) = present(&self.live) {
-            return Ok(live.waiters);
-        }
-        let look = || match present(&self.live) {
-            Some(_) => Found::Present,
-            // An idle connection is useful, too.
-            None => Found::Nothing {
-                was_useful: self.live.lock().take().is_some(),
-            },
-        };
-        self.connecting.wait(look, || self.connect()).await?;
-        present(&self.live).map(|live| live.waiters).ok_or_else(|| {
+        let connect = || connect(Arc::clone(&self.target));
+        let ended = || {
             Error::unavailable(
                 "the listening connection to postgresql ended; no wake-up will come, ask again",
             )
-        })
-    }
-
-    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let (target, live) = (Arc::clone(&self.target), Arc::clone(&self.live));
-        async move {
-            let options = &target.options;
-            let waiters = Waiters::default();
-            let mut to_wake = Wakes(Arc::clone(&waiters));
-            let connecting = target.connect(options.listening(), move |name| to_wake.wake(name));
-            let link = connecting.await?;
-            let listening = link.client.batch_execute("LISTEN leasehold");
-            let listening = target.clock.timeout(options.timeout, listening).await;
-            let listening = listening.ok_or_else(|| silent(&target))?;
-            listening.map_err(|error| fault::not_connected("listen", options, error))?;
-            *live.lock() = Some(Live {
-                link: Arc::new(link),
-                waiters,
-            });
-            Ok(())
-        }
+        };
+        Ok(self.inner.ready(connect, ended).await?.waiters)
     }
 }
 
-fn present(live: &Mutex<Option<Live>>) -> Option<Live> {
-    let live = live.lock();
-    live.clone().filter(|live| !live.link.health.is_dead())
+async fn connect(target: Arc<Target>) -> Result<Live, Error> {
+    let options = &target.options;
+    let waiters = Waiters::default();
+    let mut to_wake = Wakes(Arc::clone(&waiters));
+    let connecting = target.connect(options.listening(), move |name| to_wake.wake(name));
+    let link = connecting.await?;
+    let listening = link.client.batch_execute("LISTEN leasehold");
+    let listening = target.clock.timeout(options.timeout, listening).await;
+    let listening = listening.ok_or_else(|| silent(&target))?;
+    listening.map_err(|error| fault::not_connected("listen", options, error))?;
+    Ok(Live {
+        link: Arc::new(link),
+        waiters,
+    })
 }
 
 impl fmt::Debug for Listener {

@@ -1,18 +1,14 @@
 //! [`ConnectionPool`]: the connections of a store, by runtime and purpose.
-//!
-//! A connection is driven by the runtime that made it, and dies with it. So each calling runtime has its own: a runtime
-//! that ends closes only its own connections, and a busy one cannot delay another's heartbeats.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::runtime::Id;
 
 use super::reconnecting::Connection;
 use super::subscriber::Subscriber;
 use super::target::Target;
 use crate::model::error::Error;
-use crate::store::dial::runtime;
+use crate::store::dial::{PerRuntime, runtime};
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,18 +29,10 @@ pub(crate) struct ConnectionPool {
     open: Mutex<Option<Open>>,
 }
 
-/// A process has a few runtimes, so a search through these is faster than a hash.
 #[derive(Debug, Default)]
 struct Open {
-    connections: Vec<((Id, Purpose), Arc<Connection>)>,
-    subscribers: Vec<(Id, Arc<Subscriber>)>,
-}
-
-fn find<K: PartialEq, V>(entries: &[(K, Arc<V>)], wanted: &K) -> Option<Arc<V>> {
-    let mut entries = entries.iter();
-    entries
-        .find(|(key, _)| key == wanted)
-        .map(|(_, value)| Arc::clone(value))
+    connections: PerRuntime<Purpose, Connection>,
+    subscribers: PerRuntime<(), Subscriber>,
 }
 
 impl ConnectionPool {
@@ -60,15 +48,8 @@ impl ConnectionPool {
         let id = runtime::id("redis")?;
         let mut open = self.open.lock();
         let connections = &mut open.as_mut().ok_or_else(closed)?.connections;
-        if let Some(connection) = find(connections, &(id, purpose)) {
-            return Ok(connection);
-        }
-        // A new runtime is the moment to forget those that ended.
-        connections
-            .retain(|(_, connection)| connection.is_live() || Arc::strong_count(connection) > 1);
-        let connection = Arc::new(Connection::new(Arc::clone(&self.target)));
-        connections.push(((id, purpose), Arc::clone(&connection)));
-        Ok(connection)
+        let new = || Connection::new(Arc::clone(&self.target));
+        Ok(connections.get((id, purpose), Connection::is_live, new))
     }
 
     /// The subscriber of the calling runtime.
@@ -76,14 +57,8 @@ impl ConnectionPool {
         let id = runtime::id("redis")?;
         let mut open = self.open.lock();
         let subscribers = &mut open.as_mut().ok_or_else(closed)?.subscribers;
-        if let Some(subscriber) = find(subscribers, &id) {
-            return Ok(subscriber);
-        }
-        subscribers
-            .retain(|(_, subscriber)| subscriber.is_live() || Arc::strong_count(subscriber) > 1);
-        let subscriber = Arc::new(Subscriber::new(Arc::clone(&self.target)));
-        subscribers.push((id, Arc::clone(&subscriber)));
-        Ok(subscriber)
+        let new = || Subscriber::new(Arc::clone(&self.target));
+        Ok(subscribers.get((id, ()), Subscriber::is_live, new))
     }
 
     /// The subscriber of the calling runtime, if it has one.

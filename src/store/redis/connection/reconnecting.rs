@@ -10,67 +10,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::redis::{Cmd, Pipeline, RedisError, Value};
-use parking_lot::Mutex;
 
 use super::failure::Failure;
 use super::preflight::{Server, preflight};
 use super::session::{Live, Session};
 use super::target::Target;
 use crate::model::error::Error;
-use crate::store::dial::{Connecting, Found};
+use crate::store::dial::Reconnecting;
 
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Connection {
     target: Arc<Target>,
-    connecting: Connecting,
-    state: Arc<State>,
-}
-
-/// What an attempt to connect leaves behind.
-#[derive(Default)]
-struct State {
-    live: Mutex<Option<Arc<Live>>>,
+    inner: Reconnecting<Arc<Live>>,
     /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
-    has_failed: AtomicBool,
-    /// The last connection answered a request, and no attempt has begun since it was found dead.
-    was_useful: AtomicBool,
-}
-
-impl State {
-    fn present(&self) -> Option<Arc<Live>> {
-        let mut live = self.live.lock();
-        if let Some(dead) = live.take_if(|live| live.health.is_dead()) {
-            let was_useful = dead.health.has_answered();
-            self.was_useful.store(was_useful, Ordering::Relaxed);
-        }
-        live.clone()
-    }
-
-    fn look(&self) -> Found {
-        if self.present().is_some() {
-            return Found::Present;
-        }
-        Found::Nothing {
-            was_useful: self.was_useful.swap(false, Ordering::Relaxed),
-        }
-    }
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Connection {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
-            connecting: target.connecting(),
+            inner: Reconnecting::new(target.connecting()),
             target,
-            state: Arc::default(),
+            has_failed: Arc::default(),
         }
     }
 
     /// Whether the last connection ended, or could not be made: the server may be gone.
     pub(in super::super) fn is_broken(&self) -> bool {
-        let has_failed = self.state.has_failed.load(Ordering::Relaxed);
-        let live = self.state.live.lock();
-        live.as_ref()
-            .map_or(has_failed, |live| live.health.is_dead())
+        let has_failed = || self.has_failed.load(Ordering::Relaxed);
+        self.inner.is_dead().unwrap_or_else(has_failed)
     }
 
     /// The server's address, for messages.
@@ -80,14 +48,12 @@ impl Connection {
 
     /// Whether there is a connection now.
     pub(in super::super) fn is_ready(&self) -> bool {
-        let live = self.state.live.lock();
-        live.as_ref().is_some_and(|live| !live.health.is_dead())
+        self.inner.is_dead() == Some(false)
     }
 
     /// Whether there is a connection, or one is being made, that its runtime still drives.
     pub(super) fn is_live(&self) -> bool {
-        let lives = |live: &Arc<Live>| !live.health.is_dead();
-        self.connecting.is_under_way() || self.state.live.lock().as_ref().is_some_and(lives)
+        self.inner.is_live()
     }
 
     /// Returns once there is a connection.
@@ -133,30 +99,25 @@ impl Connection {
         session.ask_all(commands).await
     }
 
-    /// The connection; a new one if there is none or it is dead.
     async fn ready(&self) -> Result<Arc<Live>, Error> {
-        if let Some(live) = self.state.present() {
+        if let Some(live) = self.inner.present() {
             return Ok(live);
         }
-        let attempt = Attempt(Some(&self.state.has_failed));
-        let look = || self.state.look();
-        let connected = self.connecting.wait(look, || self.connect()).await;
-        attempt.ended();
-        connected?;
-        self.state.present().ok_or_else(|| {
+        let attempt = Attempt(Some(&self.has_failed));
+        let ended = || {
             Error::unavailable("the connection to redis ended as soon as it was made; try later")
-        })
+        };
+        let live = self.inner.ready(|| self.connect(), ended).await;
+        attempt.ended();
+        live
     }
 
-    /// Connects for all callers that wait, and for the next ones.
-    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let (target, state) = (Arc::clone(&self.target), Arc::clone(&self.state));
+    fn connect(&self) -> impl Future<Output = Result<Arc<Live>, Error>> + Send + use<> {
+        let (target, has_failed) = (Arc::clone(&self.target), Arc::clone(&self.has_failed));
         async move {
             let connected = connect(&target).await;
-            let has_failed = connected.is_err();
-            let connected = connected.map(|live| *state.live.lock() = Some(Arc::new(live)));
-            state.has_failed.store(has_failed, Ordering::Relaxed);
-            connected
+            has_failed.store(connected.is_err(), Ordering::Relaxed);
+            connected.map(Arc::new)
         }
     }
 }

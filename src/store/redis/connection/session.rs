@@ -8,8 +8,8 @@ use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Va
 
 use super::failure::Failure;
 use super::preflight::Server;
-use crate::clock::{Clock, Reading, Stamp};
-use crate::store::dial::Health;
+use crate::clock::{Clock, Stamp};
+use crate::store::dial::{self, Health, InFlight};
 
 /// A connection that was made.
 pub(super) struct Live {
@@ -18,6 +18,16 @@ pub(super) struct Live {
     pub(super) server: Arc<Server>,
     /// Before the server was asked about itself.
     pub(super) asked_at: Stamp,
+}
+
+impl dial::Live for Arc<Live> {
+    fn is_dead(&self) -> bool {
+        self.health.is_dead()
+    }
+
+    fn was_useful(&self) -> bool {
+        self.health.has_answered()
+    }
 }
 
 /// One connection, for as long as it lasts.
@@ -51,7 +61,7 @@ impl Session<'_> {
         let mut connection = self.live.connection.clone();
         let in_flight = InFlight::begin(self.clock, &self.live.health);
         let answer = command.query_async(&mut connection).await;
-        in_flight.end(answer)
+        judged(in_flight, answer)
     }
 
     /// Sends commands at once over this connection or not at all, and waits for the answers, refusals among them.
@@ -64,7 +74,7 @@ impl Session<'_> {
         let answer = connection
             .send_packed_commands(commands, 0, commands.len())
             .await;
-        let answers = in_flight.end(answer)?.into_iter();
+        let answers = judged(in_flight, answer)?.into_iter();
         let answers: Vec<_> = answers.map(Value::extract_error).collect();
         // A refusal of one of many is an answer among the others.
         if answers
@@ -77,49 +87,22 @@ impl Session<'_> {
     }
 }
 
-/// A request that was sent. If it is dropped late, or times out, its connection is given up.
-struct InFlight<'a> {
-    clock: &'a Clock,
-    sent_at: Reading,
-    health: &'a Health,
-    is_answered: bool,
-}
-
-impl<'a> InFlight<'a> {
-    fn begin(clock: &'a Clock, health: &'a Health) -> Self {
-        Self {
-            clock,
-            sent_at: clock.fast(),
-            health,
-            is_answered: false,
-        }
+/// Ends a request, and gives its connection up if the answer says so.
+fn judged<T>(in_flight: InFlight<'_>, answer: Result<T, RedisError>) -> Result<T, Failure> {
+    let health = in_flight.end();
+    let answer = answer.map_err(Failure::of);
+    if !matches!(answer, Err(Failure::Unanswered(_))) {
+        health.answered();
     }
-
-    fn end<T>(mut self, answer: Result<T, RedisError>) -> Result<T, Failure> {
-        self.is_answered = true;
-        let answer = answer.map_err(Failure::of);
-        if !matches!(answer, Err(Failure::Unanswered(_))) {
-            self.health.answered();
+    answer.inspect_err(|failure| {
+        let is_replica = matches!(failure, Failure::Refused(error) if is_of_a_replica(error));
+        if is_replica || matches!(failure, Failure::Unanswered(_)) {
+            health.give_up();
         }
-        answer.inspect_err(|failure| {
-            let is_replica = matches!(failure, Failure::Refused(error) if is_of_a_replica(error));
-            if is_replica || matches!(failure, Failure::Unanswered(_)) {
-                self.health.give_up();
-            }
-        })
-    }
+    })
 }
 
 /// The master was made a replica. The next connection finds out what it is now, and behind sentinels where the master is.
 fn is_of_a_replica(error: &RedisError) -> bool {
     error.kind() == Redis::Server(ServerErrorKind::ReadOnly)
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        if self.is_answered {
-            return;
-        }
-        self.health.dropped(self.sent_at, self.clock.fast());
-    }
 }

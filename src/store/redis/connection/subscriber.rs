@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::failure::Failure;
@@ -17,7 +16,7 @@ use super::waiters::Waiters;
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
-use crate::store::dial::{Connecting, Found, Health};
+use crate::store::dial::{self, Health, Reconnecting};
 
 /// How many new channels are subscribed to in one round trip.
 const BATCH: usize = 256;
@@ -28,19 +27,23 @@ const PING_AFTER: Duration = Duration::from_secs(3);
 /// The subscriber connection of one runtime. Made on first use.
 pub(in super::super) struct Subscriber {
     target: Arc<Target>,
-    connecting: Connecting,
-    live: Arc<Mutex<Option<Live>>>,
+    inner: Reconnecting<Live>,
 }
 
+#[derive(Clone)]
 struct Live {
     orders: mpsc::UnboundedSender<Option<Order>>,
     health: Health,
     waiters: Waiters,
 }
 
-impl Live {
-    fn is_live(&self) -> bool {
-        !self.health.is_dead() && !self.orders.is_closed()
+impl dial::Live for Live {
+    fn is_dead(&self) -> bool {
+        self.health.is_dead() || self.orders.is_closed()
+    }
+
+    fn was_useful(&self) -> bool {
+        self.health.has_answered()
     }
 }
 
@@ -57,14 +60,13 @@ struct Order {
 impl Subscriber {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
-            connecting: target.connecting(),
+            inner: Reconnecting::new(target.connecting()),
             target,
-            live: Arc::default(),
         }
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.connecting.is_under_way() || self.present().is_some()
+        self.inner.is_live()
     }
 
     /// Returns once subscribed. The receiver resolves with the next message for this claim, or when none can arrive any more.
@@ -79,7 +81,8 @@ impl Subscriber {
     ) -> Result<oneshot::Receiver<()>, Error> {
         let (subscribed, when_subscribed) = oneshot::channel();
         let (wake, woken) = oneshot::channel();
-        let orders = self.orders().await?;
+        let connect = || connect(Arc::clone(&self.target));
+        let orders = self.inner.ready(connect, ended).await?.orders;
         // If the connection is gone, its ends of both channels are gone with the order.
         let _ = orders.send(Some(Order {
             channel,
@@ -96,64 +99,34 @@ impl Subscriber {
         &self,
         channel: impl FnOnce() -> String,
     ) -> Option<Subscribed> {
-        let live = self.live.lock();
-        let live = live.as_ref()?;
-        if live.waiters.is_empty() || !live.is_live() {
+        let live = self.inner.present()?;
+        if live.waiters.is_empty() {
             return None;
         }
         Some(Subscribed {
             channel: channel(),
-            orders: live.orders.clone(),
-            waiters: live.waiters.clone(),
+            orders: live.orders,
+            waiters: live.waiters,
             clock: self.target.clock().clone(),
         })
     }
+}
 
-    async fn orders(&self) -> Result<mpsc::UnboundedSender<Option<Order>>, Error> {
-        if let Some(orders) = self.present() {
-            return Ok(orders);
-        }
-        let look = || self.look();
-        self.connecting.wait(look, || self.connect()).await?;
-        self.present().ok_or_else(ended)
-    }
-
-    fn present(&self) -> Option<mpsc::UnboundedSender<Option<Order>>> {
-        let live = self.live.lock();
-        let live = live.as_ref().filter(|live| live.is_live());
-        live.map(|live| live.orders.clone())
-    }
-
-    fn look(&self) -> Found {
-        let dead = self.live.lock().take_if(|live| !live.is_live());
-        if self.present().is_some() {
-            return Found::Present;
-        }
-        Found::Nothing {
-            was_useful: dead.is_some_and(|dead| dead.health.has_answered()),
-        }
-    }
-
-    fn connect(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let (target, live) = (Arc::clone(&self.target), Arc::clone(&self.live));
-        async move {
-            let waiters = Waiters::default();
-            let woken = waiters.clone();
-            let clock = target.clock().clone();
-            let hears = move |push| woken.push(push, clock.stamp());
-            let (connection, health) = target.connect(hears).await?;
-            let (orders, received) = mpsc::unbounded_channel();
-            let clock = target.clock().clone();
-            let serving = waiters.clone();
-            tokio::spawn(serve(connection, health.clone(), received, serving, clock));
-            *live.lock() = Some(Live {
-                orders,
-                health,
-                waiters,
-            });
-            Ok(())
-        }
-    }
+async fn connect(target: Arc<Target>) -> Result<Live, Error> {
+    let waiters = Waiters::default();
+    let woken = waiters.clone();
+    let clock = target.clock().clone();
+    let hears = move |push| woken.push(push, clock.stamp());
+    let (connection, health) = target.connect(hears).await?;
+    let (orders, received) = mpsc::unbounded_channel();
+    let serving = waiters.clone();
+    let clock = target.clock().clone();
+    tokio::spawn(serve(connection, health.clone(), received, serving, clock));
+    Ok(Live {
+        orders,
+        health,
+        waiters,
+    })
 }
 
 /// A channel of a connection that is subscribed to channels, perhaps to this one.
