@@ -281,7 +281,7 @@ impl Resolve for FenceGate {
             Ok(Record::Applied) => Ok(Resolution::Applied),
             Ok(Record::Void) => Ok(Resolution::NotApplied),
             Ok(Record::Begun) => Err(Error::corrupt(format!(
-                "the change of the commit panicked: txn_id={}; look at the data",
+                "the change of the commit panicked: txn_id={}; check the data",
                 doubt.txn_id
             ))),
             Err(Absent::New) if doubt.txn_id >= self.began => {

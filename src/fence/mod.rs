@@ -33,6 +33,8 @@ mod erased;
 mod gate;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod in_run;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod newer_holder;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -14,12 +14,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 pub use transaction::{PgDone, PgStop, PgTransaction};
 
+use super::newer_holder::newer_holder;
 use super::sql::postgres;
 use super::{Fence, Resolve};
 use crate::clock::Clock;
 use crate::model::commit::{Applied, CommitPermit, EffectError};
 use crate::model::doubt::{Doubt, Resolution};
-use crate::model::error::{BoxError, Error, ErrorKind, LostReason};
+use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use commit::columns;
@@ -321,12 +322,7 @@ impl Fence for PgFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         let seen = self.shared.raised(key, token).await?;
         if seen > token {
-            return Err(Error::new(
-                ErrorKind::Lost(LostReason::Gone),
-                format!(
-                    "the fence has seen a newer holder: key={key} token={token} seen={seen}; ask for the lock again"
-                ),
-            ));
+            return Err(newer_holder(key, token, seen));
         }
         Ok(())
     }

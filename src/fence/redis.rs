@@ -1,5 +1,6 @@
 //! [`RedisFence`]: data in a Redis server that can be changed only under the newest token.
 
+mod answer;
 mod resolve;
 
 use std::fmt;
@@ -7,18 +8,19 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ::redis::Value;
-
 use super::in_run::{patience, resolve_within};
+use super::newer_holder::newer_holder;
 use super::{Fence, RedisBatch, Resolve};
 use crate::clock::Clock;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
-use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
+use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target};
+pub use answer::Written;
+use answer::read;
 
 /// A script, behind what all of them share.
 macro_rules! script {
@@ -36,7 +38,7 @@ static RAISE: LazyLock<Script> = script!("scripts/raise.lua");
 static APPLY: LazyLock<Script> = script!("scripts/apply.lua");
 
 /// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
-/// ahead is damaged, and accepting it would shut out every honest holder.
+/// ahead is damaged, and accepting it would lock out every valid holder.
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long the name of an applied batch is kept: longer than anybody sends it again.
@@ -68,20 +70,6 @@ impl Name<'_> {
             _ => (NAME_TTL, 0),
         }
     }
-}
-
-/// The answer to a batch (feature `redis`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-#[must_use = "a batch that was fenced was not applied"]
-pub enum Written {
-    /// The whole batch is applied, once, however often it was sent.
-    Applied,
-    /// The fence has seen a larger token. Nothing was applied, and nothing will be.
-    Fenced {
-        /// The larger token.
-        seen: FencingToken,
-    },
 }
 
 /// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
@@ -254,9 +242,33 @@ impl RedisFence {
         name: Name<'_>,
         batch: &RedisBatch,
     ) -> Result<Written, Error> {
-        let Some((HeldKey { key, .. }, others)) = locks.split_first() else {
+        let Some(HeldKey { key, .. }) = locks.first() else {
             return Err(Error::invalid("a batch needs at least one lock"));
         };
+        self.check(key, locks, batch)?;
+        let names = &self.target.options.names;
+        let call = self.call(key, locks, name, batch);
+        let mut is_in_doubt = false;
+        for send in 0..SENDS {
+            if send > 0 {
+                self.clock.sleep(PAUSE).await;
+            }
+            match self.servers.run(names, key, &APPLY, &call).await {
+                Ok(answer) => return read(locks, &answer),
+                Err(Failure::Unanswered(_)) => is_in_doubt = true,
+                // A refusal of this copy does not say whether an earlier copy was or will be executed.
+                Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
+                Err(_) => {}
+            }
+        }
+        Err(Error::in_doubt(format!(
+            "redis did not answer: key={key} txn_id={} sends={SENDS}; send the same batch again under the same name to find out",
+            name.txn_id
+        )))
+    }
+
+    /// Refuses a batch that one script cannot apply, or that would overwrite a lock or a fence.
+    fn check(&self, key: &Key, locks: &[HeldKey], batch: &RedisBatch) -> Result<(), Error> {
         if batch.len() > RedisBatch::MAX_LEN {
             return Err(Error::invalid(format!(
                 "a batch of {} commands is too long; apply at most {}",
@@ -267,7 +279,7 @@ impl RedisFence {
         let names = &self.target.options.names;
         let mut commands = batch.commands().iter();
         let is_elsewhere = |name: &[u8]| !self.servers.is_beside(names, key, name);
-        if let Some(other) = others
+        if let Some(other) = locks
             .iter()
             .find(|other| is_elsewhere(names.lock(&other.key).as_bytes()))
         {
@@ -289,24 +301,7 @@ impl RedisFence {
                 "command number {at} of the batch names a key of the lock or of the fence: key={key}; use another name for the data"
             )));
         }
-        let call = self.call(key, locks, name, batch);
-        let mut is_in_doubt = false;
-        for send in 0..SENDS {
-            if send > 0 {
-                self.clock.sleep(PAUSE).await;
-            }
-            match self.servers.run(names, key, &APPLY, &call).await {
-                Ok(answer) => return read(locks, &answer),
-                Err(Failure::Unanswered(_)) => is_in_doubt = true,
-                // A refusal of this copy does not say whether an earlier copy was or will be executed.
-                Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
-                Err(_) => {}
-            }
-        }
-        Err(Error::in_doubt(format!(
-            "redis did not answer: key={key} txn_id={} sends={SENDS}; send the same batch again under the same name to find out",
-            name.txn_id
-        )))
+        Ok(())
     }
 
     /// The key of a batch's name.
@@ -344,77 +339,6 @@ impl RedisFence {
     }
 }
 
-/// The locks of a batch, for a message.
-struct Shown<'a>(&'a [HeldKey]);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, HeldKey { key, token }) in self.0.iter().enumerate() {
-            let space = if at == 0 { "" } else { " " };
-            write!(f, "{space}key={key} token={token}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads the answer of either script.
-fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> {
-    let locks = Shown(locks);
-    let parts: &[Value] = match answer {
-        Value::Array(parts) => parts,
-        _ => &[],
-    };
-    let word = match parts.first() {
-        Some(Value::BulkString(word)) => word.as_slice(),
-        _ => &[],
-    };
-    let number = parts.get(1).and_then(|part| match part {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    });
-    match (word, number) {
-        (b"applied" | b"again" | b"raised", _) => Ok(Written::Applied),
-        (b"fenced", Some(seen)) => Ok(Written::Fenced {
-            seen: FencingToken::new(seen)?,
-        }),
-        (b"implausible", _) => Err(Error::corrupt(format!(
-            "the token is implausibly far ahead of the server's clock: {locks}; check where it came from"
-        ))),
-        (b"foreign", _) => Err(Error::corrupt(format!(
-            "the fence key holds a value that is not ours: {locks}; it was left as it is, check it"
-        ))),
-        (b"void", _) => Err(Error::unavailable(format!(
-            "the commit was resolved before it arrived, and is void: {locks}; run the work again"
-        ))),
-        (b"untimely", _) => Err(Error::invalid(format!(
-            "the run began more than a day before or after the server's time: {locks}; compare the clocks of this machine and the server, and keep runs short"
-        ))),
-        (b"reused", _) => Err(Error::invalid(format!(
-            "another batch was applied under this name: {locks}; give each batch of a run its own part"
-        ))),
-        (b"invalid", Some(at)) => Err(Error::invalid(format!(
-            "the data do not allow command number {at} of the batch: {locks} reason={}; nothing was applied",
-            text(parts.get(2))
-        ))),
-        (b"broken", Some(at)) => Err(Error::in_doubt(format!(
-            "command number {at} of the batch failed, and those before it are applied: {locks} reason={}; fix the data by hand",
-            text(parts.get(2))
-        ))),
-        _ => Err(fault::unexpected_reply("apply a batch")),
-    }
-}
-
-fn text(part: Option<&Value>) -> String {
-    match part {
-        Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes)
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(80)
-            .collect(),
-        _ => String::new(),
-    }
-}
-
 impl Fence for RedisFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         let names = &self.target.options.names;
@@ -429,12 +353,7 @@ impl Fence for RedisFence {
         let answer = answer.map_err(|failure| failure.into_error("raise a fence"))?;
         match read(&[lock], &answer)? {
             Written::Applied => Ok(()),
-            Written::Fenced { seen } => Err(Error::new(
-                ErrorKind::Lost(LostReason::Gone),
-                format!(
-                    "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
-                ),
-            )),
+            Written::Fenced { seen } => Err(newer_holder(key, token, seen)),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn first_of(locks: &[HeldKey]) -> Result<&HeldKey, Error> {
 /// The record of a name was deleted, or may have been.
 pub(super) fn too_old(doubt: &Doubt) -> Error {
     Error::invalid(format!(
-        "what became of the commit can never be known, because its name is too old: txn_id={}; look at the data, and resolve earlier next time",
+        "what became of the commit can never be known, because its name is too old: txn_id={}; check the data, and resolve earlier next time",
         doubt.txn_id
     ))
 }

@@ -1,7 +1,10 @@
 //! [`ZkFence`]: data in a ZooKeeper ensemble that can be changed only under the newest token.
 
+mod batch;
 mod names;
+mod raise;
 mod record;
+mod write;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,17 +13,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Resolve;
 use super::in_run::{patience, resolve_within};
-use super::{Fence, Resolve};
 use crate::clock::Stamp;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::model::txn::TxnId;
-use crate::store::zookeeper::{Change, Fault, Refused, ZooKeeperStore};
+use crate::store::zookeeper::ZooKeeperStore;
+pub use batch::ZkBatch;
 use names::KEPT;
+use raise::Raised;
 use record::Record;
 
 /// How often a fence is read again when another client wrote it in between.
@@ -71,83 +75,6 @@ pub struct ZkFence {
     /// When old names were deleted from here, by key.
     swept: Arc<Mutex<HashMap<Key, Stamp>>>,
     kept: Duration,
-}
-
-/// Why a fence was not raised.
-enum Stop {
-    /// It has seen this larger token.
-    Newer(FencingToken),
-    Other(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-/// A fence that was raised.
-#[derive(Clone)]
-struct Raised {
-    record: Record,
-    version: i32,
-    /// The hold's own node, if the store granted it.
-    hold: Option<String>,
-}
-
-/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the locks' chroot.
-#[derive(Clone, Debug, Default)]
-#[must_use = "nothing is changed until a fence applies it"]
-pub struct ZkBatch {
-    changes: Vec<Change>,
-}
-
-impl ZkBatch {
-    /// Makes an empty batch.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Creates a node. The node must not exist; its parent must.
-    pub fn create(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
-        self.add(Change::Create {
-            path: path.into(),
-            data: data.as_ref().to_vec(),
-        })
-    }
-
-    /// Writes a node, which must exist.
-    pub fn set(self, path: impl Into<String>, data: impl AsRef<[u8]>) -> Self {
-        self.add(Change::Set {
-            path: path.into(),
-            data: data.as_ref().to_vec(),
-            version: None,
-        })
-    }
-
-    /// Writes a node, which must exist with this version.
-    pub fn set_version(
-        self,
-        path: impl Into<String>,
-        data: impl AsRef<[u8]>,
-        version: i32,
-    ) -> Self {
-        self.add(Change::Set {
-            path: path.into(),
-            data: data.as_ref().to_vec(),
-            version: Some(version),
-        })
-    }
-
-    /// Deletes a node, which must exist and have no children.
-    pub fn delete(self, path: impl Into<String>) -> Self {
-        self.add(Change::Delete { path: path.into() })
-    }
-
-    fn add(mut self, change: Change) -> Self {
-        self.changes.push(change);
-        self
-    }
 }
 
 impl ZkFence {
@@ -300,148 +227,6 @@ impl ZkFence {
         };
         self.write_under(&[lock], None, batch).await
     }
-
-    /// Applies a batch under the tokens of all `locks`, in one request that checks each and makes the node of its name, if it
-    /// has one, beside the first.
-    async fn write_under(
-        &self,
-        locks: &[HeldKey],
-        name: Option<TxnId>,
-        batch: &ZkBatch,
-    ) -> Result<Applied, EffectError> {
-        for _ in 0..TRIES {
-            // The checks of the fences come first, in the order of the locks.
-            let (mut changes, mut holds, mut named) = (Vec::new(), Vec::new(), None);
-            for HeldKey { key, token } in locks {
-                let raised = match self.raised_to(key, *token).await {
-                    Ok(raised) => raised,
-                    Err(Stop::Newer(seen)) => return Err(EffectError::Fenced { seen: Some(seen) }),
-                    // The batch itself was not sent.
-                    Err(Stop::Other(error)) => return Err(EffectError::not_applied(error)),
-                };
-                let path = self.store.fence_path(key);
-                let path = path.map_err(EffectError::not_applied)?;
-                if let (Some(name), None) = (name, &named) {
-                    let node = names::applied(&path, name, &raised.record);
-                    named = Some(node.map_err(EffectError::not_applied)?);
-                }
-                changes.push(Change::Check {
-                    path,
-                    version: Some(raised.version),
-                });
-                holds.extend(raised.hold.map(|path| Change::Check {
-                    path,
-                    version: None,
-                }));
-            }
-            let name_at = named.as_ref().map(|_| locks.len());
-            changes.extend(named);
-            changes.append(&mut holds);
-            let checks = changes.len();
-            changes.extend(batch.changes.iter().cloned());
-            match self.store.change(&changes).await {
-                Ok(()) => return Ok(Applied::fenced()),
-                // Another client wrote it. The next round reads whether a newer holder did. Nothing was applied.
-                Err(Refused::At(at, _)) if at < locks.len() => {
-                    self.raised.lock().remove(&locks[at].key);
-                }
-                Err(Refused::At(at, Fault::Exists)) if Some(at) == name_at => {
-                    return Err(EffectError::unknown(
-                        "the name of the commit was taken before it was sent",
-                    ));
-                }
-                Err(Refused::At(at, fault)) if Some(at) == name_at => {
-                    return Err(EffectError::not_applied(fault.into_error("name a commit")));
-                }
-                Err(Refused::At(at, _)) if at < checks => {
-                    return Err(EffectError::Fenced { seen: None });
-                }
-                Err(Refused::At(at, fault)) => {
-                    let what = format!("make change number {} of a batch", at - checks);
-                    return Err(EffectError::not_applied(fault.into_error(&what)));
-                }
-                Err(Refused::NotSent(error)) => return Err(EffectError::not_applied(error)),
-                Err(Refused::Whole(fault @ (Fault::InDoubt(_) | Fault::Expired))) => {
-                    return Err(EffectError::unknown(fault.into_error("apply a batch")));
-                }
-                Err(Refused::Whole(fault)) => {
-                    return Err(EffectError::not_applied(fault.into_error("apply a batch")));
-                }
-            }
-        }
-        Err(EffectError::not_applied(disturbed(&keys(locks))))
-    }
-
-    /// The fence, raised to `token`, as it was last seen from here.
-    async fn raised_to(&self, key: &Key, token: FencingToken) -> Result<Raised, Stop> {
-        let known = self.raised.lock().get(key).cloned();
-        match known {
-            Some(raised) if raised.record.token == token => Ok(raised),
-            Some(raised) if raised.record.token > token => Err(Stop::Newer(raised.record.token)),
-            _ => {
-                let (record, version) = self.raise_node(key, token).await?;
-                let raised = Raised {
-                    record,
-                    version,
-                    hold: self.store.hold_path(key, token),
-                };
-                self.raised.lock().insert(key.clone(), raised.clone());
-                Ok(raised)
-            }
-        }
-    }
-
-    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's content and version.
-    async fn raise_node(&self, key: &Key, token: FencingToken) -> Result<(Record, i32), Stop> {
-        let path = self.store.fence_path(key)?;
-        for _ in 0..TRIES {
-            let (change, record, version) = match self.store.read_now(&path).await? {
-                Some(node) => {
-                    let mut record = Record::parse(key, &node.data)?;
-                    if record.token > token {
-                        return Err(Stop::Newer(record.token));
-                    }
-                    if record.token == token {
-                        return Ok((record, node.version));
-                    }
-                    record.token = token;
-                    let set = Change::Set {
-                        path: path.clone(),
-                        data: record.data(),
-                        version: Some(node.version),
-                    };
-                    (set, record, node.version.wrapping_add(1))
-                }
-                None => {
-                    let record = Record::new(token);
-                    let create = Change::Create {
-                        path: path.clone(),
-                        data: record.data(),
-                    };
-                    (create, record, 0)
-                }
-            };
-            match self.store.change(&[change]).await {
-                Ok(()) => return Ok((record, version)),
-                Err(Refused::At(_, Fault::NoNode)) => self.store.make_above(&path).await?,
-                Err(Refused::At(_, Fault::BadVersion | Fault::Exists)) => {}
-                Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
-                    return Err(fault.into_error("raise a fence").into());
-                }
-                Err(Refused::NotSent(error)) => return Err(error.into()),
-            }
-        }
-        Err(disturbed(key.as_str()).into())
-    }
-}
-
-fn newer(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
-    Error::new(
-        ErrorKind::Lost(LostReason::Gone),
-        format!(
-            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
-        ),
-    )
 }
 
 fn disturbed(keys: &str) -> Error {
@@ -454,23 +239,6 @@ fn disturbed(keys: &str) -> Error {
 fn keys(locks: &[HeldKey]) -> String {
     let keys: Vec<&str> = locks.iter().map(|lock| lock.key.as_str()).collect();
     keys.join(" ")
-}
-
-impl Fence for ZkFence {
-    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
-        match self.raised_to(key, token).await {
-            Ok(_) => {
-                let lock = HeldKey {
-                    key: key.clone(),
-                    token,
-                };
-                self.sweep_if_due(&[lock], LATE_LOOK).await;
-                Ok(())
-            }
-            Err(Stop::Newer(seen)) => Err(newer(key, token, seen)),
-            Err(Stop::Other(error)) => Err(error),
-        }
-    }
 }
 
 impl fmt::Debug for ZkFence {

@@ -59,7 +59,7 @@ impl AccessLogFile {
             .build(folder.unwrap_or(Path::new(".")));
         let file = file.map_err(|error| {
             Error::invalid(format!(
-                "the access log cannot be opened: path={shown}; look at its folder and its rights"
+                "the access log cannot be opened: path={shown}; check its folder and its permissions"
             ))
             .because(error)
         })?;

@@ -252,7 +252,7 @@ impl<'a> AcquireLoop<'a> {
         if let Err(error) = lease.ensure(settings.min_usable) {
             // Too little is left for any work. The attempt is withdrawn when it is dropped.
             return Ok(ClaimEnd::Failed(Error::unavailable(format!(
-                "the store granted, but too late or for too short: {error}; raise ttl or look at the store's latency"
+                "the store granted, but too late or for too short: {error}; raise ttl or check the store's latency"
             ))));
         }
         let Some(turn) = self.turn.take() else {

@@ -98,7 +98,7 @@ impl LockManager {
         let limit = context.settings.request_timeout;
         in_runtime(&context.runtime, context.clock.timeout(limit, answer)).await.unwrap_or_else(|| {
             Err(Error::unavailable(format!(
-                "the store did not answer within {limit:?}: store={}; look at it, or raise request_timeout",
+                "the store did not answer within {limit:?}: store={}; check it, or raise request_timeout",
                 context.store.name()
             )))
         })

@@ -284,7 +284,7 @@ impl Lock {
         let clock = guard.lease().clock().clone();
         let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
             Err(Error::unavailable(format!(
-                "the fence was not raised within request_timeout={limit:?}: key={}; look at it, or raise request_timeout",
+                "the fence was not raised within request_timeout={limit:?}: key={}; check it, or raise request_timeout",
                 guard.key()
             )))
         });
@@ -311,7 +311,7 @@ impl Lock {
         let left = lease.ensure(self.handle.context().settings().min_usable);
         left.map(|_| ()).map_err(|error| {
             Error::unavailable(format!(
-                "the fence was raised too late: {error}; raise ttl or look at the fence's latency"
+                "the fence was raised too late: {error}; raise ttl or check the fence's latency"
             ))
         })
     }

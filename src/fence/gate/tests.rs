@@ -22,7 +22,7 @@ fn a_smaller_token_is_refused_once_a_larger_one_was_seen() {
 }
 
 #[test]
-fn a_raised_fence_shuts_out_before_the_first_write() {
+fn a_raised_fence_locks_out_before_the_first_write() {
     let gate = FenceGate::new();
     gate.admit(&key(), token(1), || ()).unwrap();
     gate.raise_to(&key(), token(2)).unwrap();
@@ -59,7 +59,7 @@ fn under_the_equal_policy_a_holder_has_to_be_announced() {
 }
 
 #[test]
-fn one_poisoned_token_does_not_shut_out_the_honest_ones() {
+fn one_poisoned_token_does_not_lock_out_the_valid_ones() {
     for policy in [Policy::Monotone, Policy::Equal] {
         let gate = FenceGate::with_policy(policy);
         gate.raise_to(&key(), token(1_000)).unwrap();
@@ -73,7 +73,7 @@ fn one_poisoned_token_does_not_shut_out_the_honest_ones() {
 }
 
 #[test]
-fn keys_do_not_shut_out_each_other() {
+fn keys_do_not_lock_out_each_other() {
     let gate = FenceGate::new();
     gate.raise_to(&key(), token(9)).unwrap();
     assert_eq!(

@@ -28,7 +28,7 @@ pub(super) fn into_error(what: &str, error: PgError) -> Error {
             "postgresql refuses this role: {details}; fix its password, or grant it USAGE on the schema leasehold and EXECUTE on its functions"
         )),
         ("LH004", _) => Error::invalid(format!(
-            "what became of the commit can never be known: {details}; look at the data, and resolve earlier next time or raise leasehold.fence_meta.names_kept"
+            "what became of the commit can never be known: {details}; check the data, and resolve earlier next time or raise leasehold.fence_meta.names_kept"
         )),
         ("55P03", _) => Error::unavailable(format!(
             "a transaction under another token was not over within the wait: {details}; try again"

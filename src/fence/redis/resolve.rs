@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 
 use ::redis::Value;
 
-use super::{COMMIT, COMMIT_TTL, MOST_APART, Name, RedisFence, text};
+use super::answer::text;
+use super::{COMMIT, COMMIT_TTL, MOST_APART, Name, RedisFence};
 use crate::fence::Resolve;
 use crate::fence::resolve::{first_of, too_old};
 use crate::model::doubt::{Doubt, Resolution};

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use super::raise::Stop;
 use super::record::Record;
-use super::{Stop, TRIES, ZkFence, disturbed};
+use super::{TRIES, ZkFence, disturbed};
 use crate::clock::wall_millis;
 use crate::fence::Resolve;
 use crate::fence::resolve::{first_of, too_old};
