@@ -1,5 +1,7 @@
 //! [`ZooKeeperAcl`]: who may use the nodes that we make.
 
+use std::ops::BitOr;
+
 use crate::model::error::Error;
 
 /// Who may use the nodes that we make (feature `zookeeper`): `acl=` in a URL.
@@ -55,6 +57,13 @@ impl AclEntry {
             return Err(invalid());
         }
         Ok(Self::new(scheme, id, permissions))
+    }
+
+    /// The permissions as a client names them: `bits` in the order of the protocol.
+    pub(super) fn granted<P: BitOr<Output = P>>(&self, bits: [P; 5], none: P) -> P {
+        (bits.into_iter().enumerate())
+            .filter(|(bit, _)| self.permissions & (1 << bit) != 0)
+            .fold(none, |all, (_, one)| all | one)
     }
 
     fn new(scheme: &str, id: &str, permissions: u8) -> Self {

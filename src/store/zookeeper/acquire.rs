@@ -31,7 +31,7 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
         .enter(claim, &client.options.chroot, &client.clock.stamp(), ttl)?;
     let _turn = state.turn.lock().await;
     // `Unavailable` says that nothing happened, which is not known where a node of ours may exist.
-    let honest = |error: Error| {
+    let in_doubt_where_sent = |error: Error| {
         if error.kind() != ErrorKind::Unavailable || state.node() == NodeState::Absent {
             return error;
         }
@@ -42,7 +42,7 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
     };
     let mut last = None;
     for _ in 0..TRIES {
-        let session = client.session().await.map_err(honest)?;
+        let session = client.session().await.map_err(in_doubt_where_sent)?;
         if state.is_withdrawn() {
             return Err(withdrawn(claim));
         }
@@ -72,7 +72,7 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
                 )));
             }
             Err(LookupError::Broken(fault)) => last = Some(fault),
-            Err(LookupError::Error(error)) => return Err(honest(error)),
+            Err(LookupError::Error(error)) => return Err(in_doubt_where_sent(error)),
         }
     }
     let source = last.unwrap_or(Fault::Expired).into_error("acquire");

@@ -186,7 +186,7 @@ impl Fault {
         match self {
             Self::NoNode => Error::unavailable(format!("a node vanished during a request to {what}; try again")),
             Self::Exists | Self::BadVersion => {
-                Error::corrupt(format!("another client wrote a node during a request to {what}; look at the tree"))
+                Error::corrupt(format!("another client wrote a node during a request to {what}; check the tree"))
             }
             Self::Denied => Error::denied(format!(
                 "zookeeper refuses to {what}: the node admits other users than this client; use their credentials, or set the same acl= \

@@ -237,9 +237,7 @@ fn acl(entry: &AclEntry) -> Acl {
         Permission::DELETE,
         Permission::ADMIN,
     ];
-    let granted = (bits.into_iter().enumerate())
-        .filter(|(bit, _)| entry.permissions & (1 << bit) != 0)
-        .fold(Permission::NONE, |all, (_, one)| all | one);
+    let granted = entry.granted(bits, Permission::NONE);
     Acl::new(granted, AuthId::new(&entry.scheme, &entry.id))
 }
 

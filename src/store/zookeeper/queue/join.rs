@@ -16,9 +16,9 @@ use super::super::drivers::{Fault, Kind};
 use super::super::session::Session;
 use super::claim_state::{ClaimNode, ClaimState, NodeState};
 use super::look::{Look, LookupError};
+use super::make::{OurNode, make};
 use super::names::{self, Contender};
 use super::order::{self, Position};
-use crate::model::error::Error;
 use crate::store::LockMode;
 
 /// How many times the key's node may vanish during one attempt before the caller gets an error.
@@ -137,28 +137,13 @@ async fn join_queue(
     let prefix = names::queue_prefix(&state.guid, state.claim.mode);
     let path = format!("{}/{prefix}", state.parent);
     let data = state.node_data(session.ttl, false).encode();
-    // Noted before it is sent: if the caller goes away now, the node is found again by its guid.
-    state.set_node(NodeState::InDoubt);
-    let sent_at = client.clock.stamp();
-    let create = session.driver.create(&path, &data, Kind::Sequential);
-    let (made, children) = join(create, session.driver.children(&state.parent)).await;
-    let made = match made {
-        Ok(made) => made,
-        Err(Fault::NoNode) => {
-            state.set_node(NodeState::Absent);
-            session
-                .make_parents(&state.parent)
-                .await
-                .map_err(LookupError::Error)?;
-            return Ok(None);
-        }
-        Err(broken @ (Fault::InDoubt(_) | Fault::Expired)) => {
-            return Err(LookupError::Broken(broken));
-        }
-        Err(other) => {
-            state.set_node(NodeState::Absent);
+    let made = make(client, session, state, &path, &data, Kind::Sequential).await?;
+    let (made, children) = match made {
+        OurNode::Made(made, children) => (made, children),
+        OurNode::NoKey => return Ok(None),
+        OurNode::Exists => {
             return Err(LookupError::Error(
-                other.into_error("make a contender's node"),
+                Fault::Exists.into_error("make our node"),
             ));
         }
     };
@@ -170,12 +155,6 @@ async fn join_queue(
         predecessor: None,
     };
     state.set_node(NodeState::At(node.clone()));
-    if made.owner != session.id {
-        return Err(LookupError::Error(Error::corrupt(
-            "zookeeper made our node for another session; look at the servers",
-        )));
-    }
-    session.proven(sent_at);
     Ok(Some((node, children)))
 }
 

@@ -3,6 +3,7 @@
 pub(super) mod claim_state;
 pub(super) mod join;
 pub(super) mod look;
+mod make;
 pub(super) mod names;
 pub(super) mod node_data;
 pub(super) mod order;

@@ -4,16 +4,14 @@
 //! `czxid` the grant. A client that queues on the same key counts the node as the first contender, and this lock gives way to
 //! every contender that it finds. So the two modes exclude each other.
 
-use futures_util::future::join;
-
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind, Node};
 use super::super::session::Session;
 use super::claim_state::{ClaimNode, ClaimState, NodeState};
 use super::look::{Look, LookupError};
+use super::make::{OurNode, make};
 use super::names::{self, SIMPLE};
 use super::node_data::NodeData;
-use crate::model::error::Error;
 
 /// As for the queue.
 const TRIES: usize = 4;
@@ -49,44 +47,18 @@ pub(crate) async fn look(
                 None => state.set_node(NodeState::Absent),
             },
         }
-        state.set_node(NodeState::InDoubt);
         let data = NodeData {
             head: format!("{} {}", state.guid, state.claim.label),
             ttl: Some(session.ttl),
             reads: false,
         };
         let data = data.encode();
-        let sent_at = client.clock.stamp();
-        let create = session.driver.create(&path, &data, Kind::Ephemeral);
-        let (made, children) = join(create, session.driver.children(&state.parent)).await;
-        let made = match made {
-            Ok(made) => made,
-            Err(Fault::Exists) => {
-                state.set_node(NodeState::Absent);
-                return Ok(Look::Behind);
-            }
-            Err(Fault::NoNode) => {
-                state.set_node(NodeState::Absent);
-                session
-                    .make_parents(&state.parent)
-                    .await
-                    .map_err(LookupError::Error)?;
-                continue;
-            }
-            Err(other) => {
-                let failed = LookupError::of(other, "make the lock's node");
-                if matches!(failed, LookupError::Error(_)) {
-                    state.set_node(NodeState::Absent);
-                }
-                return Err(failed);
-            }
+        let made = make(client, session, state, &path, &data, Kind::Ephemeral).await?;
+        let (made, children) = match made {
+            OurNode::Made(made, children) => (made, children),
+            OurNode::NoKey => continue,
+            OurNode::Exists => return Ok(Look::Behind),
         };
-        if made.owner != session.id {
-            return Err(LookupError::Error(Error::corrupt(
-                "zookeeper made our node for another session; look at the servers",
-            )));
-        }
-        session.proven(sent_at);
         let children = children.map_err(|f| LookupError::of(f, "list the contenders"))?;
         let mut node = claim_node(session, made.czxid);
         state.set_node(NodeState::At(node.clone()));
