@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 #[cfg(feature = "zookeeper")]
 use crate::clock::Clock;
-use crate::manager::{LockManager, LockManagerBuilder};
+use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::settings::Settings;
@@ -111,24 +111,8 @@ impl Plan {
     }
 
     pub(super) async fn builder(self) -> Result<LockManagerBuilder, Error> {
-        let builder = match self.source {
-            Source::Memory(store) => LockManager::builder(store),
-            #[cfg(all(feature = "file", target_os = "linux"))]
-            Source::File(options) => LockManager::builder(FileStore::open(&options)?),
-            #[cfg(feature = "redis")]
-            Source::Redis(options) => {
-                LockManager::builder(RedisStore::connect_with(*options).await?)
-            }
-            #[cfg(feature = "redis")]
-            Source::Redlock(members) => LockManager::builder(quorum(members)?),
-            #[cfg(feature = "zookeeper")]
-            Source::ZooKeeper(options) => LockManager::builder(open(*options).await?),
-            #[cfg(feature = "postgres")]
-            Source::Postgres(options) => {
-                LockManager::builder(PostgresStore::connect_with(*options).await?)
-            }
-        };
-        Ok(builder.settings(self.settings))
+        let settings = self.settings.clone();
+        Ok(LockManagerBuilder::over(self.store().await?).settings(settings))
     }
 
     pub(super) async fn store(self) -> Result<AnyStore, Error> {
@@ -294,6 +278,7 @@ fn agree<T: PartialEq + Debug>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manager::LockManager;
     #[cfg(all(
         feature = "zookeeper",
         not(any(feature = "postgres", feature = "redis"))

@@ -17,7 +17,7 @@ use crate::handler::{Aside, Chain, Handler, Observer, Observers};
 use crate::model::error::Error;
 use crate::model::holder::{Label, OwnerToken};
 use crate::settings::Settings;
-use crate::store::{AnyStore, Store, erase};
+use crate::store::AnyStore;
 
 /// Configures and builds a [`LockManager`].
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct LockManagerBuilder {
 }
 
 impl LockManagerBuilder {
-    pub(super) fn new(store: impl Store) -> Self {
+    pub(crate) fn over(store: AnyStore) -> Self {
         Self {
-            store: erase(store),
+            store,
             settings: Settings::default(),
             clock: None,
             label: None,

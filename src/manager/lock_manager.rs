@@ -7,7 +7,7 @@ use super::handle::Handle;
 use super::message::Message;
 use crate::model::error::Error;
 use crate::settings::Settings;
-use crate::store::{Capability, Store};
+use crate::store::{Capability, Store, erase};
 
 /// Holds and renews the locks of one store. Cloning is cheap; all clones are the same manager.
 ///
@@ -44,7 +44,7 @@ impl LockManager {
 
     /// A builder for a manager over `store`.
     pub fn builder(store: impl Store) -> LockManagerBuilder {
-        LockManagerBuilder::new(store)
+        LockManagerBuilder::over(erase(store))
     }
 
     /// The settings that the manager was built with.

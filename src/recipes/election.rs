@@ -155,11 +155,11 @@ impl Election {
     ///
     /// Cancel safe: it only reads.
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, Error> {
-        let record = self.manager.inspect(self.lock.key()?.clone()).await?;
-        let held = record.filter(|record| record.holders > 0);
-        Ok(held.map(|record| LeaderInfo {
-            name: record.label,
-            term: record.token,
+        let info = self.manager.inspect(self.lock.key()?.clone()).await?;
+        let held = info.filter(|info| info.holders > 0);
+        Ok(held.map(|info| LeaderInfo {
+            name: info.label,
+            term: info.token,
         }))
     }
 

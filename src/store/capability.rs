@@ -71,6 +71,22 @@ impl Capability {
         }
     }
 
+    /// What a store supports that keeps one queue for each key, for every kind of lock.
+    pub(crate) const fn queued() -> Self {
+        Self {
+            fencing: Fencing::Monotonic,
+            wakes: true,
+            ttl_per_lock: true,
+            queues: true,
+            hands_over: true,
+            read_write: true,
+            revokes: true,
+            rests: true,
+            reports_holder: true,
+            ..Self::least()
+        }
+    }
+
     /// Whether exclusive claims can be served in the order of arrival.
     #[must_use]
     pub const fn is_fair(&self) -> bool {

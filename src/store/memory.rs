@@ -168,7 +168,7 @@ impl Store for MemoryStore {
     }
 
     fn capability(&self) -> Capability {
-        Line::CAPABILITY
+        Capability::queued()
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {

@@ -53,11 +53,11 @@ impl<S: Store> Prefix<S> {
         Ok(Grant::new(claim, grant.token, grant.proof))
     }
 
-    /// The record without the prefix; `None` if the rest is not a key, such as `/x` of `app//x`.
-    fn record(&self, record: LockInfo) -> Option<LockInfo> {
-        let key = record.key.as_str().strip_prefix(&self.prefix)?;
+    /// What is reported without the prefix; `None` if the rest is not a key, such as `/x` of `app//x`.
+    fn info(&self, info: LockInfo) -> Option<LockInfo> {
+        let key = info.key.as_str().strip_prefix(&self.prefix)?;
         let key = Key::parse(key).ok()?;
-        Some(LockInfo { key, ..record })
+        Some(LockInfo { key, ..info })
     }
 }
 
@@ -141,13 +141,13 @@ impl<S: Store> Store for Prefix<S> {
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        let record = self.store.inspect(&self.key(key)?).await?;
-        Ok(record.and_then(|record| self.record(record)))
+        let info = self.store.inspect(&self.key(key)?).await?;
+        Ok(info.and_then(|info| self.info(info)))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        let records = self.store.list(&format!("{}{prefix}", self.prefix)).await?;
-        let ours = records.into_iter().filter_map(|record| self.record(record));
+        let infos = self.store.list(&format!("{}{prefix}", self.prefix)).await?;
+        let ours = infos.into_iter().filter_map(|info| self.info(info));
         Ok(ours.collect())
     }
 

@@ -142,7 +142,7 @@ impl Store for FileStore {
     }
 
     fn capability(&self) -> Capability {
-        Line::CAPABILITY
+        Capability::queued()
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {

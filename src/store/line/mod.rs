@@ -14,7 +14,6 @@
 mod queue;
 mod requests;
 mod state;
-mod stores;
 mod tombstones;
 mod waiters;
 

@@ -51,6 +51,11 @@ pub(crate) struct Origin {
 }
 
 impl Line {
+    /// A store's time in the unit of its tokens.
+    pub(crate) fn micros(time: Duration) -> u64 {
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Removes expired holds, places and barriers: all dead waiters at once, not one after the other.
     pub(super) fn forget_what_is_over(&mut self, now: Duration) {
         self.holders.retain(|held| held.ends > now);

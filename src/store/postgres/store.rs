@@ -196,15 +196,9 @@ impl Store for PostgresStore {
         Capability {
             fencing: self.client.fencing,
             wakes: self.client.wakes,
-            ttl_per_lock: true,
-            queues: true,
             // A place that polls could not be served within the time of a handover.
             hands_over: self.client.wakes,
-            read_write: true,
-            revokes: true,
-            rests: true,
-            reports_holder: true,
-            ..Capability::least()
+            ..Capability::queued()
         }
     }
 

@@ -129,15 +129,7 @@ impl Store for RedisStore {
     fn capability(&self) -> Capability {
         Capability {
             fencing: self.client.fencing,
-            wakes: true,
-            ttl_per_lock: true,
-            queues: true,
-            hands_over: true,
-            read_write: true,
-            revokes: true,
-            rests: true,
-            reports_holder: true,
-            ..Capability::least()
+            ..Capability::queued()
         }
     }
 
