@@ -27,51 +27,38 @@ impl Prometheus {
             .unwrap_or_else(|| panic!("no {name} in\n{text}"));
         value.parse().unwrap()
     }
+
+    #[track_caller]
+    fn shows(&self, name: &str, expected: f64) {
+        assert_eq!(self.value(name), expected, "{name}");
+    }
 }
 
 #[tokio::test]
 async fn waits_holds_and_renewals_are_measured() {
     let (world, seen) = measured(no_handoff(), Metrics::new);
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    assert_eq!(seen.value("leasehold_held"), 1.0);
+    seen.shows("leasehold_held", 1.0);
     let lock = world.ours.lock("a");
     let mut waiting = Box::pin(lock.acquire());
     assert!(poll_once(waiting.as_mut()).await.is_pending());
-    assert_eq!(seen.value("leasehold_waiting"), 1.0);
+    seen.shows("leasehold_waiting", 1.0);
     world.pass(secs(10)).await;
     let _ = guard.release().await;
     let guard = waiting.await.unwrap();
-    assert_eq!(seen.value("leasehold_waiting"), 0.0);
-    assert_eq!(
-        seen.value(r#"leasehold_acquire_seconds_count{outcome="held"}"#),
-        2.0
-    );
-    assert_eq!(
-        seen.value(r#"leasehold_acquire_seconds_sum{outcome="held"}"#),
-        10.0
-    );
-    assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_sum{reason="released"}"#),
-        10.0
-    );
+    seen.shows("leasehold_waiting", 0.0);
+    seen.shows(r#"leasehold_acquire_seconds_count{outcome="held"}"#, 2.0);
+    seen.shows(r#"leasehold_acquire_seconds_sum{outcome="held"}"#, 10.0);
+    seen.shows(r#"leasehold_hold_seconds_sum{reason="released"}"#, 10.0);
     let renewals = seen.value(r#"leasehold_renewals_total{answer="extended"}"#);
     assert!(renewals >= 3.0);
-    assert_eq!(
-        seen.value("leasehold_renewal_round_trip_seconds_count"),
-        renewals
-    );
-    assert_eq!(
-        seen.value("leasehold_renewal_timer_lag_seconds_count"),
-        renewals
-    );
+    seen.shows("leasehold_renewal_round_trip_seconds_count", renewals);
+    seen.shows("leasehold_renewal_timer_lag_seconds_count", renewals);
     drop(guard);
     until_ended(&world, "a").await;
     world.settled().await;
-    assert_eq!(seen.value("leasehold_held"), 0.0);
-    assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_count{reason="dropped"}"#),
-        1.0
-    );
+    seen.shows("leasehold_held", 0.0);
+    seen.shows(r#"leasehold_hold_seconds_count{reason="dropped"}"#, 1.0);
 }
 
 #[tokio::test]
@@ -89,7 +76,7 @@ async fn commits_are_measured_by_what_was_left_of_the_lease() {
     let guard = locks.lock("a").acquire().await.unwrap();
     let executor = guard.executor();
     let slack = executor.guarded(|_| Ok(())).unwrap().slack;
-    assert_eq!(recorder.value("leasehold_near_misses_total"), 0.0);
+    recorder.shows("leasehold_near_misses_total", 0.0);
     let sum = recorder.value("leasehold_commit_slack_seconds_sum");
     assert!((sum - slack.as_secs_f64()).abs() < 1e-9);
 
@@ -98,9 +85,9 @@ async fn commits_are_measured_by_what_was_left_of_the_lease() {
     clock.advance(slack - secs(4));
     let second = executor.guarded(|_| Ok(())).unwrap().slack;
     assert_eq!(second, secs(4));
-    assert_eq!(recorder.value("leasehold_near_misses_total"), 1.0);
+    recorder.shows("leasehold_near_misses_total", 1.0);
     let committed = r#"leasehold_runs_total{end="committed"}"#;
-    assert_eq!(recorder.value(committed), 2.0);
+    recorder.shows(committed, 2.0);
 
     // A commit call that outlives the lease.
     let late = executor.guarded(|tx| {
@@ -112,8 +99,8 @@ async fn commits_are_measured_by_what_was_left_of_the_lease() {
         Ok(())
     });
     assert_eq!(late.unwrap_err().was_applied(), Some(true));
-    assert_eq!(recorder.value("leasehold_near_misses_total"), 2.0);
-    assert_eq!(recorder.value(r#"leasehold_runs_total{end="late"}"#), 1.0);
+    recorder.shows("leasehold_near_misses_total", 2.0);
+    recorder.shows(r#"leasehold_runs_total{end="late"}"#, 1.0);
 }
 
 #[tokio::test]
@@ -140,46 +127,31 @@ async fn what_went_wrong_is_counted_by_its_name() {
             .guarded(|_| Err::<(), _>("it failed".into()))
             .is_err()
     );
-    assert_eq!(seen.value(r#"leasehold_runs_total{end="incomplete"}"#), 1.0);
-    assert_eq!(seen.value(r#"leasehold_runs_total{end="in_doubt"}"#), 1.0);
-    assert_eq!(
-        seen.value(r#"leasehold_runs_total{end="rolled_back"}"#),
-        1.0
-    );
-    assert_eq!(seen.value("leasehold_in_doubt_total"), 1.0);
-    assert_eq!(
-        seen.value(r#"leasehold_debts_total{state="in_doubt"}"#),
-        2.0
-    );
+    seen.shows(r#"leasehold_runs_total{end="incomplete"}"#, 1.0);
+    seen.shows(r#"leasehold_runs_total{end="in_doubt"}"#, 1.0);
+    seen.shows(r#"leasehold_runs_total{end="rolled_back"}"#, 1.0);
+    seen.shows("leasehold_in_doubt_total", 1.0);
+    seen.shows(r#"leasehold_debts_total{state="in_doubt"}"#, 2.0);
 
     world.store.forget();
     world.pass(secs(4)).await;
-    assert_eq!(seen.value(r#"leasehold_lost_total{reason="gone"}"#), 1.0);
-    assert_eq!(
-        seen.value(r#"leasehold_renewals_total{answer="gone"}"#),
-        1.0
-    );
-    assert_eq!(
-        seen.value(r#"leasehold_hold_seconds_count{reason="lost"}"#),
-        1.0
-    );
-    assert_eq!(seen.value("leasehold_held"), 0.0);
+    seen.shows(r#"leasehold_lost_total{reason="gone"}"#, 1.0);
+    seen.shows(r#"leasehold_renewals_total{answer="gone"}"#, 1.0);
+    seen.shows(r#"leasehold_hold_seconds_count{reason="lost"}"#, 1.0);
+    seen.shows("leasehold_held", 0.0);
 
     let _theirs = world.theirs.lock("b").acquire().await.unwrap();
     let lock = world.ours.lock("b");
     let busy = while_time_passes(&world, secs(60), lock.acquire_within(ms(500))).await;
     assert!(busy.unwrap().is_none());
-    assert_eq!(
-        seen.value(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#),
-        0.5
-    );
+    seen.shows(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#, 0.5);
 }
 
 #[tokio::test]
 async fn two_managers_are_distinguished_by_their_label() {
     let (world, seen) = measured(no_handoff(), || Metrics::of("orders"));
     let _guard = world.ours.lock("a").acquire().await.unwrap();
-    assert_eq!(seen.value(r#"leasehold_held{manager="orders"}"#), 1.0);
+    seen.shows(r#"leasehold_held{manager="orders"}"#, 1.0);
 }
 
 #[test]

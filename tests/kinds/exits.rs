@@ -5,102 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use futures_util::FutureExt;
-use leasehold::executor::EffectError;
 use leasehold::fence::Fence;
 use leasehold::reentrant::Scope;
-use leasehold::{Error, ErrorKind, Executor, FencingToken, Key, LockManager, RunError};
+use leasehold::{Error, ErrorKind, FencingToken, Key, RunError};
 
+use crate::support::any_kind::{ALL, Kind, acquire};
+use crate::support::in_doubt::leave_in_doubt;
 use crate::support::{World, poll_once, secs, until_ended, while_time_passes};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Plain,
-    Fair,
-    Write,
-    Reentrant,
-    Multi,
-    Semaphore,
-    Election,
-}
-
-const ALL: [Kind; 7] = [
-    Kind::Plain,
-    Kind::Fair,
-    Kind::Write,
-    Kind::Reentrant,
-    Kind::Multi,
-    Kind::Semaphore,
-    Kind::Election,
-];
-
-/// A guard of any kind: what it runs under, and its release.
-struct Held {
-    executor: Executor,
-    keys: Vec<String>,
-    guard: Guard,
-}
-
-enum Guard {
-    Lock(leasehold::LockGuard),
-    Write(leasehold::WriteGuard),
-    Reentrant(leasehold::ReentrantGuard),
-    Multi(leasehold::MultiGuard),
-    Permit(leasehold::SemaphorePermit),
-    Leader(leasehold::Leadership),
-}
-
-async fn acquire(locks: &LockManager, kind: Kind) -> Result<Held, Error> {
-    let guard = match kind {
-        Kind::Plain => Guard::Lock(locks.lock("a").acquire().await?),
-        Kind::Fair => Guard::Lock(locks.lock("a").fair().acquire().await?),
-        Kind::Write => Guard::Write(locks.read_write("a").write().await?),
-        Kind::Reentrant => Guard::Reentrant(locks.reentrant("a").acquire(&Scope::new()).await?),
-        Kind::Multi => Guard::Multi(locks.lock_all(["a", "b"]).acquire().await?),
-        Kind::Semaphore => Guard::Permit(locks.semaphore("a", 1).acquire().await?),
-        Kind::Election => Guard::Leader(locks.election("a").campaign("us").await?),
-    };
-    let keys: &[&str] = match kind {
-        Kind::Multi => &["a", "b"],
-        Kind::Semaphore => &["a/slot-0"],
-        _ => &["a"],
-    };
-    let executor = match &guard {
-        Guard::Lock(guard) => guard.executor(),
-        Guard::Write(guard) => guard.executor(),
-        Guard::Reentrant(guard) => guard.executor(),
-        Guard::Multi(guard) => guard.executor(),
-        Guard::Permit(permit) => permit.executor(),
-        Guard::Leader(leader) => leader.executor().clone(),
-    };
-    Ok(Held {
-        executor,
-        keys: keys.iter().map(|&key| key.to_owned()).collect(),
-        guard,
-    })
-}
-
-impl Guard {
-    async fn release(self) -> Result<(), Error> {
-        match self {
-            Self::Lock(guard) => guard.release().await.map(drop),
-            Self::Write(guard) => guard.release().await.map(drop),
-            Self::Reentrant(guard) => guard.release().await.map(drop),
-            Self::Multi(guard) => guard.release().await.map(drop),
-            Self::Permit(permit) => permit.release().await.map(drop),
-            Self::Leader(leader) => leader.resign().await.map(drop),
-        }
-    }
-}
 
 #[tokio::test]
 async fn no_kind_is_released_inside_of_its_own_run_and_each_ends_after_it() {
     for kind in ALL {
         let world = World::new();
-        let Held {
-            executor,
-            keys,
-            guard,
-        } = acquire(&world.ours, kind).await.unwrap();
+        let guard = acquire(&world.ours, kind).await.unwrap();
+        let executor = guard.executor();
         let run = executor.guarded_async(async |_| {
             let refused = Box::pin(guard.release()).now_or_never();
             let refused = refused.expect("it does not wait").unwrap_err();
@@ -108,7 +26,7 @@ async fn no_kind_is_released_inside_of_its_own_run_and_each_ends_after_it() {
             Ok(())
         });
         assert!(matches!(run.await, Err(RunError::RolledBack { .. })));
-        for key in &keys {
+        for &key in kind.keys() {
             until_ended(&world, key).await;
         }
     }
@@ -119,11 +37,8 @@ async fn no_kind_is_released_inside_of_its_own_run_and_each_ends_after_it() {
 async fn whatever_the_kind_the_next_local_holder_of_each_key_waits_for_a_lapsed_run() {
     for kind in ALL {
         let world = World::new();
-        let Held {
-            executor,
-            keys,
-            guard,
-        } = acquire(&world.ours, kind).await.unwrap();
+        let guard = acquire(&world.ours, kind).await.unwrap();
+        let executor = guard.executor();
         let gauge = Arc::new(AtomicI64::new(100));
         let (go_on, goes_on) = tokio::sync::oneshot::channel();
         let mut run = Box::pin(executor.guarded_async(async |tx| {
@@ -135,18 +50,18 @@ async fn whatever_the_kind_the_next_local_holder_of_each_key_waits_for_a_lapsed_
         assert!(poll_once(&mut run).await.is_pending());
         world.clock.advance(secs(11));
         world.settled().await;
-        for key in &keys {
+        for &key in kind.keys() {
             for fair in [false, true] {
-                let lock = world.ours.lock(key.as_str());
+                let lock = world.ours.lock(key);
                 let lock = if fair { lock.fair() } else { lock };
                 assert!(
                     lock.try_acquire().await.unwrap().is_none(),
                     "{kind:?} {key}"
                 );
             }
-            let reader = world.ours.read_write(key.as_str());
+            let reader = world.ours.read_write(key);
             assert!(reader.try_read().await.unwrap().is_none(), "{kind:?} {key}");
-            let theirs = world.theirs.lock(key.as_str());
+            let theirs = world.theirs.lock(key);
             drop(
                 theirs
                     .try_acquire()
@@ -159,8 +74,8 @@ async fn whatever_the_kind_the_next_local_holder_of_each_key_waits_for_a_lapsed_
         go_on.send(()).unwrap();
         assert!(matches!(run.await, Err(RunError::RolledBack { .. })));
         assert_eq!(gauge.load(SeqCst), 100);
-        for key in &keys {
-            let next = world.ours.lock(key.as_str());
+        for &key in kind.keys() {
+            let next = world.ours.lock(key);
             let next = while_time_passes(&world, secs(5), next.acquire()).await;
             drop(next.unwrap());
         }
@@ -174,33 +89,24 @@ async fn whatever_the_kind_a_hold_in_doubt_goes_to_nobody_before_its_ttl() {
     for kind in ALL {
         for is_dropped in [false, true] {
             let world = World::new();
-            let Held {
-                executor,
-                keys,
-                guard,
-            } = acquire(&world.ours, kind).await.unwrap();
-            let locks: Vec<_> = keys
-                .iter()
-                .map(|key| world.ours.lock(key.as_str()))
+            let guard = acquire(&world.ours, kind).await.unwrap();
+            let locks: Vec<_> = (kind.keys().iter())
+                .map(|&key| world.ours.lock(key))
                 .collect();
             let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
             for waiting in &mut waiting {
                 assert!(poll_once(waiting).await.is_pending());
             }
-            let outcome = executor.guarded(|tx| {
-                tx.commit_with(|_| Err::<(), _>(EffectError::unknown("no answer")));
-                Ok(())
-            });
-            assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
+            leave_in_doubt(&guard.executor());
             if is_dropped {
                 drop(guard);
             } else {
                 guard.release().await.unwrap();
             }
             world.settled().await;
-            for (key, waiting) in keys.iter().zip(&mut waiting) {
+            for (&key, waiting) in kind.keys().iter().zip(&mut waiting) {
                 assert!(poll_once(waiting).await.is_pending(), "{kind:?} {key}");
-                let theirs = world.theirs.lock(key.as_str());
+                let theirs = world.theirs.lock(key);
                 assert!(
                     theirs.try_acquire().await.unwrap().is_none(),
                     "{kind:?} {key}"
@@ -218,11 +124,10 @@ async fn whatever_the_kind_a_panic_in_a_run_is_undone_and_its_guard_releases() {
     for kind in ALL {
         let world = World::new();
         let gauge = Arc::new(AtomicI64::new(100));
-        let held = acquire(&world.ours, kind).await.unwrap();
-        let keys = held.keys.clone();
+        let guard = acquire(&world.ours, kind).await.unwrap();
         let panicked = AssertUnwindSafe(async {
-            let held = held;
-            let executor = held.executor.in_turn();
+            let guard = guard;
+            let executor = guard.executor().in_turn();
             let run = executor.guarded_async(async |tx| {
                 tx.snapshot(Arc::clone(&gauge));
                 gauge.store(0, SeqCst);
@@ -230,15 +135,15 @@ async fn whatever_the_kind_a_panic_in_a_run_is_undone_and_its_guard_releases() {
                 panic!("on purpose");
             });
             let _: Result<leasehold::Committed<()>, _> = run.await;
-            drop(held.guard);
+            drop(guard);
         });
         assert!(panicked.catch_unwind().await.is_err());
         assert_eq!(gauge.load(SeqCst), 100, "{kind:?}");
-        for key in &keys {
+        for &key in kind.keys() {
             until_ended(&world, key).await;
         }
         let again = acquire(&world.ours, kind).await.unwrap();
-        assert!(again.executor.in_turn().guarded(|_| Ok(())).is_ok());
+        assert!(again.executor().in_turn().guarded(|_| Ok(())).is_ok());
     }
 }
 

@@ -42,22 +42,28 @@ async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbea
     assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
+/// A manager of the world's store, which executes its requests and does not answer.
+fn without_answers(world: &World) -> (Faulty<MemoryStore>, LockManager) {
+    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
+    let locks = LockManager::builder(network.clone())
+        .clock(world.clock.clone())
+        .build()
+        .unwrap();
+    let mut faults = Faults::default();
+    faults.lost_after = 1.0;
+    network.set(faults).unwrap();
+    (network, locks)
+}
+
 /// The store granted, the answer was lost, and the lock was revoked before the claim asked again.
 #[tokio::test]
 async fn a_claim_that_was_revoked_before_its_caller_knew_of_its_grant_is_made_anew() {
     for how in [Revoke::AfterTtl, Revoke::Now] {
         for is_fair in [true, false] {
             let world = World::new();
-            let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
-            let far = LockManager::builder(network.clone())
-                .clock(world.clock.clone())
-                .build()
-                .unwrap();
+            let (network, far) = without_answers(&world);
             let lock = far.lock("a");
             let lock = if is_fair { lock.fair() } else { lock };
-            let mut faults = Faults::default();
-            faults.lost_after = 1.0;
-            network.set(faults).unwrap();
             let mut acquire = Box::pin(lock.acquire_within(secs(30)));
             assert!(poll_once(&mut acquire).await.is_pending());
             let record = world.theirs.inspect("a").await.unwrap().unwrap();
@@ -76,15 +82,8 @@ async fn a_claim_that_was_revoked_before_its_caller_knew_of_its_grant_is_made_an
 #[tokio::test]
 async fn a_claim_that_was_revoked_unseen_is_busy_when_its_wait_ends() {
     let world = World::new();
-    let network = Faulty::new(world.store.clone(), world.clock.clone(), 7);
-    let far = LockManager::builder(network.clone())
-        .clock(world.clock.clone())
-        .build()
-        .unwrap();
+    let (network, far) = without_answers(&world);
     let lock = far.lock("a").fair();
-    let mut faults = Faults::default();
-    faults.lost_after = 1.0;
-    network.set(faults).unwrap();
     let mut acquire = Box::pin(lock.acquire_within(secs(5)));
     assert!(poll_once(&mut acquire).await.is_pending());
     let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await.unwrap();

@@ -40,18 +40,26 @@ async fn is_bounded<T: Debug>(
     assert!(waited >= wait && waited < wait + ms(200), "{waited:?}");
 }
 
+/// The three calls of a kind by their names, and what they take.
+macro_rules! is_bounded {
+    ($world:ident, $lock:expr, $once:ident, $within:ident, $acquire:ident $(, $taken:expr)?) => {{
+        let (lock, wait) = (&$lock, secs(2));
+        is_bounded(
+            &$world,
+            lock.$once($($taken)?),
+            lock.$within($($taken,)? wait),
+            lock.$acquire($($taken)?),
+        )
+        .await;
+    }};
+}
+
 #[tokio::test]
 async fn a_lock() {
     let world = World::new();
     let _theirs = world.theirs.lock("a").acquire().await.unwrap();
     for lock in [world.ours.lock("a"), world.ours.lock("a").fair()] {
-        is_bounded(
-            &world,
-            lock.try_acquire(),
-            lock.acquire_within(secs(2)),
-            lock.acquire(),
-        )
-        .await;
+        is_bounded!(world, lock, try_acquire, acquire_within, acquire);
     }
 }
 
@@ -60,13 +68,7 @@ async fn a_reentrant_lock() {
     let world = World::new();
     let _theirs = world.theirs.lock("a").acquire().await.unwrap();
     let (lock, scope) = (world.ours.reentrant("a"), Scope::new());
-    is_bounded(
-        &world,
-        lock.try_acquire(&scope),
-        lock.acquire_within(&scope, secs(2)),
-        lock.acquire(&scope),
-    )
-    .await;
+    is_bounded!(world, lock, try_acquire, acquire_within, acquire, &scope);
 }
 
 #[tokio::test]
@@ -74,21 +76,9 @@ async fn a_read_write_lock() {
     let world = World::new();
     let (ours, theirs) = (world.ours.read_write("a"), world.theirs.read_write("a"));
     let writer = theirs.write().await.unwrap();
-    is_bounded(
-        &world,
-        ours.try_read(),
-        ours.read_within(secs(2)),
-        ours.read(),
-    )
-    .await;
+    is_bounded!(world, ours, try_read, read_within, read);
     let _reader = writer.downgrade().await.unwrap();
-    is_bounded(
-        &world,
-        ours.try_write(),
-        ours.write_within(secs(2)),
-        ours.write(),
-    )
-    .await;
+    is_bounded!(world, ours, try_write, write_within, write);
 }
 
 #[tokio::test]
@@ -100,13 +90,7 @@ async fn a_semaphore() {
         theirs.acquire().await.unwrap(),
     ];
     let ours = world.ours.semaphore("a", 2);
-    is_bounded(
-        &world,
-        ours.try_acquire(),
-        ours.acquire_within(secs(2)),
-        ours.acquire(),
-    )
-    .await;
+    is_bounded!(world, ours, try_acquire, acquire_within, acquire);
 }
 
 #[tokio::test]
@@ -114,13 +98,7 @@ async fn several_keys_at_once() {
     let world = World::new();
     let _theirs = world.theirs.lock("b").acquire().await.unwrap();
     let ours = world.ours.lock_all(["a", "b"]);
-    is_bounded(
-        &world,
-        ours.try_acquire(),
-        ours.acquire_within(secs(2)),
-        ours.acquire(),
-    )
-    .await;
+    is_bounded!(world, ours, try_acquire, acquire_within, acquire);
     assert!(world.is_free("a").await);
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::task::Poll;
 
+use crate::support::in_doubt::end_in_doubt;
 use crate::support::{Far, ms, poll_once, secs};
 use leasehold::executor::EffectError;
 use leasehold::store::{Faults, Operation, Released};
@@ -115,16 +116,8 @@ async fn a_release_that_is_begun_and_forgotten_does_not_keep_a_shutdown_waiting_
 async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
     let scene = Far::new();
     let guard = scene.locks.lock("a").acquire().await.unwrap();
-    let outcome = guard.executor().guarded(|tx| {
-        tx.commit_with(|_| Err::<(), _>(EffectError::unknown("the reply was lost")));
-        Ok(())
-    });
-    assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    assert!(matches!(
-        guard.release().await,
-        Ok(Released::Withheld { .. })
-    ));
+    end_in_doubt(guard).await;
     assert_eq!(lease.lost_reason(), Some(LostReason::Released));
     scene.pass(secs(9)).await;
     assert!(!scene.is_free("a").await);

@@ -2,8 +2,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use crate::support::in_doubt::end_in_doubt;
 use crate::support::{World, no_handoff, poll_once, secs};
-use leasehold::executor::EffectError;
 use leasehold::store::Released;
 use leasehold::{Committed, Executor, LeaseError, RunError};
 use tokio::sync::Notify;
@@ -78,14 +78,8 @@ async fn no_run_begins_on_any_clone_once_the_end_has_begun() {
 async fn a_hold_with_a_commit_in_doubt_is_left_to_its_ttl() {
     let world = World::with(no_handoff());
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    let outcome = guard.executor().guarded(|tx| {
-        tx.commit_with(|_| -> Result<(), _> { Err(EffectError::Unknown("no answer".into())) });
-        Ok(())
-    });
-    assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
     let lease = guard.lease().clone();
-    let released = guard.release().await.unwrap();
-    assert!(matches!(released, Released::Withheld { .. }));
+    let released = end_in_doubt(guard).await;
     assert_eq!(
         released.to_string(),
         "not released, its ttl ends it: a step or a commit under it is in doubt"

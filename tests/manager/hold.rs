@@ -4,6 +4,13 @@ use leasehold::clock::ClockKind;
 use leasehold::store::{Operation, Released};
 use leasehold::{ErrorKind, LostReason, Settings};
 
+/// The settings with one of them changed.
+fn with(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
 #[tokio::test]
 async fn heartbeats_keep_a_hold_over_many_ttls() {
     let world = World::new();
@@ -17,9 +24,7 @@ async fn heartbeats_keep_a_hold_over_many_ttls() {
 
 #[tokio::test]
 async fn a_lease_is_renewed_in_time_however_little_of_its_ttl_may_be_used() {
-    let mut settings = Settings::default();
-    settings.margin = secs(7);
-    let world = World::with(settings);
+    let world = World::with(with(|settings| settings.margin = secs(7)));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     assert!(guard.remaining() < secs(3));
     world.pass(secs(20)).await;
@@ -29,9 +34,7 @@ async fn a_lease_is_renewed_in_time_however_little_of_its_ttl_may_be_used() {
 #[tokio::test]
 async fn a_short_lease_has_time_for_a_second_try() {
     for ttl in [200, 500, 800, 1_000, 2_000] {
-        let mut settings = Settings::default();
-        settings.ttl = ms(ttl);
-        let far = Far::with(settings);
+        let far = Far::with(with(|settings| settings.ttl = ms(ttl)));
         let Far {
             clock,
             network,
@@ -121,9 +124,7 @@ async fn a_hold_is_handed_off_with_its_token_and_under_a_new_lease() {
 
 #[tokio::test]
 async fn handoff_is_bounded_in_number_so_that_others_get_their_turn() {
-    let mut settings = Settings::default();
-    settings.handoff_count = 2;
-    let world = World::with(settings);
+    let world = World::with(with(|settings| settings.handoff_count = 2));
     assert_eq!(tokens_in_a_row(&world, 7).await, [3, 3, 1]);
 }
 
@@ -165,9 +166,7 @@ async fn handoff_is_bounded_in_time() {
 
 #[tokio::test]
 async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
-    let mut settings = Settings::default();
-    settings.handoff_time = secs(60);
-    let world = World::with(settings);
+    let world = World::with(with(|settings| settings.handoff_time = secs(60)));
     let first = world.ours.lock("a").acquire().await.unwrap();
     let lock = world.ours.lock("a");
     let mut waiting = Box::pin(lock.acquire_within(secs(60)));
@@ -185,9 +184,7 @@ async fn what_goes_on_after_many_ttls_counts_from_the_newest_proof() {
 
 #[tokio::test]
 async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
-    let mut settings = Settings::default();
-    settings.handoff_time = secs(60);
-    let far = Far::with(settings);
+    let far = Far::with(with(|settings| settings.handoff_time = secs(60)));
     let Far {
         clock,
         network,
@@ -209,9 +206,7 @@ async fn a_hold_that_is_handed_off_while_it_is_renewed_is_renewed_again() {
 
 #[tokio::test]
 async fn a_hold_that_is_handed_off_while_its_renewals_fail_is_at_risk() {
-    let mut settings = Settings::default();
-    settings.handoff_time = secs(60);
-    let far = Far::with(settings);
+    let far = Far::with(with(|settings| settings.handoff_time = secs(60)));
     let Far {
         clock,
         network,
@@ -266,9 +261,7 @@ async fn a_hold_that_was_handed_to_a_caller_who_left_is_released() {
 
 #[tokio::test]
 async fn max_hold_ends_a_hold_however_well_it_is_renewed() {
-    let mut settings = Settings::default();
-    settings.max_hold = Some(secs(25));
-    let world = World::with(settings);
+    let world = World::with(with(|settings| settings.max_hold = Some(secs(25))));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.pass(secs(24)).await;
     assert!(guard.lease().is_live());

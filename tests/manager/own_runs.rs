@@ -6,25 +6,19 @@ use leasehold::executor::{Applied, EffectError};
 use leasehold::reentrant::Scope;
 use leasehold::retry::RetryPolicy;
 use leasehold::store::MemoryStore;
-use leasehold::{
-    Error, ErrorKind, Executor, Leadership, LockGuard, LockManager, MultiGuard, ReentrantGuard,
-    RunError, WriteGuard,
-};
+use leasehold::{ErrorKind, LockManager, RunError};
 
+use crate::support::any_kind::{Kind, acquire};
 use crate::support::{World, poll_once, secs, until_ended};
 
-/// How a key is held and asked for.
+/// How a run asks for a key.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Kind {
-    Plain,
-    Fair,
-    Write,
+enum Request {
+    /// For a guard. A reentrant lock in another scope: its own is entered again.
+    Hold(Kind),
     Read,
-    /// In another scope: its own is entered again.
-    Reentrant,
     /// Together with a key before it, which somebody else holds for ever.
-    Multi,
-    Election,
+    Behind,
     OneShot,
     OneShotAwaited,
     OneCommit,
@@ -42,44 +36,29 @@ enum When {
     Lost,
 }
 
-async fn hold(locks: &LockManager, kind: Kind) -> Result<Held, Error> {
-    Ok(match kind {
-        Kind::Plain => Held::Lock(locks.lock("a").acquire().await?),
-        Kind::Fair => Held::Lock(locks.lock("a").fair().acquire().await?),
-        Kind::Write => Held::Write(locks.read_write("a").write().await?),
-        Kind::Reentrant => {
-            let scope = Scope::new();
-            Held::Reentrant(locks.reentrant("a").acquire(&scope).await?)
-        }
-        Kind::Multi => Held::Multi(locks.lock_all(["a", "b"]).acquire().await?),
-        Kind::Election => Held::Leader(locks.election("a").campaign("us").await?),
-        other => unreachable!("{other:?} holds nothing that has a run"),
-    })
-}
-
 /// What becomes of a request: an error, or a hold, which is dropped.
-async fn ask(locks: &LockManager, kind: Kind) -> Result<(), ErrorKind> {
+async fn ask(locks: &LockManager, request: Request) -> Result<(), ErrorKind> {
     let lock = locks.lock("a");
     let policy = RetryPolicy::within(secs(20));
-    let run = match kind {
-        Kind::Read => {
+    let run = match request {
+        Request::Read => {
             let held = locks.read_write("a").read().await;
             return held.map(drop).map_err(|error| error.kind());
         }
-        Kind::Multi => {
+        Request::Behind => {
             let held = locks.lock_all(["0", "a"]).acquire().await;
             return held.map(drop).map_err(|error| error.kind());
         }
-        Kind::OneShot => lock.guarded(|_| Ok(())).await,
-        Kind::OneShotAwaited => lock.guarded_async(async |_| Ok(())).await,
-        Kind::OneCommit => {
+        Request::OneShot => lock.guarded(|_| Ok(())).await,
+        Request::OneShotAwaited => lock.guarded_async(async |_| Ok(())).await,
+        Request::OneCommit => {
             let done = lock.commit(|_| async { Ok(Applied::plain()) }).await;
             return done.map(drop).map_err(|error| not_acquired(&error));
         }
-        Kind::Retry => lock.guarded_retry(&policy, |_| Ok(())).await,
-        Kind::RetryAwaited => lock.guarded_retry_async(&policy, async |_| Ok(())).await,
-        kind => {
-            let held = hold(locks, kind).await;
+        Request::Retry => lock.guarded_retry(&policy, |_| Ok(())).await,
+        Request::RetryAwaited => lock.guarded_retry_async(&policy, async |_| Ok(())).await,
+        Request::Hold(kind) => {
+            let held = acquire(locks, kind).await;
             return held.map(drop).map_err(|error| error.kind());
         }
     };
@@ -93,32 +72,11 @@ fn not_acquired<T, E: std::fmt::Debug>(error: &RunError<T, E>) -> ErrorKind {
     }
 }
 
-#[derive(Debug)]
-enum Held {
-    Lock(LockGuard),
-    Write(WriteGuard),
-    Reentrant(ReentrantGuard),
-    Multi(MultiGuard),
-    Leader(Leadership),
-}
-
-impl Held {
-    fn executor(&self) -> Executor {
-        match self {
-            Self::Lock(guard) => guard.executor(),
-            Self::Write(guard) => guard.executor(),
-            Self::Reentrant(guard) => guard.executor(),
-            Self::Multi(guard) => guard.executor(),
-            Self::Leader(leader) => leader.executor().clone(),
-        }
-    }
-}
-
 /// What becomes at once of a request for the key in the middle of a run under it.
-async fn asked_inside(held: Kind, asked: Kind, when: When) -> Option<Result<(), ErrorKind>> {
+async fn asked_inside(held: Kind, asked: Request, when: When) -> Option<Result<(), ErrorKind>> {
     let world = World::new();
     let _busy = world.theirs.lock("0").acquire().await.unwrap();
-    let guard = hold(&world.ours, held).await.unwrap();
+    let guard = acquire(&world.ours, held).await.unwrap();
     let executor = guard.executor();
     let mut answer = None;
     let run = executor.guarded_async(async |_| {
@@ -139,22 +97,18 @@ async fn asked_inside(held: Kind, asked: Kind, when: When) -> Option<Result<(), 
 #[tokio::test]
 async fn a_run_that_asks_for_its_own_lock_gets_an_error_at_once() {
     use Kind::*;
-    let asked = [
-        Plain,
-        Fair,
-        Write,
-        Read,
-        Reentrant,
-        Multi,
-        Election,
-        OneShot,
-        OneShotAwaited,
-        OneCommit,
-        Retry,
-        RetryAwaited,
+    let mut requests = vec![
+        Request::Read,
+        Request::Behind,
+        Request::OneShot,
+        Request::OneShotAwaited,
+        Request::OneCommit,
+        Request::Retry,
+        Request::RetryAwaited,
     ];
+    requests.extend([Plain, Fair, Write, Reentrant, Election].map(Request::Hold));
     for held in [Plain, Fair, Write, Reentrant, Multi, Election] {
-        for asked in asked {
+        for &asked in &requests {
             for when in [When::Live, When::Lapsed, When::Lost] {
                 let answer = asked_inside(held, asked, when).await;
                 assert_eq!(
@@ -219,7 +173,7 @@ async fn a_scope_enters_its_own_lock_inside_of_a_run_and_is_refused_at_once_when
 async fn a_compensation_of_a_dropped_run_may_not_ask_for_its_lock() {
     for held in [Kind::Plain, Kind::Multi] {
         let world = World::new();
-        let guard = hold(&world.ours, held).await.unwrap();
+        let guard = acquire(&world.ours, held).await.unwrap();
         let executor = guard.executor();
         let (say, said) = tokio::sync::oneshot::channel();
         let lock = world.ours.lock("a");

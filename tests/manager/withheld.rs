@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::EffectError;
 use leasehold::store::{MemoryStore, Store};
-use leasehold::{Error, Executor, Key, LockGuard, LockManager, RunError, Settings};
+use leasehold::{Error, Key, LockGuard, LockManager, Settings};
 use tokio::sync::Notify;
 
+use crate::support::in_doubt::leave_in_doubt;
 use crate::support::over::{Changes, Over};
 use crate::support::{ms, poll_once, secs};
 
@@ -97,24 +97,16 @@ impl Scene {
     }
 }
 
-fn left_in_doubt(executor: &Executor) {
-    let outcome = executor.guarded(|tx| {
-        tx.commit_with(|_| -> Result<(), _> { Err(EffectError::unknown("no answer")) });
-        Ok(())
-    });
-    assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
-}
-
 /// Brings the hold into its state. What is returned lives on.
 async fn withhold(scene: &Scene, guard: LockGuard, why: Why) -> Option<LockGuard> {
     match why {
         Why::InDoubt => {
-            left_in_doubt(&guard.executor());
+            leave_in_doubt(&guard.executor());
             guard.release().await.unwrap();
             None
         }
         Why::InDoubtAndHeld => {
-            left_in_doubt(&guard.executor());
+            leave_in_doubt(&guard.executor());
             Some(guard)
         }
         Why::Undrained => {

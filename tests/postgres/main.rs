@@ -1,6 +1,9 @@
 //! The fence and the store of locks on real PostgreSQL servers, which these tests start and end.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "postgres-tls")]
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/claims.rs"]
 mod claims;
 #[path = "../support/proxy.rs"]

@@ -1,11 +1,13 @@
 //! TLS to the server: it is encrypted, and the certificate and its name are verified.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use leasehold::fence::PgFence;
 use leasehold::store::PostgresStore;
 
+use crate::certificates::{self, Certificates};
 use crate::claims::{claim, grant, release};
 use crate::server::PgServer;
 use crate::world::hold;
@@ -52,71 +54,15 @@ async fn tls_fence() {
 
 /// What a process that trusts this authority says of a URL.
 fn ask(url: &str, trusted: &str) -> String {
-    run("store_tls::tls_client", url, trusted)
-}
-
-fn run(client: &str, url: &str, trusted: &str) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", client, "--nocapture"])
-        .env(CHILD, url)
-        .env("SSL_CERT_FILE", trusted)
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Two authorities, and a certificate of the first for a server called localhost.
-struct Certificates(PathBuf);
-
-impl Certificates {
-    fn new() -> Self {
-        let name = format!("leasehold-postgres-tls-{}", std::process::id());
-        let all = Self(std::env::temp_dir().join(name));
-        std::fs::create_dir_all(&all.0).unwrap();
-        std::fs::write(all.file("san"), "subjectAltName=DNS:localhost").unwrap();
-        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        for name in ["ca", "other"] {
-            all.run(&format!(
-                "openssl req -x509 {key} -subj /CN={name} -days 2 -keyout {name}.key -out {name}.pem"
-            ));
-        }
-        all.run(&format!(
-            "openssl req {key} -subj /CN=postgres -keyout server.key -out server.csr"
-        ));
-        all.run("openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile san -out server.pem");
-        all.run("chmod 600 server.key");
-        crate::server::give_away(&all.0.join("server.key"));
-        all
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-
-    fn run(&self, line: &str) {
-        let mut words = line.split_whitespace();
-        let made = Command::new(words.next().unwrap())
-            .args(words)
-            .current_dir(&self.0)
-            .output();
-        let made = made.expect("openssl is installed");
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-    }
-}
-
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    certificates::ask("store_tls::tls_client", (CHILD, url), trusted)
 }
 
 #[test]
 fn only_a_server_of_a_trusted_authority_and_of_that_name_is_used() {
-    let certificates = Certificates::new();
+    let certificates = Certificates::of("DNS:localhost");
+    let key = certificates.file("server.key");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    crate::server::give_away(Path::new(&key));
     let settings = [
         "fsync=on".to_owned(),
         "ssl=on".to_owned(),
@@ -156,7 +102,7 @@ fn only_a_server_of_a_trusted_authority_and_of_that_name_is_used() {
     );
 
     let fence = |host: &str, mode: &str, trusted: &str| {
-        run("store_tls::tls_fence", &url(host, mode), trusted)
+        certificates::ask("store_tls::tls_fence", (CHILD, &url(host, mode)), trusted)
     };
     let answer = fence("localhost", "disable", &ours);
     assert!(!answer.contains("committed"), "{answer}");

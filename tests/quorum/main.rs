@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/in_doubt.rs"]
+mod in_doubt;
 #[path = "../support/over.rs"]
 mod over;
 

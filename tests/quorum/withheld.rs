@@ -1,9 +1,8 @@
 //! A hold in doubt stays with the members for its whole time, also if its manager ends earlier (I5).
 
-use leasehold::executor::EffectError;
-use leasehold::store::Released;
-use leasehold::{LockManager, RunError, Settings};
+use leasehold::{LockManager, Settings};
 
+use crate::in_doubt::end_in_doubt;
 use crate::world::{TTL, World, settle};
 
 #[tokio::test]
@@ -20,15 +19,7 @@ async fn a_hold_in_doubt_keeps_its_votes_after_the_end_of_its_manager() {
             .build()
             .unwrap();
         let guard = locks.lock("key").acquire().await.unwrap();
-        let outcome = guard.executor().guarded(|tx| {
-            tx.commit_with(|_| -> Result<(), _> { Err(EffectError::unknown("no answer")) });
-            Ok(())
-        });
-        assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
-        assert!(matches!(
-            guard.release().await,
-            Ok(Released::Withheld { .. })
-        ));
+        end_in_doubt(guard).await;
         if is_shut_down {
             locks.shutdown().await;
         }

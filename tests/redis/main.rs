@@ -6,12 +6,18 @@
 #[path = "../support/bare_thread.rs"]
 mod bare_thread;
 #[cfg(test)]
+#[path = "../support/certificates.rs"]
+mod certificates;
+#[cfg(test)]
 #[path = "../support/claims.rs"]
 mod claims;
 #[cfg(test)]
 #[path = "../sim/dice.rs"]
 #[allow(dead_code, reason = "the simulation throws them in more ways")]
 mod dice;
+#[cfg(test)]
+#[path = "../support/in_doubt.rs"]
+mod in_doubt;
 #[cfg(test)]
 #[path = "../support/proxy.rs"]
 mod proxy;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::in_doubt::end_in_doubt;
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe, patiently};
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, EffectError};
+use leasehold::executor::CommitProof;
 use leasehold::fence::{RedisBatch, RedisFence};
-use leasehold::store::{RedisStore, Released};
-use leasehold::{LockManager, LostReason, RunError, Settings};
+use leasehold::store::RedisStore;
+use leasehold::{LockManager, LostReason, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
 
@@ -368,15 +369,7 @@ async fn a_hold_in_doubt_stays_on_the_server_after_the_end_of_its_manager() {
     for is_shut_down in [true, false] {
         let locks = manager(&server.url(FRESH), |_| {}).await;
         let guard = locks.lock("in-doubt").acquire().await.unwrap();
-        let outcome = guard.executor().guarded(|tx| {
-            tx.commit_with(|_| -> Result<(), _> { Err(EffectError::unknown("no answer")) });
-            Ok(())
-        });
-        assert!(matches!(outcome, Err(RunError::InDoubt { .. })));
-        assert!(matches!(
-            guard.release().await,
-            Ok(Released::Withheld { .. })
-        ));
+        end_in_doubt(guard).await;
         if is_shut_down {
             locks.shutdown().await;
         }

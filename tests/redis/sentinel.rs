@@ -12,7 +12,7 @@ use leasehold::{ErrorKind, LockManager, Settings};
 use crate::claims::{claim_for, grant};
 use crate::other_holder::{OtherHolder, wait_for};
 use crate::server::canary::CANARY;
-use crate::server::{LOOKS, RedisServer, free_port, patiently, pause};
+use crate::server::{LOOKS, RedisServer, cli, free_port, patiently, pause};
 
 const SHORT: Duration = Duration::from_millis(200);
 /// For what is not about the quarantine, which a server that was just started begins with.
@@ -55,18 +55,9 @@ impl Sentinel {
         }
     }
 
-    fn cli(&self, arguments: &[&str]) -> String {
-        let output = Command::new("redis-cli")
-            .args(["-p", &self.port.to_string()])
-            .args(arguments)
-            .output()
-            .expect("redis-cli is installed");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-
     /// Of one kind: the other sentinels, or the replicas, that it knows.
     fn knows(&self, kind: &str) -> usize {
-        let reported = self.cli(&["SENTINEL", kind, "main"]);
+        let reported = cli(self.port, &["SENTINEL", kind, "main"]);
         reported
             .lines()
             .filter(|line| line.trim() == "runid")

@@ -1,12 +1,9 @@
 //! Servers over TLS: one, the nodes of a cluster, and a master with its sentinels.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use leasehold::Error;
 use leasehold::store::{Acquired, Quorum, RedisOptions, RedisStore, Store};
 
+use crate::certificates::{self, Certificates};
 use crate::claims::{claim, grant, release};
 use crate::sentinel::Sentinel;
 use crate::server::cluster::RedisCluster;
@@ -59,59 +56,14 @@ fn reported(answer: &Result<Acquired, Error>) -> String {
 
 /// What a process that trusts this authority says of a URL, or of a quorum of several.
 fn ask(url: &str, trusted: &str) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tls::tls_client", "--nocapture"])
-        .env(CHILD, url)
-        .env("SSL_CERT_FILE", trusted)
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    certificates::ask("tls::tls_client", (CHILD, url), trusted)
 }
 
-/// Two authorities, and a certificate of the first for a server at 127.0.0.1 and localhost.
-struct Certificates {
-    folder: PathBuf,
+fn certificates() -> Certificates {
+    Certificates::of("IP:127.0.0.1,DNS:localhost")
 }
 
 impl Certificates {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("leasehold-tls-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        let all = Self { folder };
-        let names = "subjectAltName=IP:127.0.0.1,DNS:localhost";
-        std::fs::write(all.file("san"), names).unwrap();
-        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        for name in ["ca", "other"] {
-            all.openssl(&format!(
-                "req -x509 {key} -subj /CN={name} -days 2 -keyout {name}.key -out {name}.pem"
-            ));
-        }
-        all.openssl(&format!(
-            "req {key} -subj /CN=redis -keyout server.key -out server.csr"
-        ));
-        all.openssl(
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile san -out server.pem",
-        );
-        all
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.join(name).to_string_lossy().into_owned()
-    }
-
-    fn openssl(&self, arguments: &str) {
-        let made = Command::new("openssl")
-            .args(arguments.split_whitespace())
-            .current_dir(&self.folder)
-            .output();
-        let made = made.expect("openssl is installed");
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "{said}");
-    }
-
     /// Settings of a server that shows the certificate, and asks for none.
     fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
@@ -136,19 +88,13 @@ impl Certificates {
     }
 }
 
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 fn is_refused(reported: &str) -> bool {
     reported.contains("unavailable: the TLS handshake with redis failed")
 }
 
 #[test]
 fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
-    let certificates = Certificates::new();
+    let certificates = certificates();
     let port = free_port();
     let both = ["--bind", "127.0.0.1", "127.0.0.2"];
     let server = certificates.server(port, &both);
@@ -171,7 +117,7 @@ fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
 
 #[test]
 fn a_quorum_is_reached_over_tls_by_the_options_of_its_members() {
-    let certificates = Certificates::new();
+    let certificates = certificates();
     let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
     let servers = ports.iter().map(|port| certificates.server(*port, &[]));
     let _servers: Vec<_> = servers.collect();
@@ -187,7 +133,7 @@ fn a_quorum_is_reached_over_tls_by_the_options_of_its_members() {
 
 #[test]
 fn every_node_of_a_cluster_over_tls_is_trusted_by_its_certificate_alone() {
-    let certificates = Certificates::new();
+    let certificates = certificates();
     let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
     let cluster = RedisCluster::of_servers(|index, arguments| {
         let arguments = [arguments, &["--tls-cluster", "yes"]].concat();
@@ -207,7 +153,7 @@ fn every_node_of_a_cluster_over_tls_is_trusted_by_its_certificate_alone() {
 
 #[tokio::test]
 async fn sentinels_and_their_master_over_tls_are_trusted_by_their_certificates_alone() {
-    let certificates = Certificates::new();
+    let certificates = certificates();
     let port = free_port();
     let master = certificates.server(port, &["--tls-replication", "yes"]);
     let mut sentinels = Vec::new();

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod any_kind;
 pub(crate) mod canary;
+pub(crate) mod in_doubt;
 pub(crate) mod log;
 pub(crate) mod over;
 

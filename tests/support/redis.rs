@@ -131,12 +131,7 @@ impl RedisServer {
             words.all(|password| password.contains(canary::CANARY)),
             "no canary in a password"
         );
-        let output = Command::new("redis-cli")
-            .args(["-p", &self.port.to_string()])
-            .args(arguments)
-            .output()
-            .expect("redis-cli is installed");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        cli(self.port, arguments)
     }
 
     /// SIGSTOP: it keeps its connections and answers nothing.
@@ -187,6 +182,16 @@ impl RedisServer {
             self.folder.display()
         );
     }
+}
+
+/// What `redis-cli` prints, trimmed.
+pub(crate) fn cli(port: u16, arguments: &[&str]) -> String {
+    let output = Command::new("redis-cli")
+        .args(["-p", &port.to_string()])
+        .args(arguments)
+        .output()
+        .expect("redis-cli is installed");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 impl Drop for RedisServer {

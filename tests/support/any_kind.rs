@@ -1,0 +1,86 @@
+//! A lock of any kind, and its guard.
+
+use leasehold::reentrant::Scope;
+use leasehold::{
+    Error, Executor, Leadership, LockGuard, LockManager, MultiGuard, ReentrantGuard,
+    SemaphorePermit, WriteGuard,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Plain,
+    Fair,
+    Write,
+    Reentrant,
+    Multi,
+    Semaphore,
+    Election,
+}
+
+pub(crate) const ALL: [Kind; 7] = [
+    Kind::Plain,
+    Kind::Fair,
+    Kind::Write,
+    Kind::Reentrant,
+    Kind::Multi,
+    Kind::Semaphore,
+    Kind::Election,
+];
+
+impl Kind {
+    /// The keys that a hold of this kind has in the store.
+    pub(crate) fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Multi => &["a", "b"],
+            Self::Semaphore => &["a/slot-0"],
+            _ => &["a"],
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Guard {
+    Lock(LockGuard),
+    Write(WriteGuard),
+    Reentrant(ReentrantGuard),
+    Multi(MultiGuard),
+    Permit(SemaphorePermit),
+    Leader(Leadership),
+}
+
+/// A reentrant lock is acquired in a scope of its own.
+pub(crate) async fn acquire(locks: &LockManager, kind: Kind) -> Result<Guard, Error> {
+    Ok(match kind {
+        Kind::Plain => Guard::Lock(locks.lock("a").acquire().await?),
+        Kind::Fair => Guard::Lock(locks.lock("a").fair().acquire().await?),
+        Kind::Write => Guard::Write(locks.read_write("a").write().await?),
+        Kind::Reentrant => Guard::Reentrant(locks.reentrant("a").acquire(&Scope::new()).await?),
+        Kind::Multi => Guard::Multi(locks.lock_all(["a", "b"]).acquire().await?),
+        Kind::Semaphore => Guard::Permit(locks.semaphore("a", 1).acquire().await?),
+        Kind::Election => Guard::Leader(locks.election("a").campaign("us").await?),
+    })
+}
+
+impl Guard {
+    pub(crate) fn executor(&self) -> Executor {
+        match self {
+            Self::Lock(guard) => guard.executor(),
+            Self::Write(guard) => guard.executor(),
+            Self::Reentrant(guard) => guard.executor(),
+            Self::Multi(guard) => guard.executor(),
+            Self::Permit(permit) => permit.executor(),
+            Self::Leader(leader) => leader.executor().clone(),
+        }
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.release().await.map(drop),
+            Self::Write(guard) => guard.release().await.map(drop),
+            Self::Reentrant(guard) => guard.release().await.map(drop),
+            Self::Multi(guard) => guard.release().await.map(drop),
+            Self::Permit(permit) => permit.release().await.map(drop),
+            Self::Leader(leader) => leader.resign().await.map(drop),
+        }
+    }
+}
