@@ -33,6 +33,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Scope;
 
 use coverage::Coverage;
 use options::Options;
@@ -41,6 +42,9 @@ use world::{Report, simulate};
 
 /// What runs a world at full speed.
 const COMMAND: &str = "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --";
+
+/// Of a thread that runs worlds, in bytes: without the optimizer each nested future is moved through a frame of its own.
+const STACK: usize = 32 << 20;
 
 /// This many worlds or more must reach every cell of faults and states.
 const REACHES_ALL: u64 = 10_000;
@@ -171,19 +175,24 @@ fn simulated(setup: &Setup, with_lines: bool, draws: bool) -> Report {
     report
 }
 
+fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    thread.spawn_scoped(scope, work).unwrap();
+}
+
 fn many(options: &Options) -> ExitCode {
     let sums = Mutex::new(Sums::default());
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let corpus = corpus(options);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        on_deep_stack(scope, || {
             for setup in &corpus {
                 judge(setup, true, &sums);
             }
         });
         for _ in 0..options.threads {
-            scope.spawn(|| {
+            on_deep_stack(scope, || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= options.seeds || stop.load(Ordering::Relaxed) {

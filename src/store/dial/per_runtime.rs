@@ -25,8 +25,8 @@ impl<P: PartialEq, C> PerRuntime<P, C> {
         is_live: impl Fn(&C) -> bool,
         new: impl FnOnce() -> C,
     ) -> Arc<C> {
-        if let Some((_, ours)) = self.0.iter().find(|(of, _)| *of == wanted) {
-            return Arc::clone(ours);
+        if let Some(ours) = self.present(&wanted) {
+            return ours;
         }
         // A new runtime is the moment to forget those that ended.
         self.0
@@ -34,5 +34,11 @@ impl<P: PartialEq, C> PerRuntime<P, C> {
         let new = Arc::new(new());
         self.0.push((wanted, Arc::clone(&new)));
         new
+    }
+
+    /// The connection of a runtime for a purpose, if it has one.
+    pub(crate) fn present(&self, wanted: &(Id, P)) -> Option<Arc<C>> {
+        let ours = self.0.iter().find(|(of, _)| of == wanted);
+        ours.map(|(_, ours)| Arc::clone(ours))
     }
 }

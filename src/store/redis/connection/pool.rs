@@ -64,7 +64,7 @@ impl ConnectionPool {
     /// The subscriber of the calling runtime, if it has one.
     pub(in super::super) fn present_subscriber(&self) -> Option<Arc<Subscriber>> {
         let id = runtime::id("redis").ok()?;
-        find(&self.open.lock().as_ref()?.subscribers, &id)
+        self.open.lock().as_ref()?.subscribers.present(&(id, ()))
     }
 
     /// Drops every connection; later requests fail. A connection that is just being made is dropped when it is made.
