@@ -197,10 +197,16 @@ impl State {
         self.leases.active.retain(|number| !dead(number));
     }
 
+    /// The lock delay, as a server whose clock is as fast as it may be counts it.
+    pub(crate) fn delay(&self) -> u64 {
+        self.setup.settings.lock_delay.as_nanos() as u64 * 12 / 13
+    }
+
     pub(crate) fn judge_leases(&mut self) {
         let mut believed: Vec<(Key, Mode, u64)> = Vec::new();
         let mut wrong = None;
         let mut ended = false;
+        let delay = self.delay();
         for &number in &self.leases.active {
             let known = &mut self.leases.all[number];
             let (words, left) = (known.lease.peek(), known.left());
@@ -246,8 +252,6 @@ impl State {
                     ));
                 }
             }
-            // The lock delay, as a server whose clock is as fast as it may be counts it.
-            let delay = self.setup.settings.lock_delay.as_nanos() as u64 * 12 / 13;
             let left = in_truth(left, known.ppm) + delay;
             let kept = self.truth.left(&known.key, known.token);
             if left > kept {

@@ -20,6 +20,8 @@ pub(crate) struct Picture {
     pub(crate) runs: Vec<Bar>,
     /// What is wrong with a node, or with a server.
     pub(crate) faults: Vec<Bar>,
+    /// How much longer than a belief the store must keep a hold: the lock delay, as a fast server counts it.
+    pub(crate) delay: u64,
     /// The faults of now, as places in `faults`.
     open: BTreeMap<(String, &'static str), usize>,
 }
@@ -42,7 +44,7 @@ pub(crate) struct Bar {
 }
 
 /// Smaller moves of a deadline are rounding between two clocks.
-const MOVED: u64 = 1_000_000;
+const MOVED: u64 = 1_000;
 
 fn moved(deadlines: &mut Deadlines, now: u64, left: Option<u64>) {
     // What is over ended at its deadline, or now.
@@ -57,6 +59,7 @@ impl Picture {
     /// Looks at the world. `alive` says of each node whether its process exists.
     pub(crate) fn look(&mut self, state: &State, alive: &[bool]) {
         let now = state.now;
+        self.delay = state.delay();
         for (key, token, left) in state.truth.all_left() {
             let place = (key.clone(), token);
             if left > 0 || self.kept.contains_key(&place) {
@@ -89,8 +92,12 @@ impl Picture {
                 });
             }
             let bar = &mut self.runs[number];
-            if let Some(end) = run.end.as_ref().filter(|_| bar.end.is_none()) {
-                (bar.what, bar.end) = (word(end), Some(now));
+            if bar.end.is_none() {
+                if let Some(end) = &run.end {
+                    (bar.what, bar.end) = (word(end), Some(now));
+                } else if state.lives[run.node] != run.life {
+                    (bar.what, bar.end) = ("died with its process", Some(now));
+                }
             }
         }
         for node in 0..state.setup.nodes {

@@ -56,7 +56,8 @@ pub(crate) fn draw(
         drawing.y += 15.0;
         drawing.text(10.0, &line, "normal", "#d62728");
     }
-    drawing.y += 12.0;
+    drawing.y += 20.0;
+    let top = drawing.y;
     drawing.axis();
     drawing.faults(&picture.faults);
     let keys: BTreeSet<&Key> = (picture.kept.keys().map(|(key, _)| key))
@@ -65,13 +66,14 @@ pub(crate) fn draw(
     for key in keys {
         drawing.key(picture, key);
     }
+    let bottom = drawing.y;
     drawing.legend();
     let height = drawing.y + 20.0;
     if let Some((at, _)) = failure {
         let x = drawing.x(at);
         let _ = write!(
             drawing.out,
-            "<line class='failure' x1='{x:.1}' x2='{x:.1}' y1='60' y2='{height:.0}' stroke='#d62728' stroke-dasharray='4 3'/>"
+            "<line class='failure' x1='{x:.1}' x2='{x:.1}' y1='{top:.0}' y2='{bottom:.0}' stroke='#d62728' stroke-dasharray='4 3'/>"
         );
     }
     format!(
@@ -190,14 +192,14 @@ impl Drawing {
                 .get(&(key.clone(), belief.token))
                 .unwrap_or(&none);
             self.y = bottom - 3.0;
-            for (begin, end) in uncovered(&belief.deadlines, kept) {
+            for (begin, end) in uncovered(&belief.deadlines, kept, picture.delay) {
                 if self.is_seen(begin, end) {
                     self.bar(
                         begin,
                         end,
                         "#d62728",
                         "uncovered",
-                        &format!("{tip}, and the store does not keep it"),
+                        &format!("{tip}, for longer than the store keeps it"),
                     );
                 }
             }
@@ -290,7 +292,7 @@ impl Drawing {
         let ends = ends.map(|end| (end.to_owned(), colour(end)));
         let kept = [
             ("the store keeps".to_owned(), "#aaa"),
-            ("believed, not kept".to_owned(), "#d62728"),
+            ("believed for longer than kept".to_owned(), "#d62728"),
         ];
         for (name, colour) in kept.into_iter().chain(nodes).chain(ends) {
             if x > LEFT + WIDTH - 100.0 {
@@ -310,9 +312,8 @@ fn is_of(picture: &Picture, run: &Bar, key: &Key) -> bool {
         .is_some_and(|belief| belief.key == *key)
 }
 
-/// When a belief lasts longer than what the store keeps.
-fn uncovered(believed: &Deadlines, kept: &Deadlines) -> Vec<(u64, u64)> {
-    let mut found = Vec::new();
+/// While what is believed ends later than what the store keeps, less the lock delay.
+fn uncovered(believed: &Deadlines, kept: &Deadlines, delay: u64) -> Vec<(u64, u64)> {
     let changes: BTreeSet<u64> = believed
         .iter()
         .chain(kept)
@@ -322,12 +323,13 @@ fn uncovered(believed: &Deadlines, kept: &Deadlines) -> Vec<(u64, u64)> {
         let last = deadlines.iter().rfind(|(since, _)| *since <= now);
         last.map_or(0, |(_, end)| *end)
     };
+    let mut found = Vec::new();
     let mut changes = changes.into_iter().peekable();
     while let Some(now) = changes.next() {
         let until = changes.peek().copied().unwrap_or(u64::MAX);
-        let (begin, end) = (at(kept, now).max(now), at(believed, now).min(until));
-        if begin < end {
-            found.push((begin, end));
+        let end = at(believed, now);
+        if end > now && end + delay > at(kept, now) {
+            found.push((now, end.min(until)));
         }
     }
     found
@@ -347,7 +349,7 @@ fn colour(end: &str) -> &'static str {
         "in doubt" => "#9467bd",
         "incomplete" | "panicked" => "#e377c2",
         "committed late" => "#d62728",
-        "dropped" => "#8c564b",
+        "dropped" | "died with its process" => "#444",
         _ => "#cfe3f5",
     }
 }

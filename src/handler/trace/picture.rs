@@ -151,11 +151,13 @@ impl Picture {
                 ("holder", Value::Text(label.as_str())),
             ];
             self.line('b', at, key.as_str(), Some(track), &args);
+            let deadline = lease.deadline();
+            self.left(at, &key, left_of(deadline, at));
             let hold = Hold {
                 track,
                 began: at,
                 is_at_risk: false,
-                deadline: None,
+                deadline,
                 over_since: None,
                 lease,
             };
@@ -234,8 +236,7 @@ impl Picture {
                 let deadline = hold.lease.deadline();
                 if hold.deadline != deadline {
                     hold.deadline = deadline;
-                    let left = deadline.map_or(0, |deadline| deadline.saturating_sub(now));
-                    self.left(now, key, Duration::from_nanos(left));
+                    self.left(now, key, left_of(deadline, now));
                 }
                 let is_at_risk = deadline.is_some() && hold.lease.is_at_risk();
                 if hold.is_at_risk != is_at_risk {
@@ -315,6 +316,10 @@ impl Picture {
         };
         line.write(self.process, args, &mut self.out);
     }
+}
+
+fn left_of(deadline: Option<u64>, now: u64) -> Duration {
+    Duration::from_nanos(deadline.map_or(0, |deadline| deadline.saturating_sub(now)))
 }
 
 fn before(at: u64, span: Duration) -> u64 {
