@@ -23,10 +23,11 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::zookeeper::ZooKeeperStore;
 pub use batch::ZkBatch;
-use names::KEPT;
 use raise::Raised;
 use record::Record;
 
+/// For how long a name is kept, unless the fence says otherwise.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often a fence is read again when another client wrote it in between.
 const TRIES: usize = 8;
 /// How long the fence is read for a batch that is too late: within the second for which callers wait for an answer.

@@ -136,8 +136,7 @@ async fn gets_in(poll: Duration, limit: Duration) {
                 while !ends.load(SeqCst) {
                     let guard = lock.acquire().await.unwrap();
                     turns.fetch_add(1, SeqCst);
-                    // The hold of a caller that does something.
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    work().await;
                     drop(guard.release().await);
                 }
             }));
@@ -157,8 +156,7 @@ async fn gets_in(poll: Duration, limit: Duration) {
                 assert_eq!(foreign.ask("DEL app:a"), ":1");
                 return true;
             }
-            // It polls at this interval.
-            std::thread::sleep(poll);
+            wait_for_the_next_poll(poll);
         }
         false
     });
@@ -186,4 +184,18 @@ async fn a_client_that_polls_every_20_ms_gets_in_behind_a_queue_that_never_empti
 async fn a_client_that_polls_every_100_ms_gets_in_behind_a_queue_that_never_empties() {
     // Within 36 s, unless the machine stands still in the one long gap of that time.
     gets_in(Duration::from_millis(100), Duration::from_secs(110)).await;
+}
+
+/// A hold of a caller that does something.
+#[allow(clippy::disallowed_methods, reason = "the server's clock is real")]
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "another client polls in real time"
+)]
+fn wait_for_the_next_poll(poll: Duration) {
+    std::thread::sleep(poll);
 }

@@ -55,9 +55,13 @@ impl Sentinel {
         }
     }
 
+    fn cli(&self, arguments: &[&str]) -> String {
+        cli(self.port, arguments)
+    }
+
     /// Of one kind: the other sentinels, or the replicas, that it knows.
     fn knows(&self, kind: &str) -> usize {
-        let reported = cli(self.port, &["SENTINEL", kind, "main"]);
+        let reported = self.cli(&["SENTINEL", kind, "main"]);
         reported
             .lines()
             .filter(|line| line.trim() == "runid")

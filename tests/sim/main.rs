@@ -177,7 +177,8 @@ fn simulated(setup: &Setup, with_lines: bool, draws: bool) -> Report {
 
 fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
     let thread = std::thread::Builder::new().stack_size(STACK);
-    thread.spawn_scoped(scope, work).unwrap();
+    let spawned = thread.spawn_scoped(scope, work);
+    spawned.expect("the system has a thread");
 }
 
 fn many(options: &Options) -> ExitCode {

@@ -100,10 +100,10 @@ impl Picture {
                 }
             }
         }
-        for node in 0..state.setup.nodes {
+        for (node, &is_alive) in alive.iter().enumerate() {
             let place = format!("node {node}");
-            self.fault(now, &place, "stopped", alive[node] && state.paused[node]);
-            self.fault(now, &place, "dead", !alive[node]);
+            self.fault(now, &place, "stopped", is_alive && state.paused[node]);
+            self.fault(now, &place, "dead", !is_alive);
             self.fault(now, &place, "cut off", state.links.is_cut(node));
         }
         for (server, down) in state.links.down.iter().enumerate() {

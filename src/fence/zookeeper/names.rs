@@ -20,8 +20,6 @@ use crate::model::key::Key;
 use crate::model::txn::TxnId;
 use crate::store::zookeeper::{Change, Fault, Refused};
 
-/// For how long a name is kept, unless the fence says otherwise.
-pub(super) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often a client looks for old names of a key.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 /// For how long a caller waits for the deletion of old names. What is left is deleted the next time.

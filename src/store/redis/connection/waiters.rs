@@ -124,7 +124,7 @@ impl Waiters {
         let mut waiting = self.0.lock();
         let channel = waiting.channels.get_mut(channel)?;
         let is_hot = channel.heard.is_some_and(|heard| now.since(&heard) < HOT);
-        if !channel.is_subscribed || !(is_hot || !channel.is_idle()) {
+        if !channel.is_subscribed || !is_hot && channel.is_idle() {
             return None;
         }
         channel.add(owner, wake);
