@@ -199,6 +199,7 @@ impl Executor {
                 token: done.token,
                 slack: done.slack,
                 proof: done.proof,
+                locks: done.locks,
             }),
             Err(error) => Err(error.map(value)),
         }

@@ -53,6 +53,17 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
+/// The token of the lock of one key.
+///
+/// # Errors
+///
+/// `Invalid` if the key is none of those that are held.
+pub(crate) fn token_of(locks: &[HeldKey], key: &str) -> Result<FencingToken, Error> {
+    let lock = locks.iter().find(|lock| lock.key.as_str() == key);
+    lock.map(|lock| lock.token)
+        .ok_or_else(|| not_held(locks.iter().map(|lock| &lock.key)))
+}
+
 /// The error for a key that is none of those that are held.
 pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
     let held = held.map(Key::as_str).collect::<Vec<_>>().join(" ");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::executor::{Debt, EffectError, HeldKey};
 use leasehold::handler::{Event, Intent};
-use leasehold::{Abort, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
+use leasehold::{Abort, Error, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
 
 use crate::support::{World, poll_once, secs};
 
@@ -169,4 +169,92 @@ async fn a_run_knows_the_token_of_each_of_its_keys_and_of_no_other() {
         Ok(())
     });
     run.unwrap().into_value();
+}
+
+/// What `locks` and `token_of` of an outcome say about the keys of a run, and about another one.
+fn assert_names(
+    held: &[(String, FencingToken)],
+    locks: &[HeldKey],
+    token_of: impl Fn(&str) -> Result<FencingToken, Error>,
+) {
+    assert_eq!(named(locks), held);
+    for (key, token) in held {
+        assert_eq!(token_of(key).unwrap(), *token);
+    }
+    assert_eq!(token_of("c").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn an_outcome_and_its_receipt_know_the_token_of_each_key() {
+    let (world, _) = observed();
+    let (_guard, executor, held) = hold(&world).await;
+    let seen = Mutex::new(None);
+    let with_a_hook = executor.guarded(|tx| {
+        tx.on_committed(|receipt| *seen.lock().unwrap() = Some(receipt.clone()));
+        Ok(())
+    });
+    let receipt = seen.lock().unwrap().take().unwrap();
+    assert_names(&held, receipt.locks(), |key| receipt.token_of(key));
+    let with_a_call = executor.commit(async |_| Ok(())).await;
+    let with_nothing = executor.guarded(|_| Ok(()));
+    for done in [with_a_hook, with_nothing] {
+        let done = done.unwrap();
+        assert_names(&held, done.locks(), |key| done.token_of(key));
+    }
+    let done = with_a_call.unwrap();
+    assert_names(&held, done.locks(), |key| done.token_of(key));
+
+    let alone = world.ours.lock("d").acquire().await.unwrap();
+    let done = alone.executor().guarded(|_| Ok(())).unwrap();
+    let held = [("d".to_owned(), alone.token())];
+    assert_names(&held, done.locks(), |key| done.token_of(key));
+}
+
+#[tokio::test]
+async fn a_compensation_knows_the_token_of_each_key() {
+    let (world, _) = observed();
+    let (_guard, executor, held) = hold(&world).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&seen);
+    let run = executor.guarded(|tx| {
+        tx.step(
+            "debit b",
+            || Ok(()),
+            move |given| kept.lock().unwrap().push(given),
+        )?;
+        Err::<(), _>(Abort::stop())
+    });
+    assert!(matches!(run, Err(RunError::RolledBack { .. })), "{run:?}");
+    let kept = Arc::clone(&seen);
+    let run = executor.guarded_async(async |tx| {
+        let undo = move |given| async move { kept.lock().unwrap().push(given) };
+        tx.step("debit b", async { Ok(()) }, undo).await?;
+        Err::<(), _>(Abort::stop())
+    });
+    let run = run.await;
+    assert!(matches!(run, Err(RunError::RolledBack { .. })), "{run:?}");
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 2);
+    for given in &*seen {
+        assert_names(&held, given.locks(), |key| given.token_of(key));
+    }
+}
+
+#[tokio::test]
+async fn a_late_commit_names_every_lock() {
+    let (world, _) = observed();
+    let (_guard, executor, held) = hold(&world).await;
+    let clock = world.clock.clone();
+    let late = executor.guarded(|tx| {
+        tx.commit_with(move |permit| {
+            clock.advance(permit.remaining);
+            Ok::<_, EffectError>(())
+        });
+        Ok(())
+    });
+    let Err(RunError::CommittedLate { locks, token, .. }) = late else {
+        panic!("the lease was over: {late:?}");
+    };
+    assert_eq!(named(&locks), held);
+    assert_eq!(token, held[0].1);
 }

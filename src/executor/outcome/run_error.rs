@@ -72,6 +72,8 @@ pub enum RunError<T, E = BoxError> {
     /// The commit is applied, but the lease was over when it was done, and no fence checked it: another holder may have acted at
     /// the same time. Exclusivity is not claimed.
     CommittedLate {
+        /// The locks that the run was under, sorted by key.
+        locks: Arc<[HeldKey]>,
         /// What the work returned.
         value: T,
         /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.
@@ -180,11 +182,13 @@ impl<T, E> RunError<T, E> {
                 debts,
             },
             Self::CommittedLate {
+                locks,
                 value,
                 token,
                 late_by,
                 published,
             } => RunError::CommittedLate {
+                locks,
                 value: change(value),
                 token,
                 late_by,
@@ -255,12 +259,14 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 .field("debts", debts)
                 .finish(),
             Self::CommittedLate {
+                locks,
                 token,
                 late_by,
                 published,
                 ..
             } => f
                 .debug_struct("CommittedLate")
+                .field("locks", locks)
                 .field("token", token)
                 .field("late_by", late_by)
                 .field("published", published)

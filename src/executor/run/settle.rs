@@ -1,6 +1,7 @@
 //! From the end of the work to the end of the commit: what both kinds of run share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Span;
@@ -14,7 +15,6 @@ use crate::executor::tx::{Answer, Notes, RunMode, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt};
 use crate::model::commit::{CommitPermit, EffectError};
 use crate::model::error::BoxError;
-use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
 /// The commit is applied.
@@ -84,6 +84,7 @@ pub(crate) fn nothing_noted<T, E>(
             token: context.lease().token(),
             slack,
             proof: CommitProof::WithinLease,
+            locks: Arc::clone(context.locks()),
         }),
         Err(why) => Err(RunError::RolledBack {
             cause: Cause::Lease(why),
@@ -214,16 +215,17 @@ fn late(context: &RunContext, slack: Duration, not_after: Stamp, published: bool
 }
 
 impl Settled {
-    fn receipt(&self, token: FencingToken, txn_id: Option<TxnId>) -> Receipt {
+    fn receipt(&self, context: &RunContext, txn_id: Option<TxnId>) -> Receipt {
         let (slack, proof) = match *self {
             Self::Committed { slack, proof } => (slack, Some(proof)),
             Self::Late { slack, .. } => (slack, None),
         };
         Receipt {
-            token,
+            token: context.lease().token(),
             txn_id,
             slack,
             proof,
+            locks: Arc::clone(context.locks()),
         }
     }
 
@@ -235,24 +237,27 @@ impl Settled {
         txn_id: Option<TxnId>,
         notes: Notes<'_, M>,
     ) -> Result<Committed<T>, RunError<T, E>> {
-        let token = context.lease().token();
-        let receipt = self.receipt(token, txn_id);
+        let receipt = self.receipt(context, txn_id);
+        let token = receipt.token;
         for hook in notes.on_committed {
             // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
             if catch_unwind(AssertUnwindSafe(|| hook(&receipt))).is_err() {
                 tracing::error!(target: "leasehold::executor", %token, "a hook after the commit panicked");
             }
         }
+        let locks = receipt.locks;
         match self {
             Self::Committed { slack, proof } => Ok(Committed {
                 value,
                 token,
                 slack,
                 proof,
+                locks,
             }),
             Self::Late {
                 late_by, published, ..
             } => Err(RunError::CommittedLate {
+                locks,
                 value,
                 token,
                 late_by,
@@ -270,6 +275,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::executor::{Applied, GuardedCell, TestHold};
+    use crate::model::token::FencingToken;
     use crate::settings::Settings;
 
     const LATE: Duration = Duration::from_millis(3);

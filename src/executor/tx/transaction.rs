@@ -16,7 +16,7 @@ use crate::executor::cell::{Draft, GuardedCell, Staged};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{HookResult, Receipt, Refusal};
 use crate::lease::LeaseError;
-use crate::model::commit::{CommitPermit, EffectError, HeldKey, not_held};
+use crate::model::commit::{CommitPermit, EffectError, HeldKey, token_of};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -139,9 +139,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
     ///
     /// `Invalid` if the run is not under a lock of the key.
     pub fn token_of(&self, key: &str) -> Result<FencingToken, Error> {
-        let lock = self.locks().iter().find(|lock| lock.key.as_str() == key);
-        lock.map(|lock| lock.token)
-            .ok_or_else(|| not_held(self.locks().iter().map(|lock| &lock.key)))
+        token_of(self.locks(), key)
     }
 
     /// The key of the lock. Of a run under several locks it is the first in their order; see [`locks`](Self::locks).

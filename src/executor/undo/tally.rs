@@ -111,6 +111,7 @@ impl Tally {
             token: self.lease.token(),
             txn_id: item.txn_id,
             remaining,
+            locks: self.lease.held_keys(),
         }
     }
 
