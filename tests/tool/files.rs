@@ -1,5 +1,6 @@
 //! Locks in files: the tool on a machine without a server.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{code, leasehold, printed, run, run_script, tool, with_default_signals};
+use crate::command::{
+    code, counter, leasehold, lines, printed, run, run_script, tool, with_default_signals,
+};
 use crate::redis::pause;
 use crate::rests::runs_once;
 
@@ -138,6 +141,34 @@ fn a_command_inside_has_no_store_by_default() {
     let url = directory.url();
     let output = run_script(&url, &nested);
     assert_eq!(code(&output), 64, "{}", printed(&output));
+}
+
+/// Those that other tests of this file leave out.
+#[test]
+fn the_other_commands_work_on_files_too() {
+    let directory = Directory::new();
+    let url = directory.url();
+    let words = ["hold", "--store", &url, "--lock", "k"];
+    let mut hold = tool(&words);
+    hold.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = hold.spawn().unwrap();
+    // Its end would end the hold.
+    let _stdin = holder.stdin.take();
+    let mut line = String::new();
+    let mut printed_by_it = BufReader::new(holder.stdout.take().unwrap());
+    printed_by_it.read_line(&mut line).unwrap();
+    assert!(line.trim().parse::<u64>().is_ok(), "its token: {line}");
+    let revoked = leasehold(&["revoke", "--now", "--store", &url, "k"]);
+    assert_eq!(code(&revoked), 0, "{}", printed(&revoked));
+    assert_eq!(holder.wait().unwrap().code(), Some(76), "it lost the lock");
+    assert!(directory.is_free());
+    let output = counter(&url, "--processes 2 --rounds 10 --wait 1m --json");
+    assert_eq!(code(&output), 0, "{}", printed(&output));
+    let report = &lines(&output.stdout)[0];
+    assert_eq!(
+        (&report["counter"], &report["lost"]),
+        (&20.into(), &0.into())
+    );
 }
 
 #[test]

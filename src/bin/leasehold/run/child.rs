@@ -169,6 +169,11 @@ impl Child {
         self.end.filter(|_| self.is_last || !children)
     }
 
+    /// Whether no process of the command is left: on Linux those that it left behind became children of ours.
+    pub(super) fn is_last(&self) -> bool {
+        self.is_last
+    }
+
     /// Continues a command that was suspended from the terminal: its lease would run out, and the terminal would be without a
     /// foreground. A command that was stopped by SIGSTOP stays stopped.
     pub(super) fn keep_going(&mut self) {

@@ -264,6 +264,10 @@ impl Watched<'_> {
 
     /// What the command has left behind runs without the lock from now on.
     fn report_children(&self) {
+        // Mostly nothing is left, and then no other process of the machine is looked at.
+        if self.child.is_last() {
+            return;
+        }
         let children = descendants::count();
         if children > 0 {
             self.output.event(
