@@ -2,15 +2,21 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use leasehold::Abort;
+use leasehold::clock::Clock;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::support::World;
+use crate::yielding::yielding;
 
 type Fields = HashMap<&'static str, String>;
 
@@ -96,4 +102,56 @@ async fn acquire_hold_run_and_commit_are_spans_with_key_token_and_outcome() {
         .collect();
     assert_eq!(acquires, [("held", Some(&token)), ("busy", None)]);
     drop(guard);
+}
+
+/// Polls a future whenever it is woken, and drops it when it has waited so often. Whether it completed.
+async fn drop_after(waits: usize, future: impl Future) -> bool {
+    let mut future = pin!(future);
+    let mut left = waits;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(true),
+        Poll::Pending if left == 0 => Poll::Ready(false),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_at_any_await_leaves_no_span_open() {
+    let spans = Closed::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let real = Clock::system().unwrap();
+    for waits in 0.. {
+        let (_clock, locks) = yielding();
+        let call = async {
+            let held = locks.lock("a").acquire().await.unwrap();
+            let executor = held.executor();
+            let committed = executor.commit(async |_| {
+                tokio::task::yield_now().await;
+                Ok(())
+            });
+            committed.await.unwrap();
+            held.release().await.unwrap()
+        };
+        let has_ended = drop_after(waits, call).await;
+        locks.shutdown().await;
+        drop(locks);
+        // The thread of the manager lets go of a hold after it has answered.
+        for _ in 0..60_000 {
+            if spans.open.lock().is_empty() {
+                break;
+            }
+            real.sleep(Duration::from_millis(1)).await;
+        }
+        let open = spans.open.lock();
+        assert!(open.is_empty(), "dropped after {waits} waits: {open:?}");
+        if has_ended {
+            assert!(waits > 3, "the store was never pending");
+            return;
+        }
+    }
 }
