@@ -177,27 +177,44 @@ impl PgServer {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        // `runuser` or a thread of ours started it: the server's own id is in its file.
-        let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
-        let id = file.lines().next().unwrap_or_default();
-        if !id.is_empty() {
-            let children = Command::new("ps")
-                .args(["-o", "pid=", "--ppid", id])
-                .output();
-            let children = children
-                .map(|output| text(&output.stdout))
-                .unwrap_or_default();
-            let ids = children.split_whitespace().chain([id]);
-            let _ = Command::new("kill")
-                .arg("-9")
-                .args(ids)
-                .stderr(Stdio::null())
-                .status();
-        }
+        self.signal("-9");
         let _ = child.kill();
         child.wait().expect("its end");
         // A server that was killed leaves its file behind.
         let _ = fs::remove_file(self.folder.join("data/postmaster.pid"));
+    }
+
+    /// SIGSTOP of every process of the server: it keeps its connections and answers nothing.
+    pub(crate) fn pause(&self) {
+        // Twice, for a process that was started in between.
+        self.signal("-STOP");
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        // `runuser` or a thread of ours started it: the server's own id is in its file.
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
+        let id = file.lines().next().unwrap_or_default();
+        if id.is_empty() {
+            return;
+        }
+        let children = Command::new("ps")
+            .args(["-o", "pid=", "--ppid", id])
+            .output();
+        let children = children
+            .map(|output| text(&output.stdout))
+            .unwrap_or_default();
+        let ids = children.split_whitespace().chain([id]);
+        let _ = Command::new("kill")
+            .arg(signal)
+            .args(ids)
+            .stderr(Stdio::null())
+            .status();
     }
 
     /// Starts again on the same port and in the same folder.
