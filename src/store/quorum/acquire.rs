@@ -153,6 +153,7 @@ fn ask_all<M: Member>(
     let floor = electorate.estimate.lock().floor(sent_at);
     let clock = electorate.clock.clone();
     let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
+    electorate.compare(sent_at);
     for member in 0..electorate.members.len() {
         let how = electorate.how_to_ask(member, sent_at, claim.ttl);
         if how != Ask::AndWait {

@@ -51,6 +51,11 @@ impl<M> Electorate<M> {
         held.is_some_and(|(holding, _)| holding == owner)
     }
 
+    /// Before the members are asked.
+    pub(super) fn compare(&self, now: &Stamp) {
+        self.silence.lock().compare(now);
+    }
+
     pub(super) fn how_to_ask(&self, member: usize, now: &Stamp, ttl: Duration) -> Ask {
         self.silence.lock().ask(member, now, ttl)
     }
@@ -94,5 +99,37 @@ pub(super) fn as_attempt(claim: &Claim, owner: OwnerToken) -> Claim {
     Claim {
         owner,
         ..claim.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::acquire::acquire;
+    use super::super::look::inspect;
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::model::holder::Label;
+    use crate::model::key::Key;
+    use crate::store::{Acquired, MemoryStore};
+
+    /// A client that was cut off: the answers of one member after the other were lost.
+    #[tokio::test]
+    async fn most_members_were_silent_and_are_asked_again() {
+        let clock = ManualClock::new();
+        let members = (0..3).map(|_| Arc::new(MemoryStore::with_clock(clock.clone())));
+        let electorate = Arc::new(Electorate::new(members.collect(), clock.clone().into()));
+        let become_silent = || {
+            let now = electorate.clock.stamp();
+            let mut silence = electorate.silence.lock();
+            (0..3).for_each(|member| silence.is_behind(member, now));
+        };
+        let key = Key::parse("a").unwrap();
+        become_silent();
+        assert_eq!(inspect(&electorate, &key).await.unwrap(), None);
+        become_silent();
+        let (owner, label) = (OwnerToken::generate().unwrap(), Label::parse("me").unwrap());
+        let claim = Claim::new(key, owner, label, Duration::from_secs(10));
+        let acquired = acquire(&electorate, &claim).await.unwrap();
+        assert!(matches!(acquired, Acquired::Granted(_)), "{acquired:?}");
     }
 }

@@ -100,6 +100,7 @@ where
 {
     let mut round = Round::new(home()?, electorate.clock.clone(), patience_of(LOOK));
     let now = electorate.clock.stamp();
+    electorate.compare(&now);
     for (number, member) in electorate.members.iter().enumerate() {
         if !electorate.is_silent(number, &now) {
             round.ask(number, ask(Arc::clone(member)));

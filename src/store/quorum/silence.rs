@@ -2,10 +2,12 @@
 //!
 //! How long an answer takes says little: the next machine answers in a tenth of a millisecond, another continent in two
 //! hundred. So a member is compared with the others: it is silent when a majority answered, and it did not within a
-//! patience after that. It is silent until it answers.
+//! patience after that. It is silent until it answers. If those that are not silent are no majority, there is nobody to
+//! compare with, and nobody is silent.
 
 use std::time::Duration;
 
+use super::vote_count::majority;
 use crate::clock::Stamp;
 
 #[derive(Debug)]
@@ -36,6 +38,16 @@ impl Silence {
     pub(super) fn new(members: usize) -> Self {
         Self {
             members: vec![Watch::default(); members],
+        }
+    }
+
+    /// Forgets who is silent, if the others are no majority. An attempt that waits for no majority is lost before it sends
+    /// a vote, so nobody could show again that he answers.
+    pub(super) fn compare(&mut self, now: &Stamp) {
+        let members = self.members.len();
+        let others = (0..members).filter(|member| !self.is_silent(*member, now));
+        if others.count() < majority(members) {
+            self.members.fill(Watch::default());
         }
     }
 

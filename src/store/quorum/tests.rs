@@ -156,6 +156,22 @@ fn a_member_is_silent_from_its_oldest_unanswered_request_until_it_answers() {
 }
 
 #[test]
+fn nobody_is_silent_beside_less_than_a_majority() {
+    let mut silence = Silence::new(3);
+    let at = |millis| zero().plus(Duration::from_millis(millis));
+    silence.is_behind(1, at(100));
+    silence.compare(&at(100));
+    assert!(silence.is_silent(1, &at(100)), "two others answer");
+    silence.is_behind(2, at(200));
+    silence.compare(&at(199));
+    assert!(silence.is_silent(1, &at(199)), "two others answer still");
+    silence.compare(&at(200));
+    for member in 0..3 {
+        assert_eq!(silence.ask(member, &at(200), TTL), Ask::AndWait);
+    }
+}
+
+#[test]
 fn two_clocks_that_disagree_leave_it_to_the_third() {
     let far = MAX_SKEW.as_micros() as i64 + 1;
     let mut count = VoteCount::new(3);
