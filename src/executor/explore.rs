@@ -49,7 +49,7 @@ const MOST_POINTS: u64 = 100_000;
 ///         tx.check()?;
 ///         Ok(())
 ///     });
-/// ///     (ran, stock.into_inner().unwrap())
+///     (ran, stock.into_inner().unwrap())
 /// })?;
 /// assert_eq!((explored.points, explored.unclear), (3, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
