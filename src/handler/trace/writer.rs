@@ -69,6 +69,7 @@ impl Writer {
                 Ok(Message::Finish(answer)) => {
                     picture.look(self.clock.boot());
                     self.end(&mut picture, &mut known_dropped);
+                    self.close();
                     let _ = answer.send(());
                     return;
                 }
@@ -87,6 +88,14 @@ impl Writer {
             }
             self.write(&mut picture, &mut known_dropped);
         }
+    }
+
+    /// What comes later is refused, so its caller counts it; what came meanwhile is counted here.
+    fn close(self) {
+        let late = self.inbox.try_iter();
+        let late = late.filter(|message| matches!(message, Message::Happened(_)));
+        let late = late.count() as u64;
+        self.shared.dropped.fetch_add(late, Ordering::Relaxed);
     }
 
     /// Whole lines in one call, so that processes which append to one file do not mix theirs.
