@@ -151,8 +151,7 @@ impl ManualClock {
         self.inner.fast_is_trusted.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) async fn sleep(&self, span: Duration) {
-        let end = self.boot().saturating_add(nanos(span));
+    pub(super) async fn sleep_until(&self, end: u64) {
         let mut sleep = Sleep {
             clock: self,
             end,
@@ -214,6 +213,7 @@ mod tests {
     use futures_util::stream::{FuturesUnordered, StreamExt};
 
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn sleeps_end_in_the_order_of_their_ends_and_then_of_their_coming() {
@@ -222,7 +222,9 @@ mod tests {
             .map(|(name, seconds)| {
                 let clock = clock.clone();
                 async move {
-                    clock.sleep(Duration::from_secs(seconds)).await;
+                    Clock::from(clock.clone())
+                        .sleep(Duration::from_secs(seconds))
+                        .await;
                     name
                 }
             })
@@ -237,10 +239,21 @@ mod tests {
         assert_eq!(clock.until_next(), Some(Duration::from_secs(1)));
     }
 
+    /// What passes between a plan and its sleep is not slept again.
+    #[test]
+    fn a_sleep_until_a_time_that_has_passed_is_over() {
+        let clock = ManualClock::new();
+        let end = clock.boot() + nanos(Duration::from_secs(2));
+        clock.advance(Duration::from_secs(2));
+        assert!(clock.sleep_until(end).now_or_never().is_some());
+        assert!(clock.sleep_until(end + 1).now_or_never().is_none());
+    }
+
     #[test]
     fn a_dropped_sleep_leaves_nothing_behind() {
         let clock = ManualClock::new();
-        let sleep = clock.sleep(Duration::from_secs(1));
+        let clock_of_all = Clock::from(clock.clone());
+        let sleep = clock_of_all.sleep(Duration::from_secs(1));
         assert!(sleep.now_or_never().is_none());
         assert_eq!(clock.until_next(), None);
     }

@@ -174,11 +174,23 @@ impl Clock {
     ///
     /// Cancel safe: nothing is lost with a dropped sleep.
     pub async fn sleep(&self, span: Duration) {
+        self.sleep_until(self.after(span)).await;
+    }
+
+    /// Completes once the boot clock shows `end`, in nanoseconds. A caller that plans ahead says when to wake, not how long to
+    /// sleep: what passes between the plan and the sleep would be added to it.
+    pub(crate) async fn sleep_until(&self, end: u64) {
         match &self.0 {
-            Source::System(clock) => clock.sleep(span).await,
+            Source::System(clock) => clock.sleep_until(end).await,
             #[cfg(feature = "test-util")]
-            Source::Manual(clock) => clock.sleep(span).await,
+            Source::Manual(clock) => clock.sleep_until(end).await,
         }
+    }
+
+    /// What the boot clock shows when `span` has passed.
+    fn after(&self, span: Duration) -> u64 {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.boot().saturating_add(span)
     }
 
     /// Runs `future` for at most `span`, counted from the first poll; `None` if it had not completed by then. An answer that
@@ -188,9 +200,7 @@ impl Clock {
     ///
     /// As cancel safe as `future`.
     pub async fn timeout<F: Future>(&self, span: Duration, future: F) -> Option<F::Output> {
-        let began = self.boot();
-        let left = || span.saturating_sub(Duration::from_nanos(self.boot().saturating_sub(began)));
-        self.limited(left, future).await
+        self.limited(self.after(span), future).await
     }
 
     /// Runs `future` until `end`; otherwise as [`timeout`](Self::timeout).
@@ -199,7 +209,7 @@ impl Clock {
     ///
     /// As cancel safe as `future`.
     pub async fn until<F: Future>(&self, end: Stamp, future: F) -> Option<F::Output> {
-        self.limited(|| end.since(&self.stamp()), future).await
+        self.limited(end.on(ClockKind::Boot), future).await
     }
 
     /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that should be larger than before.
@@ -221,11 +231,7 @@ impl Clock {
         }
     }
 
-    async fn limited<F: Future>(
-        &self,
-        left: impl Fn() -> Duration,
-        future: F,
-    ) -> Option<F::Output> {
+    async fn limited<F: Future>(&self, end: u64, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut sleep = pin!(None);
         std::future::poll_fn(|cx| {
@@ -234,7 +240,7 @@ impl Clock {
             }
             // Made after the first poll: that poll may take any time and often completes the future.
             if sleep.is_none() {
-                sleep.set(Some(self.sleep(left())));
+                sleep.set(Some(self.sleep_until(end)));
             }
             match sleep.as_mut().as_pin_mut() {
                 Some(sleep) => sleep.poll(cx).map(|()| None),

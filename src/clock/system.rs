@@ -87,14 +87,11 @@ impl SystemClock {
     /// Ends when the boot clock has reached the time. tokio's timer stops while the machine sleeps, and fires early if a test
     /// has paused tokio's clock.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
-    pub(super) async fn sleep(&self, span: Duration) {
-        let began = boot_nanos();
-        let mut left = span;
+    pub(super) async fn sleep_until(&self, end: u64) {
         loop {
+            let left = Duration::from_nanos(end.saturating_sub(boot_nanos()));
             tokio::time::sleep(left).await;
-            let passed = boot_nanos().saturating_sub(began);
-            left = span.saturating_sub(Duration::from_nanos(passed));
-            if left.is_zero() {
+            if boot_nanos() >= end {
                 return;
             }
         }

@@ -64,7 +64,7 @@ impl Task {
             if self.is_done() {
                 break;
             }
-            let pause = self.plan();
+            let next = self.plan();
             let context = Arc::clone(&self.context);
             tokio::select! {
                 biased;
@@ -72,7 +72,7 @@ impl Task {
                 Some(message) = self.inbox.recv() => self.take(message),
                 Some(()) = self.background.next() => {}
                 () = context.holds.woken() => {}
-                () = context.clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+                () = context.clock.sleep_until(next.unwrap_or_default()), if next.is_some() => {}
                 () = quiet(), if self.is_settling() => self.settle(),
             }
         }
@@ -150,26 +150,24 @@ impl Task {
         }
     }
 
-    /// How long nothing is due; `None` if there is no hold.
-    fn plan(&mut self) -> Option<Duration> {
+    /// When the next thing is due by the boot clock; `None` if there is no hold.
+    fn plan(&mut self) -> Option<u64> {
         let mut pages = self.context.holds.lock();
         let next = pages.engine.next_tick();
         pages.next_look = next.unwrap_or(u64::MAX);
-        let now = self.context.clock.stamp().on(ClockKind::Boot);
-        let renewals = next.map(|next| Duration::from_nanos(next.saturating_sub(now)));
-        renewals.into_iter().chain(self.left_of_shutdown()).min()
+        let shutdown = self.end_of_shutdown().map(|end| end.on(ClockKind::Boot));
+        next.into_iter().chain(shutdown).min()
     }
 
-    /// How much longer a shutdown waits for what others must finish; `None` if there is none.
-    fn left_of_shutdown(&self) -> Option<Duration> {
+    /// How long a shutdown waits for what others must finish; `None` if there is none.
+    fn end_of_shutdown(&self) -> Option<Stamp> {
         let Shutdown { began, .. } = self.shutdown.as_ref()?;
         let Settings {
             max_ttl,
             request_timeout,
             ..
         } = self.context.settings;
-        let waited = self.context.clock.stamp().since(began);
-        Some((max_ttl + request_timeout).saturating_sub(waited))
+        Some(began.plus(max_ttl + request_timeout))
     }
 
     /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease
@@ -296,12 +294,12 @@ impl Task {
 
     /// Everything is ended; or the longest lease is over, and a caller still holds something that only it can end.
     fn is_done(&self) -> bool {
-        let Some(left) = self.left_of_shutdown() else {
+        let Some(end) = self.end_of_shutdown() else {
             return false;
         };
         let is_idle =
             self.background.is_empty() && self.renewals.is_empty() && self.inbox.is_empty();
-        is_idle || left.is_zero()
+        is_idle || end.since(&self.context.clock.stamp()).is_zero()
     }
 
     async fn close(self) {

@@ -18,7 +18,7 @@ use super::async_tx::AsyncTx;
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
 use super::spans::{run_ended, run_span};
 use super::watch::Watched;
-use crate::clock::Stamp;
+use crate::clock::{ClockKind, Stamp};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, Committed, RunError};
 use crate::executor::undo::{Unwinding, Why};
@@ -156,10 +156,14 @@ async fn in_time<A>(lease: &Lease, limit: Stamp, call: impl Future<Output = A>) 
             return Poll::Ready(Some(answer));
         }
         if is_first {
-            let left = limit.since(&clock.stamp());
-            is_stopped = left.is_zero();
-            let left = if is_stopped { LATE_COMMIT_LIMIT } else { left };
-            sleep.set(Some(clock.sleep(left)));
+            let now = clock.stamp();
+            is_stopped = limit.since(&now).is_zero();
+            let end = if is_stopped {
+                now.plus(LATE_COMMIT_LIMIT)
+            } else {
+                limit
+            };
+            sleep.set(Some(clock.sleep_until(end.on(ClockKind::Boot))));
         }
         match sleep.as_mut().as_pin_mut() {
             Some(sleep) => sleep.poll(cx).map(|()| None),
