@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
 # Runs a test program; cargo starts each program of tests/run.sh through this. What does not end is ended, with all that it
-# has started. A few tests that did not pass get a second try, alone, if the program talks to real servers or processes: on a
-# strange machine these meet ports that are taken, slow disks and stalls. A test that needs it is named, and the first
-# failure stays in the log: read it, for it may be a fault of ours that is rare. The other programs rule their own clock
-# and get no second try.
+# has started. A few tests that did not pass get a second try, alone: on a strange machine they meet ports that are taken, slow
+# disks and stalls. A test that needs it is named, and the first failure stays in the log: read it, for it may be a fault of
+# ours that is rare.
 #
 # usage: tests/program.sh PROGRAM [ARGUMENT]...
 #
 #   PROGRAM_SECONDS=900   how long a program may take
 #   SECOND_TRIES=3        how many tests of a program may get a second try
 set -uo pipefail
-with_servers="conformance postgres quorum redis tool zookeeper zookeeper_async"
 limit=${PROGRAM_SECONDS:-900}
 program=$1
 name=$(basename "$program" | sed 's/-[0-9a-f]\{16\}$//')
@@ -31,7 +29,7 @@ fi
 
 # All that did not pass: failed, or had no result when the program was ended. Only in a run of all tests.
 not_passed=()
-if [ $# -eq 1 ] && [[ " $with_servers " == *" $name "* ]]; then
+if [ $# -eq 1 ]; then
     mapfile -t not_passed < <(
         "$program" --list --format terse 2>/dev/null | sed -n 's/: test$//p' |
             grep -vxFf <(sed -n 's/^test \(.*\) \.\.\. ok$/\1/p; s/^test \(.*\) \.\.\. ignored.*$/\1/p' "$log")

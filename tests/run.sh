@@ -13,7 +13,7 @@
 #   EXAMPLE_SECONDS=300    how long one example may take
 #   WORLDS=10000           how many simulated worlds
 #   PROGRAM_SECONDS=900    how long one test program may take
-#   SECOND_TRIES=3         how many tests of one program with real servers may get a second try (tests/program.sh)
+#   SECOND_TRIES=3         how many tests of one program may get a second try (tests/program.sh)
 #   RUST_TEST_THREADS=4    how many tests run side by side: most of them wait for servers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

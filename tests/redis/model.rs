@@ -260,6 +260,49 @@ fn asked_the_same_both_stores_give_the_same_answers() {
     }
 }
 
+/// A plain claim asks by a shorter way than those of a read/write lock.
+#[tokio::test]
+async fn whoever_asks_hands_over_to_a_reader_behind_a_writer_that_died() {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off&max_ttl=5m");
+    let redis = RedisStore::connect(&url).await.unwrap();
+    let pass = || server.cli(&["EVAL", PASS, "0", &STEP.as_millis().to_string()]);
+    let [reader, writer, later, plain] = [
+        (Kind::Read, false),
+        (Kind::Write, true),
+        (Kind::Read, true),
+        (Kind::Plain, false),
+    ]
+    .map(|(kind, waits)| claim_of(kind, waits));
+
+    let Acquired::Granted(read) = redis.acquire(&reader).await.unwrap() else {
+        panic!("nobody holds it");
+    };
+    assert!(matches!(
+        redis.acquire(&writer).await.unwrap(),
+        Acquired::Busy { .. }
+    ));
+    pass();
+    pass();
+    assert!(matches!(
+        redis.acquire(&later).await.unwrap(),
+        Acquired::Busy { .. }
+    ));
+    assert!(matches!(
+        redis.renew(&[read]).await[..],
+        [Renewed::Extended(_)]
+    ));
+    pass();
+    pass();
+    // The writer's place is over by now, and the holder's time and the later reader's are not.
+    assert!(matches!(
+        redis.acquire(&plain).await.unwrap(),
+        Acquired::Busy { .. }
+    ));
+    let info = redis.inspect(&key("a")).await.unwrap();
+    assert_eq!(record_of(info.as_ref()), "Some((Some(Read), 2, Some(0)))");
+}
+
 fn compare(
     server: &RedisServer,
     runtime: &Runtime,

@@ -8,9 +8,13 @@ local lock, tokens, owner, ttl, counter = KEYS[1], KEYS[2], ARGV[1], ARGV[2], AR
 if is_another(tokens, counter) then
   return 'slow'
 end
--- A free lock with a queue is not free for a claim without a place.
-if redis.call('EXISTS', KEYS[3]) == 1 and redis.call('EXISTS', lock) == 0 then
-  return 'queued'
+-- A free lock with a queue is not free for a claim without a place. One that readers hold may be due to the first places,
+-- since those ahead of them died.
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  local holder = redis.call('GET', lock)
+  if not holder or holder == 'leasehold:readers' then
+    return 'queued'
+  end
 end
 local token = next_token(tokens, counter)
 if not token then
