@@ -62,7 +62,8 @@ impl Servers {
                 Are::ZooKeeper { ensemble, first }
             }
             StoreKind::Postgres => {
-                let primary = PgServer::start();
+                // The store refuses a server that may forget locks.
+                let primary = PgServer::start_with(&["fsync=on"]);
                 let standby = has_standby.then(|| Box::new(standby_of(&primary)));
                 Are::Postgres {
                     primary: Box::new(primary),
@@ -112,7 +113,7 @@ impl Servers {
             StoreKind::Redis => format!("redis://{hosts}/0"),
             StoreKind::Redlock => format!("redlock://{hosts}"),
             StoreKind::ZooKeeper => format!("zookeeper://{hosts}?tick_time=500ms"),
-            StoreKind::Postgres => format!("postgres://postgres@{hosts}/postgres"),
+            StoreKind::Postgres => format!("postgres://postgres@{hosts}/postgres?create=auto"),
             StoreKind::Files => format!("file://{}/locks", self.folder.display()),
         }
     }
@@ -122,7 +123,7 @@ impl Servers {
         let ports: Vec<u16> = self.links[seat].iter().map(Proxy::port).collect();
         let url = self.url(&ports);
         let counter_url = match self.kind {
-            StoreKind::Postgres => format!("{url}?target_session_attrs=read-write"),
+            StoreKind::Postgres => url.replace("create=auto", "target_session_attrs=read-write"),
             _ => url.clone(),
         };
         Plan {
@@ -221,7 +222,10 @@ impl Servers {
             locks.shutdown().await;
             Ok(info.is_none())
         });
-        inspected.unwrap_or(false)
+        inspected.unwrap_or_else(|why: BoxError| {
+            eprintln!("{}: {why}", self.kind.name());
+            false
+        })
     }
 
     /// Keys of locks and sessions of clients in the servers.
@@ -282,7 +286,7 @@ pub struct Left {
 /// A standby that every commit waits for.
 fn standby_of(primary: &PgServer) -> PgServer {
     // It looks for a primary that was started again, soon.
-    let standby = primary.standby_with(&["wal_retrieve_retry_interval=200ms"]);
+    let standby = primary.standby_with(&["fsync=on", "wal_retrieve_retry_interval=200ms"]);
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = '*'");
     primary.psql("SELECT pg_reload_conf()");
     let is_synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
