@@ -4,6 +4,8 @@ use leasehold::GuardedCell;
 use leasehold::fence::PgFence;
 use leasehold::reentrant::Scope;
 use leasehold::store::Released;
+#[cfg(feature = "config")]
+use leasehold::{Config, LockManager};
 
 use crate::store_world::{Locks, manager};
 
@@ -116,6 +118,35 @@ fn a_thread_without_a_runtime_locks_too() {
         "a"
     );
     guard.release().unwrap();
+}
+
+#[cfg(feature = "config")]
+#[tokio::test]
+async fn a_file_the_environment_and_a_url_name_the_locks_of_one_database() {
+    let locks = Locks::open().await;
+    let url = locks.url("timeout_millis=20000");
+    let text = format!(
+        "store = '{url}'\nrequest_timeout = '10s'\nlabel = 'top'\n[managers.jobs]\nlabel = 'jobs'\n"
+    );
+    let file = Config::parse(&text).unwrap();
+    let vars = [("STORE", url.as_str()), ("REQUEST_TIMEOUT", "10s")];
+    let vars = vars.map(|(name, value)| (format!("LEASEHOLD_{name}"), value.to_owned()));
+    let environment = Config::from_vars(vars).unwrap();
+    let jobs = file.manager("jobs").unwrap().connect().await.unwrap();
+    let guard = jobs.lock("a").acquire().await.unwrap();
+    for config in [&file, &environment] {
+        let theirs = config.top().unwrap().connect().await.unwrap();
+        assert!(theirs.lock("a").try_acquire().await.unwrap().is_none());
+    }
+    let theirs = LockManager::connect(&url).await.unwrap();
+    // Its request_timeout is shorter than a busy machine may need.
+    crate::server::until("it is seen to be busy", async || {
+        matches!(theirs.lock("a").try_acquire().await, Ok(None))
+    })
+    .await;
+    let label = "SELECT label FROM leasehold.claim WHERE token IS NOT NULL";
+    assert_eq!(locks.psql(label), "jobs");
+    guard.release().await.unwrap();
 }
 
 /// Locks and data in one database: the token of the grant is the one that the fence compares.

@@ -65,9 +65,12 @@ async fn a_release_leaves_the_place_of_a_waiter_that_hears_no_messages() {
 async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
     let locks = Locks::open().await;
     let store = locks.store("").await;
-    let _dead = grant(&store, &claim_for("a", Duration::from_millis(100))).await;
+    let _dead = grant(&store, &claim_for("a", Duration::from_secs(30))).await;
     let (gone, last) = (patient("a"), patient("a"));
     assert!(is_busy(&store, &gone).await);
+    assert!(is_busy(&store, &last).await);
+    // The holder's time is over, at a moment that no stall of this machine can move.
+    locks.psql("UPDATE leasehold.claim SET ends = clock_timestamp() WHERE token IS NOT NULL");
     // Only its requests move anything: the place of the first lasts for minutes, unless it was cut short.
     until("the dead place is over", async || {
         !is_busy(&store, &last).await
