@@ -1,16 +1,11 @@
-//! A transfer between two accounts in PostgreSQL that commits only while its lease is the newest: `transfer_postgres URL`.
+//! A transfer in PostgreSQL that commits only while its lease is the newest: `DATABASE_URL=... transfer_postgres`.
 
-use std::error::Error;
-
-use leasehold::{LockManager, fence::PgFence};
+use leasehold::{BoxError, LockManager, fence::PgFence};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let url = std::env::args()
-        .nth(1)
-        .ok_or("usage: transfer_postgres URL")?;
+async fn main() -> Result<(), BoxError> {
     let locks = LockManager::connect("memory:").await?; // "redis://..." where several processes transfer
-    let fence = PgFence::connect(&url).await?;
+    let fence = PgFence::connect(&std::env::var("DATABASE_URL")?).await?;
     fence.create_schema().await?; // once, as the owner of the data
 
     let lock = locks.lock("accounts/7").fence(fence.clone());
@@ -20,11 +15,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         if left < 0 {
             return t.refuse("not enough money"); // rolled back, and comes out of the run as it is
         }
-        t.execute(
-            "UPDATE account SET cents = cents + $1 WHERE id = 8",
-            &[&10_i64],
-        )
-        .await?;
+        let give = "UPDATE account SET cents = cents + $1 WHERE id = 8";
+        t.execute(give, &[&10_i64]).await?;
         t.done(left) // committed, and comes out of the run
     }));
     let done = transfer.await?;

@@ -21,9 +21,9 @@ for _ in $(seq 200); do
     sleep 0.05
 done
 sql 'CREATE TABLE account (id int PRIMARY KEY, cents bigint NOT NULL); INSERT INTO account VALUES (7, 20), (8, 0)'
-url=postgres://postgres@127.0.0.1:$port/postgres
-"$program" "$url" | grep -F '10 cents are left (Fenced)'
-"$program" "$url" | grep -F '0 cents are left (Fenced)'
-! "$program" "$url" 2>"$folder/refused"
+export DATABASE_URL=postgres://postgres@127.0.0.1:$port/postgres
+"$program" | grep -F '10 cents are left (Fenced)'
+"$program" | grep -F '0 cents are left (Fenced)'
+! "$program" 2>"$folder/refused"
 grep -F 'not enough money' "$folder/refused"
 [ "$(sql 'SELECT string_agg(id || chr(58) || cents, chr(32) ORDER BY id) FROM account')" = "7:0 8:20" ]
