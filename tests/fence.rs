@@ -287,33 +287,27 @@ async fn a_store_whose_tokens_may_go_back_can_have_no_fence() {
     assert!(locks.held().is_empty());
 }
 
-fn locks(keys: &[&str]) -> Vec<HeldKey> {
-    let lock = |key: &&str| HeldKey {
-        key: key.parse().expect("a key"),
-        token: FencingToken::new(1).expect("a token"),
-    };
-    keys.iter().map(lock).collect()
-}
-
-/// The name of a run that began now.
-fn name() -> TxnId {
+/// The names of so many runs under these keys, one after the other, and the locks of each.
+async fn runs<const N: usize>(keys: &[&str]) -> ([TxnId; N], Vec<HeldKey>) {
     let world = World::new();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let guard = std::thread::spawn(move || {
-        let guard = runtime.block_on(world.ours.lock("a").acquire());
-        let named = guard
-            .expect("free")
-            .executor()
-            .guarded(|tx| Ok(tx.txn_id()?));
+    let guard = world.ours.lock_all(keys.iter().copied()).acquire().await;
+    let guard = guard.expect("free");
+    let mut locks = Vec::new();
+    let names = [(); N].map(|()| {
+        let named = guard.executor().guarded(|tx| {
+            locks = tx.locks().to_vec();
+            Ok(tx.txn_id()?)
+        });
         named.expect("live").value
     });
-    guard.join().expect("no panic")
+    (names, locks)
 }
 
 #[tokio::test]
 async fn a_commit_that_a_gate_admitted_is_resolved_as_applied_and_is_not_admitted_again() {
     let gate = FenceGate::new();
-    let (name, locks) = (name(), locks(&["b", "a"]));
+    let ([name], mut locks) = runs(&["a", "b"]).await;
+    locks.reverse();
     assert_eq!(gate.admit_commit(&locks, name, || 7), Ok(7));
     let again = gate.admit_commit(&locks, name, || panic!("twice"));
     assert_eq!(again, Err(Refusal::Again));
@@ -327,7 +321,7 @@ async fn a_commit_that_a_gate_admitted_is_resolved_as_applied_and_is_not_admitte
 #[tokio::test]
 async fn a_commit_that_arrives_at_a_gate_after_it_was_resolved_is_refused() {
     let gate = FenceGate::new();
-    let (name, locks) = (name(), locks(&["a", "b"]));
+    let ([name], locks) = runs(&["a", "b"]).await;
     let doubt = Doubt::new(locks.clone(), name);
     for _ in 0..2 {
         let resolution = gate.resolve(&doubt).await;
@@ -362,22 +356,23 @@ async fn a_service_that_did_not_answer_is_asked_through_its_gate() {
 
 #[tokio::test]
 async fn a_gate_claims_nothing_about_names_that_it_may_have_deleted() {
-    let before = name();
+    let ([before], first) = runs(&["a"]).await;
     // Names are made in milliseconds.
-    while name().as_bytes()[..6] == before.as_bytes()[..6] {}
+    while runs::<1>(&["a"]).await.0[0].made_at() == before.made_at() {}
     let gate = FenceGate::new().keep_names(2);
-    let locks = locks(&["a"]);
-    let resolve = async |name| gate.resolve(&Doubt::new(locks.clone(), name)).await;
     // A gate of the process before this one may have admitted it.
-    let error = resolve(before).await.expect_err("it is from before");
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    let mut names = [name(), name(), name()];
+    let error = gate.resolve(&Doubt::new(first, before)).await;
+    let error = error.expect_err("it is from before");
+    assert!(error.to_string().contains("too old"), "{error}");
+    let (mut names, locks) = runs::<3>(&["a"]).await;
+    let resolve = async |name| gate.resolve(&Doubt::new(locks.clone(), name)).await;
     names.sort_unstable();
     for name in names {
         assert_eq!(gate.admit_commit(&locks, name, || ()), Ok(()));
     }
     let error = resolve(names[0]).await.expect_err("it was deleted");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("too old"), "{error}");
     let late = gate.admit_commit(&locks, names[0], || panic!("perhaps again"));
     assert_eq!(late, Err(Refusal::Forgotten));
     let newest = resolve(names[2]).await;
@@ -385,9 +380,38 @@ async fn a_gate_claims_nothing_about_names_that_it_may_have_deleted() {
 }
 
 #[tokio::test]
+async fn a_gate_admits_no_commit_without_all_locks_of_its_run() {
+    let gate = FenceGate::new();
+    let ([name], locks) = runs(&["a", "b"]).await;
+    for some in [&locks[1..], &locks[..1], &[]] {
+        let refused = gate.admit_commit(some, name, || panic!("a lock is missing"));
+        assert_eq!(refused, Err(Refusal::OtherLocks));
+    }
+    let doubt = Doubt::new(locks, name);
+    let resolution = gate.resolve(&doubt).await;
+    assert_eq!(resolution.expect("known"), Resolution::NotApplied);
+}
+
+#[tokio::test]
+async fn a_gate_resolves_no_doubt_without_all_locks_of_its_run() {
+    let gate = FenceGate::new();
+    let ([name], locks) = runs(&["a", "b"]).await;
+    assert_eq!(gate.admit_commit(&locks, name, || 7), Ok(7));
+    let mut other = locks.clone();
+    other[0].token = FencingToken::new(other[0].token.number() + 1).expect("a token");
+    for some in [&locks[1..], &locks[..1], &other, &[]] {
+        let refused = gate.resolve(&Doubt::new(some.to_vec(), name)).await;
+        let error = refused.expect_err("a lock is missing");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let resolution = gate.resolve(&Doubt::new(locks, name)).await;
+    assert_eq!(resolution.expect("known"), Resolution::Applied);
+}
+
+#[tokio::test]
 async fn a_change_that_panicked_is_neither_applied_nor_void() {
     let gate = FenceGate::new();
-    let (name, locks) = (name(), locks(&["a"]));
+    let ([name], locks) = runs(&["a"]).await;
     let (service, theirs) = (gate.clone(), locks.clone());
     let panicked =
         std::thread::spawn(move || service.admit_commit(&theirs, name, || panic!("half way")));

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::resolve::{first_of, too_old};
+use super::resolve::too_old;
 use super::{Fence, Resolve};
 use crate::clock::wall_millis;
-use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -151,7 +151,8 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// As [`admit_all`](Self::admit_all), and if the gate knows the name; `change` was not called. [`Refusal::Again`] does not mean
+    /// As [`admit_all`](Self::admit_all), if the gate knows the name, and if `locks` are not all locks of the run that it names; `change` was
+    /// not called. [`Refusal::Again`] does not mean
     /// that the commit is not applied: an earlier copy of it was admitted.
     ///
     /// # Panics
@@ -172,6 +173,9 @@ impl FenceGate {
         name: Option<TxnId>,
         change: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
+        if name.is_some_and(|name| !is_of(name, locks)) {
+            return Err(Refusal::OtherLocks);
+        }
         // Locked in one order everywhere, so that no two changes wait for each other. Of a key that is named twice, the smallest
         // token counts.
         let mut locks: Vec<&HeldKey> = locks.iter().collect();
@@ -275,7 +279,7 @@ impl Fence for FenceGate {
 /// commits of the one before: they are [`Invalid`](crate::ErrorKind::Invalid).
 impl Resolve for FenceGate {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
-        let fence = self.seen(&first_of(&doubt.locks)?.key);
+        let fence = self.seen(&doubt.first()?.key);
         let mut seen = fence.lock();
         match seen.names.find(doubt.txn_id) {
             Ok(Record::Applied) => Ok(Resolution::Applied),

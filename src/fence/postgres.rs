@@ -282,6 +282,7 @@ impl Shared {
     }
 
     async fn resolved(&self, doubt: &Doubt, wait: Duration) -> Result<Resolution, Error> {
+        doubt.check()?;
         let (keys, tokens) = columns(&doubt.locks);
         let (name, wait) = (doubt.txn_id.to_string(), milliseconds(wait.min(self.wait)));
         let parameters: [(&(dyn ToSql + Sync), Type); 4] = [

@@ -12,7 +12,7 @@ use super::in_run::{patience, resolve_within};
 use super::newer_holder::newer_holder;
 use super::{Fence, RedisBatch, Resolve};
 use crate::clock::Clock;
-use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
@@ -231,6 +231,11 @@ impl RedisFence {
             key: key.clone(),
             token,
         };
+        if part == COMMIT && !is_of(txn_id, std::slice::from_ref(&lock)) {
+            return Err(Error::invalid(format!(
+                "the part {COMMIT} is the name of the run's commit, which is under other locks: key={key} txn_id={txn_id}; use another part for a step"
+            )));
+        }
         self.write_under(&[lock], Name { txn_id, part }, batch)
             .await
     }

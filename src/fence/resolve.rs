@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-use crate::model::commit::HeldKey;
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
 
@@ -21,14 +20,9 @@ pub trait Resolve: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// It is not known yet, of whatever kind the error is: call it again. [`Invalid`](crate::ErrorKind::Invalid) if it can
-    /// never be known: the name is too old, and was deleted.
+    /// never be known, because the name is too old and was deleted, and if the doubt has not all locks of the run
+    /// ([`Doubt::check`]).
     fn resolve(&self, doubt: &Doubt) -> impl Future<Output = Result<Resolution, Error>> + Send;
-}
-
-/// The lock beside which a fence keeps the name of a commit: the first in order of key.
-pub(super) fn first_of(locks: &[HeldKey]) -> Result<&HeldKey, Error> {
-    let first = locks.iter().min();
-    first.ok_or_else(|| Error::invalid("a doubt needs the locks of its run; name at least one"))
 }
 
 /// The record of a name was deleted, or may have been.

@@ -10,7 +10,7 @@ use crate::clock::Stamp;
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::model::txn::TxnId;
+use crate::model::txn::{Mark, TxnId};
 
 /// One lock of a run: its key, and the fencing token of its hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +62,25 @@ pub(crate) fn token_of(locks: &[HeldKey], key: &str) -> Result<FencingToken, Err
     let lock = locks.iter().find(|lock| lock.key.as_str() == key);
     lock.map(|lock| lock.token)
         .ok_or_else(|| not_held(locks.iter().map(|lock| &lock.key)))
+}
+
+/// What tells some locks from others, whatever their order: the sum of the FNV-1a of each one's key and token. It is against mistakes; it
+/// proves nothing to somebody who wants to deceive.
+pub(crate) fn mark(locks: &[HeldKey]) -> Mark {
+    let of_one = |lock: &HeldKey| {
+        let token = lock.token.number().to_be_bytes();
+        let bytes = lock.key.as_str().bytes().chain(token);
+        bytes.fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        })
+    };
+    let sum = locks.iter().map(of_one).fold(0, u32::wrapping_add);
+    sum.to_be_bytes()
+}
+
+/// Whether a run of this name is under these locks, all of them and no others.
+pub(crate) fn is_of(txn_id: TxnId, locks: &[HeldKey]) -> bool {
+    txn_id.mark() == mark(locks)
 }
 
 /// The error for a key that is none of those that are held.

@@ -28,7 +28,7 @@ mod tests {
     fn words_are_written_plainly_and_parsed_when_they_are_read() {
         let key = Key::parse("accounts/7").unwrap();
         let token = FencingToken::MAX;
-        let id = TxnId::generate().unwrap();
+        let id = TxnId::generate([0; 4]).unwrap();
         let text = serde_json::to_string(&(&key, token, id)).unwrap();
         assert_eq!(text, format!(r#"["accounts/7",{token},"{id}"]"#));
         let read: (Key, FencingToken, TxnId) = serde_json::from_str(&text).unwrap();

@@ -11,23 +11,31 @@ use crate::model::random::random_bytes;
 #[cfg(feature = "serde")]
 crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
 
-/// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), and 80 random bits.
+/// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), a mark of the locks that the run is
+/// under (32 bits), and 48 random bits.
 ///
 /// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret. Names
-/// are ordered by their time: a fence that keeps names for a limited time knows by it which names it may have deleted.
+/// are ordered by their time: a fence that keeps names for a limited time knows by it which names it may have deleted. By the mark a
+/// [`Doubt`](crate::executor::Doubt) knows whether it has the locks of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId([u8; 16]);
 
 impl TxnId {
-    /// A new name from the operating system's generator.
+    /// A new name, for a run under the locks of this mark, from the operating system's generator.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes.
-    pub(crate) fn generate() -> Result<Self, Error> {
+    pub(crate) fn generate(mark: Mark) -> Result<Self, Error> {
         let Self(mut bytes) = Self::first_at(wall_millis());
-        bytes[TIME..].copy_from_slice(&random_bytes()?[TIME..]);
+        bytes[TIME..RANDOM].copy_from_slice(&mark);
+        bytes[RANDOM..].copy_from_slice(&random_bytes()?[RANDOM..]);
         Ok(Self(bytes))
+    }
+
+    /// The mark of the locks of its run.
+    pub(crate) fn mark(&self) -> &[u8] {
+        &self.0[TIME..RANDOM]
     }
 
     /// The first of all names that are made at this time, in milliseconds since 1970.
@@ -49,8 +57,13 @@ impl TxnId {
     }
 }
 
+/// What some locks add up to.
+pub(crate) type Mark = [u8; 4];
+
 /// How many of the bytes are the time.
 const TIME: usize = 6;
+/// Where the random ones begin.
+const RANDOM: usize = TIME + size_of::<Mark>();
 
 /// Reads what `Display` writes: 32 hexadecimal digits.
 impl FromStr for TxnId {
@@ -92,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written() {
-        let name = TxnId::generate().unwrap();
+        let name = TxnId::generate([1, 2, 3, 4]).unwrap();
         assert_eq!(name.to_string().parse::<TxnId>().unwrap(), name);
         for text in [
             "",
@@ -107,8 +120,9 @@ mod tests {
     #[test]
     fn names_are_ordered_by_the_time_at_which_they_were_made() {
         let before = wall_millis();
-        let name = TxnId::generate().unwrap();
+        let name = TxnId::generate([1, 2, 3, 4]).unwrap();
         assert!((before..=wall_millis()).contains(&name.made_at()));
+        assert_eq!(name.mark(), [1, 2, 3, 4]);
         assert!(TxnId::first_at(before) <= name);
         assert!(name < TxnId::first_at(name.made_at() + 1));
         assert_eq!(TxnId::first_at(7).made_at(), 7);

@@ -152,6 +152,15 @@ async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again
     assert_eq!(bank.psql("SELECT leasehold.sweep()"), "1");
     let error = fence.resolve(&doubt).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    // Nor by its name with other locks, of which no name was deleted.
+    for other in [("b", 1), ("a", 3)] {
+        let lock = leasehold::executor::HeldKey {
+            key: key(other.0),
+            token: token(other.1),
+        };
+        let error = fence.resolve(&Doubt::new(vec![lock], txn_id)).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid, "{other:?}");
+    }
 }
 
 #[tokio::test]

@@ -193,8 +193,51 @@ async fn a_commit_under_two_locks_is_resolved_whatever_their_order() {
     drop(guard);
 }
 
+/// With any other locks the record would be looked for, and the name be taken, beside the wrong key.
+#[tokio::test]
+async fn a_doubt_without_all_locks_of_its_run_is_refused() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let locks = LockManager::connect(&server.url("prefix=app&restart_quarantine=off"))
+        .await
+        .unwrap();
+    let both = locks.lock_all(["row/a", "row/b"]);
+    let guard = both.acquire().await.unwrap();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let ours = fence.clone();
+    let executor = guard.executor();
+    let run = executor.commit(move |permit| {
+        let doubt = Doubt::new(permit.locks().to_vec(), permit.txn_id);
+        tell.send(doubt).unwrap();
+        ours.apply(permit, RedisBatch::new().increment_by("count", 1))
+    });
+    let _ = run.await.unwrap();
+    let doubt = told.await.unwrap();
+    let before = server.cli(&["DBSIZE"]);
+    let mut other = doubt.locks.clone();
+    other[1].token = token(1);
+    for some in [&doubt.locks[1..], &doubt.locks[..1], &other, &[]] {
+        let some = Doubt::new(some.to_vec(), doubt.txn_id);
+        let error = fence.resolve(&some).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    // No lock of several names the commit alone, either.
+    let lock = &doubt.locks[1];
+    let batch = RedisBatch::new().increment_by("count", 1);
+    let alone = fence.write(&lock.key, lock.token, doubt.txn_id, "commit", &batch);
+    assert_eq!(alone.await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(server.cli(&["DBSIZE"]), before);
+    assert_eq!(server.cli(&["GET", "count"]), "1");
+    assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
+}
+
+/// Of a run under the lock `a` with the token 1, as if it had begun then.
 fn doubt_of(made_at: u128) -> Doubt {
-    let txn_id: TxnId = format!("{made_at:012x}{:020x}", 1).parse().unwrap();
+    let named = hold(LONG).executor().guarded(|tx| Ok(tx.txn_id()?));
+    let named = u128::from_be_bytes(*named.unwrap().value.as_bytes());
+    let txn_id: TxnId = format!("{made_at:012x}{:020x}", named & ((1 << 80) - 1))
+        .parse()
+        .unwrap();
     let lock = HeldKey {
         key: key("a"),
         token: token(1),

@@ -33,7 +33,7 @@ async fn a_commit_in_doubt_is_resolved_and_a_name_that_was_free_stays_void() {
         (0, &true.into())
     );
     for _ in 0..2 {
-        let void = resolve("00000000000000000000000000000001");
+        let void = resolve(&unused(&txn_id));
         assert_eq!(
             (code(&void), &lines(&void.stdout)[0]["is_applied"]),
             (1, &false.into())
@@ -43,6 +43,12 @@ async fn a_commit_in_doubt_is_resolved_and_a_name_that_was_free_stays_void() {
         server.psql("SELECT count(*) FROM leasehold.txn WHERE NOT applied"),
         "1"
     );
+}
+
+/// The name of another run under the same locks.
+fn unused(txn_id: &str) -> String {
+    let last = if txn_id.ends_with('0') { '1' } else { '0' };
+    format!("{}{last}", &txn_id[..31])
 }
 
 /// The tool on the doubt of a commit that was made, and of one that never was.
@@ -61,15 +67,14 @@ fn resolves(store: &str, token: &str, applied: TxnId) {
     };
     assert_eq!(resolve(&applied.to_string()), (0, true));
     // A name that was free is void from then on.
-    let free: String = applied
-        .to_string()
-        .chars()
-        .map(|c| if c == 'a' { 'b' } else { 'a' })
-        .collect();
-    let free = format!("{}{}", &applied.to_string()[..12], &free[12..]);
+    let free = unused(&applied.to_string());
     assert_eq!(resolve(&free), (1, false));
     assert_eq!(resolve(&free), (1, false));
     assert_eq!(resolve(&applied.to_string()), (0, true));
+    // The name of the commit is not looked for beside another key.
+    let txn_id = applied.to_string();
+    let other = leasehold(&["resolve", "--store", store, "b", &txn_id, "--token", token]);
+    assert_eq!(code(&other), 64, "{}", printed(&other));
 }
 
 /// Commits by what `apply` makes of the permit, and resolves.

@@ -131,12 +131,22 @@ async fn a_commit_that_was_applied_is_resolved_as_applied_again_and_again() {
         .unwrap();
     assert_eq!(names.len(), 1, "{names:?}");
     let txn_id: TxnId = names.pop().unwrap().parse().unwrap();
-    // Whatever order its locks are given in.
-    let locks = ["b", "a"].map(|name| HeldKey {
+    let lock = |name, number| HeldKey {
         key: key(name),
-        token: token(1),
-    });
-    let doubt = Doubt::new(locks.to_vec(), txn_id);
+        token: token(number),
+    };
+    // The name of the commit would be looked for, and be taken, beside another key.
+    for other in [
+        vec![lock("b", 1)],
+        vec![lock("b", 1), lock("a", 1)],
+        vec![lock("a", 2)],
+        Vec::new(),
+    ] {
+        let doubt = Doubt::new(other, txn_id);
+        let error = world.other.resolve(&doubt).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let doubt = Doubt::new(vec![lock("a", 1)], txn_id);
     for newer in [2, 3] {
         let resolution = world.other.resolve(&doubt).await.unwrap();
         assert_eq!(resolution, Resolution::Applied);
@@ -172,9 +182,9 @@ async fn a_name_that_was_deleted_proves_nothing_and_is_not_used_again() {
     world.ours.raise(&key("a"), token(2)).await.unwrap();
     assert_eq!(data(&world.client, fence).await, format!("2 {txn_id}"));
     // A run that began before, and commits only now.
-    let late: TxnId = format!("{:032x}", u128::from_be_bytes(*txn_id.as_bytes()) - 1)
-        .parse()
-        .unwrap();
+    let millisecond = 1 << 80;
+    let late = u128::from_be_bytes(*txn_id.as_bytes()) - millisecond;
+    let late: TxnId = format!("{late:032x}").parse().unwrap();
     let mut older = doubt.clone();
     older.txn_id = late;
     let error = world.other.resolve(&older).await.unwrap_err();
@@ -188,7 +198,10 @@ async fn a_doubt_about_a_fence_that_nobody_has_raised_is_void() {
         key: key("c"),
         token: token(1),
     };
-    let doubt = Doubt::new(vec![lock], "1".repeat(32).parse().unwrap());
+    let clock = Clock::system().unwrap();
+    let hold = TestHold::new(clock, &Settings::default(), key("c"), token(1), SHORT);
+    let named = hold.executor().guarded(|tx| Ok(tx.txn_id()?));
+    let doubt = Doubt::new(vec![lock], named.unwrap().value);
     for _ in 0..2 {
         let resolution = world.ours.resolve(&doubt).await.unwrap();
         assert_eq!(resolution, Resolution::NotApplied);

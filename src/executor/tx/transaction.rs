@@ -16,7 +16,7 @@ use crate::executor::cell::{Draft, GuardedCell, Staged};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{HookResult, Receipt, Refusal};
 use crate::lease::LeaseError;
-use crate::model::commit::{CommitPermit, EffectError, HeldKey, token_of};
+use crate::model::commit::{CommitPermit, EffectError, HeldKey, mark, token_of};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -163,7 +163,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
         if let Some(txn_id) = self.txn_id.get() {
             return Ok(*txn_id);
         }
-        let made = TxnId::generate()?;
+        let made = TxnId::generate(mark(self.locks()))?;
         Ok(*self.txn_id.get_or_init(|| made))
     }
 

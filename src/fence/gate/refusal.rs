@@ -30,6 +30,8 @@ pub enum Refusal {
     Again,
     /// So many newer commits were admitted since the run began that the gate does not know whether this is the first copy.
     Forgotten,
+    /// The name is that of a run under other locks. Its doubt would be resolved beside those.
+    OtherLocks,
 }
 
 impl fmt::Display for Refusal {
@@ -61,6 +63,9 @@ impl fmt::Display for Refusal {
             Self::Forgotten => f.write_str(
                 "the run began too long ago: the gate does not know whether its commit was admitted before; keep more names, or compare the clocks of the clients",
             ),
+            Self::OtherLocks => f.write_str(
+                "these are not the locks of the run; send every lock of its permit, with its token",
+            ),
         }
     }
 }
@@ -74,7 +79,7 @@ impl From<Refusal> for Error {
             Refusal::NotRaised { .. } => ErrorKind::Invalid,
             Refusal::Implausible { .. } => ErrorKind::Corrupt,
             Refusal::Void => ErrorKind::Unavailable,
-            Refusal::Again | Refusal::Forgotten => ErrorKind::Invalid,
+            Refusal::Again | Refusal::Forgotten | Refusal::OtherLocks => ErrorKind::Invalid,
         };
         Self::new(kind, refusal.to_string())
     }

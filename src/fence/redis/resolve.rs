@@ -13,7 +13,7 @@ use ::redis::Value;
 use super::answer::text;
 use super::{COMMIT, COMMIT_TTL, MOST_APART, Name, RedisFence};
 use crate::fence::Resolve;
-use crate::fence::resolve::{first_of, too_old};
+use crate::fence::resolve::too_old;
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
 use crate::store::redis::{Call, Script, fault};
@@ -23,7 +23,7 @@ static VOID: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../sc
 impl Resolve for RedisFence {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
         const WHAT: &str = "resolve a commit";
-        let key = &first_of(&doubt.locks)?.key;
+        let key = &doubt.first()?.key;
         let txn_id = doubt.txn_id;
         let name = Name {
             txn_id,

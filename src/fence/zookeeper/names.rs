@@ -12,7 +12,7 @@ use super::record::Record;
 use super::{TRIES, ZkFence, disturbed};
 use crate::clock::wall_millis;
 use crate::fence::Resolve;
-use crate::fence::resolve::{first_of, too_old};
+use crate::fence::resolve::too_old;
 use crate::model::commit::HeldKey;
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
@@ -50,7 +50,7 @@ fn create(fence: &str, name: TxnId, data: &[u8]) -> Change {
 
 impl Resolve for ZkFence {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
-        let HeldKey { key, token } = first_of(&doubt.locks)?;
+        let HeldKey { key, token } = doubt.first()?;
         let name = doubt.txn_id;
         let fence = self.store.fence_path(key)?;
         for _ in 0..TRIES {
@@ -111,7 +111,7 @@ impl ZkFence {
 
     /// Deletes old names beside the first of the locks, if that was not done from here for an hour.
     pub(super) async fn sweep_if_due(&self, locks: &[HeldKey], left: Duration) {
-        let Ok(HeldKey { key, .. }) = first_of(locks) else {
+        let Some(HeldKey { key, .. }) = locks.first() else {
             return;
         };
         let clock = self.store.clock();
