@@ -1,4 +1,4 @@
-//! The behaviour suite over every store of this crate, and one table of what it came to.
+//! The behaviour suite over every store of this crate, one table of what it came to, and attacks on these stores.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     clippy::duplicate_mod,
@@ -16,6 +16,7 @@ mod redis;
 #[path = "../support/zookeeper.rs"]
 mod zookeeper;
 
+mod attacks;
 mod broken;
 mod can_fail;
 mod in_process;
