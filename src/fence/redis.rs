@@ -211,10 +211,10 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// `InDoubt` if it may have been applied, and if the server refused a command in the middle of the batch, however often the
-    /// batch is sent again. Any other kind reports that it was not applied and will not be: `Invalid` for a batch that the data
-    /// do not allow or that names keys of the lock or the fence, `Corrupt` for a token absurdly far ahead or a fence key that
-    /// is not ours.
+    /// `InDoubt` if it may have been applied or may be later (a refusal of a second copy says nothing about the first), and if the
+    /// server refused a command in the middle of the batch, however often the batch is sent again. Any other kind reports that it was
+    /// not applied and will not be: `Invalid` for a batch that the data do not allow, that names keys of the lock or the fence, or that
+    /// takes the name of a commit under other locks, `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
     ///
     /// # Cancel safety
     ///
@@ -259,7 +259,11 @@ impl RedisFence {
                 self.clock.sleep(PAUSE).await;
             }
             match self.servers.run(names, key, &APPLY, &call).await {
-                Ok(answer) => return read(locks, &answer),
+                Ok(answer) => match read(locks, &answer) {
+                    // The data, a clock or the fence's key may allow it when an earlier copy arrives.
+                    Err(refused) if is_in_doubt && refused.kind() != ErrorKind::InDoubt => break,
+                    read => return read,
+                },
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
                 // A refusal of this copy does not say whether an earlier copy was or will be executed.
                 Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),

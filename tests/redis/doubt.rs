@@ -10,7 +10,7 @@ use crate::server::{RedisServer, until};
 use crate::stopped::{Stopped, in_the_process, report, stop_at};
 use leasehold::clock::Clock;
 use leasehold::executor::{CommitProof, Doubt, HeldKey, Resolution, RunError};
-use leasehold::fence::{Fence, RedisBatch, RedisFence, Resolve};
+use leasehold::fence::{Fence, RedisBatch, RedisFence, Resolve, Written};
 use leasehold::test_util::TestHold;
 use leasehold::{ErrorKind, LockManager, Settings, TxnId};
 
@@ -152,6 +152,49 @@ async fn a_doubt_that_ends_within_the_run_has_a_true_outcome() {
         proxy.all(Fate::KIND);
         assert_eq!(server.cli(&["GET", "count"]), expected.to_string());
     }
+}
+
+/// The data may allow it when the first copy arrives.
+#[tokio::test]
+async fn a_refusal_of_the_second_copy_does_not_say_that_the_first_is_never_applied() {
+    let server = RedisServer::start();
+    let (ours, proxy) = behind(&server).await;
+    // What was sent is kept back; what is sent again takes another connection.
+    let hold_back = || {
+        server.cli(&["SET", "count", "no number"]);
+        proxy.wires().iter().for_each(|wire| wire.set(HELD));
+    };
+    let arrives = async || {
+        server.cli(&["SET", "count", "1"]);
+        deliver(&server, &proxy.wires()).await;
+        server.cli(&["GET", "count"]) == "2"
+    };
+    let batch = RedisBatch::new().increment_by("count", 1);
+    let hold = hold(LONG);
+    let executor = hold.executor();
+    hold_back();
+    let sent = (ours.clone(), batch.clone());
+    let run = executor.commit(move |permit| sent.0.apply(permit, sent.1));
+    let error = run.await.unwrap_err();
+    let is_applied = arrives().await;
+    assert!(
+        error.was_applied().is_none_or(|was| was == is_applied),
+        "{error:?}, applied: {is_applied}"
+    );
+    if let Some(doubt) = error.doubt() {
+        let resolution = fence(&server).await.resolve(&doubt).await.unwrap();
+        assert_eq!(resolution == Resolution::Applied, is_applied);
+    }
+
+    let named = executor.guarded(|tx| Ok(tx.txn_id()?)).unwrap().value;
+    hold_back();
+    let step = ours.write(&key("a"), token(1), named, "step", &batch).await;
+    assert!(arrives().await);
+    assert_eq!(step.unwrap_err().kind(), ErrorKind::InDoubt);
+    // Sent again under its name, it says what became of it.
+    let again = ours.write(&key("a"), token(1), named, "step", &batch).await;
+    assert_eq!(again.unwrap(), Written::Applied);
+    assert_eq!(server.cli(&["GET", "count"]), "2");
 }
 
 #[tokio::test]
