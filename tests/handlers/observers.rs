@@ -295,6 +295,28 @@ async fn a_debt_and_a_loss_are_reported_once() {
     assert!(ends[0].starts_with("release a lost"), "{seen:?}");
 }
 
+/// A program that ends drops its tasks after the shutdown. Nobody compensates any more then.
+#[tokio::test]
+async fn a_debt_of_a_run_that_is_dropped_after_the_shutdown_is_reported_once() {
+    let (world, reported) = watched();
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let sent = async { Ok::<_, EffectError>(()) };
+        tx.step("debit 7", sent, |_| async {}).await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(&mut run).await.is_pending());
+    while_time_passes(&world, secs(60), world.ours.shutdown()).await;
+    let intents = taken(&reported);
+    assert!(intents.contains(&"intent debit 7".to_owned()));
+    drop(run);
+    let seen = taken(&reported);
+    let debts: Vec<_> = seen.iter().filter(|e| e.starts_with("debt")).collect();
+    assert_eq!(debts, ["debt debit 7"]);
+}
+
 #[tokio::test]
 async fn a_renewal_that_was_not_answered_is_reported_with_its_round_trip() {
     let clock = ManualClock::new();

@@ -184,9 +184,13 @@ impl Drop for Unwinding {
         let Some(sink) = self.sink.take() else {
             // The sink had this already, and dropped it too: all that is left is to report it.
             self.owe_what_is_left();
+            let watcher = self.watcher.clone();
             self.notify_undone();
             self.tally.log();
-            self.tally.log_debts();
+            match watcher {
+                Some(watcher) => self.tally.debts.drain(..).for_each(|d| watcher.debt(d)),
+                None => self.tally.log_debts(),
+            }
             return;
         };
         self.tally.log();
