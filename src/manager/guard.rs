@@ -43,6 +43,12 @@ impl LockGuard {
         }
     }
 
+    /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
+    pub(crate) fn handed_out(self) -> Self {
+        self.hold.hand_out();
+        self
+    }
+
     /// What runs mutations under this lock. Give a clone of it to every worker.
     #[must_use]
     pub fn executor(&self) -> Executor {

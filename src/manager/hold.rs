@@ -25,6 +25,8 @@ pub(crate) struct Hold {
     pub(super) origin: Origin,
     /// When this holder got it.
     pub(super) began: Stamp,
+    /// Whether a caller got the guard: before, nothing was done under the hold.
+    is_handed_out: AtomicBool,
     /// Its place in the book of holds.
     pub(super) id: OnceLock<HoldId>,
     turn: Mutex<Option<Turn>>,
@@ -82,6 +84,7 @@ impl Hold {
             lease,
             origin,
             began,
+            is_handed_out: AtomicBool::new(false),
             id: OnceLock::new(),
             turn: Mutex::new(Some(turn)),
             detached: DetachedWork::default(),
@@ -119,13 +122,19 @@ impl Hold {
         }
     }
 
-    /// How long the key rests after a release at `now`: not at all if the lease was lost. It counts from when we knew of the grant,
-    /// which the store made earlier.
+    /// The caller gets the guard now.
+    pub(super) fn hand_out(&self) {
+        self.is_handed_out.store(true, Ordering::SeqCst);
+    }
+
+    /// How long the key rests after a release at `now`: not at all if the lease was lost or no caller got the guard. It counts from when
+    /// we knew of the grant, which the store made earlier.
     pub(super) fn rest(&self, now: &Stamp) -> Duration {
         let at_least = match self.lease.lost_reason() {
             Some(LostReason::Released | LostReason::Closed) => self.origin.times.at_least,
             _ => None,
         };
+        let at_least = at_least.filter(|_| self.is_handed_out.load(Ordering::SeqCst));
         at_least.map_or(Duration::ZERO, |most| {
             most.saturating_sub(now.since(&self.began))
         })

@@ -101,6 +101,9 @@ impl Lock {
     /// [`inspect`](LockManager::inspect) shows it. While it lasts, [`try_acquire`](Self::try_acquire) returns `None`, and
     /// [`acquire`](Self::acquire) waits or fails with `Contended` and [`retry_after`](Error::retry_after).
     ///
+    /// A caller that never got the guard has done no job: if the fence cannot be raised, a handler refuses the grant, or the call is
+    /// dropped, the key does not rest.
+    ///
     /// Not promised: a hold that was not released has no rest. The TTL alone ends the hold of a process that died, of a lease that
     /// lapsed, and of a release that was [withheld](crate::store::Released::Withheld). A store that loses its locks
     /// loses rests too, and they may be longer than its quarantine.
@@ -275,7 +278,8 @@ impl Lock {
                 (guard, _) => Ok(guard),
             }
         };
-        in_runtime(self.runtime(), fenced).await
+        let guard = in_runtime(self.runtime(), fenced).await?;
+        Ok(guard.map(LockGuard::handed_out))
     }
 
     async fn raise(&self, fence: &AnyFence, guard: LockGuard) -> Result<LockGuard, Error> {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
+use leasehold::fence::{Fence, FenceGate};
+use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
 use leasehold::store::{Faulty, MemoryStore, Operation, Released, Revoke};
-use leasehold::{ErrorKind, LockManager};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 
 use crate::plain::plain;
-use crate::support::{World, ms, secs, while_time_passes};
+use crate::support::{World, ms, poll_once, secs, while_time_passes};
 
 /// Longer than any TTL.
 const AT_LEAST: Duration = secs(300);
@@ -168,4 +170,75 @@ async fn what_cannot_rest_is_refused_before_anything_is_held() {
         .await;
     assert_eq!(asked.unwrap_err().kind(), ErrorKind::Invalid);
     assert!(world.is_free("a").await);
+}
+
+/// No job was done: the next host must not find the key resting.
+#[tokio::test]
+async fn a_grant_whose_guard_nobody_got_leaves_no_rest() {
+    let world = World::built(Settings::default(), |b| b.handler(RefusesOne));
+    // Whatever gives it back does so in the background.
+    let rests = async |key: &str| {
+        loop {
+            world.settled().await;
+            match world.theirs.inspect(key).await.unwrap() {
+                Some(info) if !info.is_resting => tokio::task::yield_now().await,
+                given_back => return given_back.is_some(),
+            }
+        }
+    };
+    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
+
+    let gate = FenceGate::new();
+    let newer = FencingToken::new(1 << 40).unwrap();
+    gate.raise_to(&"nightly".parse().unwrap(), newer).unwrap();
+    let fenced = lock.clone().fence(gate);
+    assert!(fenced.acquire().await.is_err());
+    assert!(!rests("nightly").await, "a newer holder raised its fence");
+
+    let silent = lock.clone().fence(Silent);
+    let mut dropped = Box::pin(silent.acquire());
+    assert!(poll_once(dropped.as_mut()).await.is_pending());
+    world.settled().await;
+    assert!(poll_once(dropped.as_mut()).await.is_pending());
+    assert!(!world.is_free("nightly").await, "it waits for its fence");
+    drop(dropped);
+    assert!(
+        !rests("nightly").await,
+        "dropped before its fence was raised"
+    );
+
+    let refused = world.ours.lock("refused").hold_at_least(AT_LEAST);
+    assert!(refused.acquire().await.is_err());
+    assert!(!rests("refused").await, "a handler refused");
+
+    // The same lock rests once a caller had its guard.
+    drop(lock.fence(FenceGate::new()).acquire().await.unwrap());
+    assert!(rests("nightly").await);
+}
+
+/// A fence that does not answer.
+#[derive(Debug)]
+struct Silent;
+
+impl Fence for Silent {
+    async fn raise(&self, _: &Key, _: FencingToken) -> Result<(), Error> {
+        std::future::pending().await
+    }
+}
+
+/// Refuses every grant of one key.
+struct RefusesOne;
+
+impl Handler for RefusesOne {
+    async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        next: Next<'_>,
+    ) -> Result<AcquireResponse, Error> {
+        let granted = next.run(request).await?;
+        if request.key().as_str() == "refused" {
+            return Err(Error::new(ErrorKind::Denied, "not now"));
+        }
+        Ok(granted)
+    }
 }
