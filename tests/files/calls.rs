@@ -17,6 +17,9 @@ const OPERATIONS: &[&str] = &[
     "queue",
     "renew",
     "release",
+    "again",
+    "release-again",
+    "close-after",
     "hand-over",
     "withdraw",
     "downgrade",
@@ -65,12 +68,25 @@ pub(crate) fn step(operation: &str, url: &str) {
         mark();
         return;
     }
-    if operation == "acquire" || operation == "queue" {
+    if matches!(operation, "again" | "release-again" | "close-after") {
+        // The file of the key stays after the second hold.
+        for _ in 0..2 {
+            let held = try_once(&store, "k", ttl).unwrap();
+            let _ = wait(store.release(&held));
+        }
+    }
+    if operation == "close-after" {
+        mark();
+        drop(store);
+        mark();
+        return;
+    }
+    if matches!(operation, "acquire" | "again" | "queue") {
         mark();
         let acquired = wait(store.acquire(&ours)).unwrap();
         mark();
         let is_granted = matches!(acquired, Acquired::Granted(_));
-        assert_eq!(is_granted, operation == "acquire", "{acquired:?}");
+        assert_eq!(is_granted, operation != "queue", "{acquired:?}");
         std::mem::forget(store);
         return;
     }
@@ -91,7 +107,7 @@ pub(crate) fn step(operation: &str, url: &str) {
     mark();
     match operation {
         "renew" => assert!(is_held(&store, &grant)),
-        "release" | "hand-over" => {
+        "release" | "release-again" | "hand-over" => {
             let released = wait(store.release(&grant));
             assert!(matches!(released, Released::Released), "{released:?}");
         }

@@ -2,7 +2,7 @@
 //!
 //! A file appears whole and locked, by a rename that replaces nothing, so an empty file is a damaged one. It says that nobody
 //! holds the key; the step that made it decides after that. The step that leaves nothing behind deletes the file, while it is
-//! locked.
+//! locked, or writes that nobody holds the key.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +82,10 @@ impl<'a> KeyFile<'a> {
         let record = codec::decode(key, &slot.payload).ok_or_else(|| damaged(directory, key))?;
         file.sequence = slot.sequence;
         Ok(Ok((file, record)))
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        self.key
     }
 
     pub(super) fn is_missing(&self) -> bool {

@@ -1,7 +1,8 @@
 //! [`FileStore`]: locks among the processes of one machine, in a directory, without a server (feature `file`, on Linux).
 //!
 //! **What is stored.** The state of a key is the [`Line`](crate::store::line) of the memory store, in one small file. `flock`
-//! makes each request one step: lock, read, decide, write, unlock. A key that nobody holds and nobody waits for has no file.
+//! makes each request one step: lock, read, decide, write, unlock. A key that nobody holds and nobody waits for has no file, except
+//! that each process may leave one, which says that its key is free: see [`kept`].
 //!
 //! **A write is one `pwrite`** into the older of two slots, with a checksum and a sequence number. If a process is killed
 //! before or within it, nothing happened. A file that is neither of ours nor torn in this way is `Corrupt`, and is not touched.
@@ -26,6 +27,7 @@
 mod codec;
 mod directory;
 mod errors;
+mod kept;
 mod key_file;
 mod options;
 mod process;

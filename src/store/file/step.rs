@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::codec::Record;
 use super::directory::Directory;
+use super::kept::{Freed, Kept};
 use super::key_file::KeyFile;
 use super::process::Process;
 use super::wake::{Sent, Wakeups};
@@ -22,6 +23,7 @@ pub(super) struct Inner {
     pub(super) directory: Directory,
     pub(super) process: Process,
     pub(super) wakeups: Wakeups,
+    pub(super) kept: Kept,
     /// Requests of this process only can arrive after their withdrawal.
     pub(super) withdrawn: Mutex<Tombstones>,
     pub(super) request_timeout: Duration,
@@ -51,7 +53,7 @@ impl Inner {
         };
         let decided = self.decide(&before, &mut *step)?;
         if !file.is_missing() || decided.after == before {
-            return put(&file, &before, decided).map(Some);
+            return self.put(&file, &before, decided).map(Some);
         }
         // Nothing was locked until here. Another hold may have come, gone and left no file since then, and its token is larger
         // than one of the time before it (I8): so the decision is made again, under the lock.
@@ -59,12 +61,68 @@ impl Inner {
             return Ok(None);
         }
         let again = self.decide(&before, step);
-        let answer = again.and_then(|decided| put(&file, &before, decided));
+        let answer = again.and_then(|decided| self.put(&file, &before, decided));
         if answer.is_err() {
             // A file that stays says that the key is free.
             let _ = file.delete();
         }
         answer.map(Some)
+    }
+
+    fn put<T>(
+        &self,
+        file: &KeyFile<'_>,
+        before: &Record,
+        decided: Decided<T>,
+    ) -> Result<(T, Wakes), Error> {
+        let Decided {
+            answer,
+            after,
+            is_over,
+        } = decided;
+        if is_over {
+            self.free(file, before, after.last_token)?;
+        } else if after != *before {
+            file.write(&after)?;
+        }
+        Ok(answer)
+    }
+
+    /// Deletes the file of a key that is free now, or leaves it where this process will soon need it again.
+    fn free(&self, file: &KeyFile<'_>, before: &Record, last_token: u64) -> Result<(), Error> {
+        let was_free = before.line == Line::default();
+        let freed = (!was_free).then(|| self.kept.free(file.key()));
+        let free = Record {
+            last_token,
+            line: Line::default(),
+        };
+        // What cannot be written, because the disk is full, is deleted.
+        if freed != Some(Freed::Stays) || file.write(&free).is_err() {
+            file.delete()?;
+        }
+        if let Some(Freed::Goes(Some(before))) = freed {
+            self.delete_if_free(&before);
+        }
+        Ok(())
+    }
+
+    /// Whatever fails here leaves a file that says that its key is free.
+    fn delete_if_free(&self, key: &Key) {
+        let nothing: Step<'_, ()> = &mut |_, _, _| Ok(((), Wakes::default()));
+        if let Ok(Ok((file, record))) = KeyFile::open(&self.directory, key)
+            && (self.decide(&record, nothing)).is_ok_and(|decided| decided.is_over)
+        {
+            let _ = file.delete();
+        }
+    }
+
+    /// Leaves no file of a free key.
+    pub(super) fn tidy(&self) {
+        if fork::generation() == self.generation
+            && let Some(key) = self.kept.take()
+        {
+            self.delete_if_free(&key);
+        }
     }
 
     /// What a step makes of a state. With a lock on the file no step sees an earlier time than the step before it.
@@ -133,21 +191,13 @@ struct Decided<T> {
     is_over: bool,
 }
 
-fn put<T>(file: &KeyFile<'_>, before: &Record, decided: Decided<T>) -> Result<(T, Wakes), Error> {
-    if decided.is_over {
-        file.delete()?;
-    } else if decided.after != *before {
-        file.write(&decided.after)?;
-    }
-    Ok(decided.answer)
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         // The socket and the life file of a process that forked are the parent's.
         if fork::generation() != self.generation {
             return;
         }
+        self.tidy();
         self.wakeups.end(&self.directory);
         self.process.end(&self.directory);
     }

@@ -7,6 +7,7 @@ use futures_util::future;
 use parking_lot::Mutex;
 
 use super::directory::{Directory, names};
+use super::kept::Kept;
 use super::key_file::key_of;
 use super::options::FileOptions;
 use super::process::Process;
@@ -74,6 +75,7 @@ impl FileStore {
             directory,
             process,
             wakeups,
+            kept: Kept::default(),
             withdrawn: Mutex::default(),
             request_timeout: options.request_timeout,
             generation: fork::generation(),
@@ -276,6 +278,7 @@ impl Store for FileStore {
     }
 
     async fn close(&self) -> Result<(), Error> {
+        self.0.tidy();
         Ok(())
     }
 }

@@ -88,6 +88,60 @@ async fn a_lock_that_is_free_leaves_no_file() {
     assert_eq!(directory.files(), [] as [PathBuf; 0]);
 }
 
+/// Who takes a lock again and again does not make and delete its file each time.
+#[tokio::test]
+async fn a_process_leaves_one_file_of_a_free_lock_until_it_ends() {
+    let directory = Temporary::new();
+    let nothing = [] as [PathBuf; 0];
+    let take_twice = async |store: &FileStore, key: &str| {
+        for _ in 0..2 {
+            let grant = granted(store, &claim(key)).await;
+            assert!(matches!(store.release(&grant).await, Released::Released));
+        }
+        assert_eq!(directory.files().len(), 1);
+    };
+    let (store, other) = (directory.store(), directory.store());
+    take_twice(&store, "a").await;
+    take_twice(&store, "b").await;
+    assert!(store.list("").await.unwrap().is_empty());
+    assert_eq!(directory.files(), nothing, "deleted by whoever looks");
+    take_twice(&store, "b").await;
+    let free = std::fs::read(directory.files().remove(0)).unwrap();
+    store.close().await.unwrap();
+    assert_eq!(directory.files(), nothing);
+    take_twice(&store, "b").await;
+    drop(store);
+    assert_eq!(directory.files(), nothing);
+    // One that a killed process left is used as any other.
+    let keys = std::fs::read_dir(directory.0.join("k")).unwrap().next();
+    std::fs::write(keys.unwrap().unwrap().path().join("b"), free).unwrap();
+    let grant = granted(&other, &claim("b")).await;
+    assert!(is_busy(&directory.store(), "b").await);
+    assert!(matches!(other.release(&grant).await, Released::Released));
+    assert_eq!(directory.files(), nothing);
+}
+
+#[tokio::test]
+async fn a_process_that_ends_deletes_no_file_that_others_use() {
+    for ends in [true, false] {
+        let directory = Temporary::new();
+        let (store, other) = (directory.store(), directory.store());
+        for _ in 0..2 {
+            let grant = granted(&store, &claim("a")).await;
+            let _ = store.release(&grant).await;
+        }
+        let held = granted(&other, &claim("a")).await;
+        if ends {
+            drop(store);
+        } else {
+            let grant = granted(&store, &claim("b")).await;
+            let _ = store.release(&grant).await;
+        }
+        assert!(is_busy(&directory.store(), "a").await);
+        assert!(matches!(other.release(&held).await, Released::Released));
+    }
+}
+
 #[tokio::test]
 async fn two_stores_of_one_directory_exclude_each_other() {
     let directory = Temporary::new();
