@@ -19,7 +19,8 @@
 //!
 //! **Waiters** are woken by a datagram to the socket of their process, which names the claim. A file that several processes
 //! watch would wake all of them; and a socket whose process has died answers so, and that waiter is skipped at once. A process
-//! without a socket polls.
+//! without a socket polls. One that has a socket listens before it asks, so a turn behind others is three steps: it takes its place,
+//! asks when it is woken, and releases. It looks at the file again only if no message comes for 20 ms.
 //!
 //! **Death.** With [`OnDeath::Now`] a process keeps a lock on its life file, which the system frees when it dies. Whoever finds
 //! a hold of such a process looks at that file.

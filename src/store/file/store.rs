@@ -1,9 +1,10 @@
 //! [`FileStore`]: each request is a step on the line of a key, in its file.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::future::{self, Either};
 use parking_lot::Mutex;
 
 use super::directory::{Directory, names};
@@ -22,8 +23,10 @@ use crate::store::{
     Revoked, Store, Wakes, not_held,
 };
 
-/// How often a step is retried at once while another process is in its step, which takes microseconds.
-const YIELDS: u32 = 32;
+/// How long, and how often at most, a step is retried at once while another process is in its step, which takes microseconds. A
+/// timer would take a millisecond.
+const YIELD_FOR: Duration = Duration::from_micros(200);
+const MOST_YIELDS: u32 = 1_000;
 /// The first and the longest pause after that.
 const PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
@@ -103,11 +106,12 @@ impl FileStore {
                 inner.wake(key, wakes);
                 return Ok(answer);
             }
-            if tries < YIELDS {
+            let waited = inner.now().saturating_sub(began);
+            if waited < YIELD_FOR && tries < MOST_YIELDS {
                 std::thread::yield_now();
                 continue;
             }
-            if inner.now().saturating_sub(began) >= inner.request_timeout {
+            if waited >= inner.request_timeout {
                 break;
             }
             inner.clock.sleep(pause).await;
@@ -117,6 +121,32 @@ impl FileStore {
             "another process stays in its request to the same lock: key={key} directory={}; it may be stopped (SIGSTOP) or starved",
             inner.directory.path().display()
         )))
+    }
+
+    /// What a waiter waits for: its message, if messages reach this process, and the death of whoever is before it.
+    async fn watch(&self, claim: &Claim, woken: Option<Hint>) -> Result<Hint, Error> {
+        let waiting = self
+            .step(&claim.key, &mut |line, now, _| {
+                Ok((waiting(line, claim, now), Wakes::default()))
+            })
+            .await?;
+        let clock = self.0.clock.clone();
+        Ok(match (waiting, woken) {
+            (Waiting::Holds, _) => Hint::new(std::future::ready(())),
+            (Waiting::Queued { may_end_by_death }, Some(woken)) if !may_end_by_death => woken,
+            (Waiting::Queued { .. }, Some(woken)) => {
+                let (store, key) = (self.clone(), claim.key.clone());
+                Hint::new(async move {
+                    let death = Box::pin(async move {
+                        while !store.0.has_dead(&key) {
+                            clock.sleep(DEATH_POLL).await;
+                        }
+                    });
+                    drop(future::select(woken, death).await);
+                })
+            }
+            _ => Hint::new(async move { clock.sleep(POLL).await }),
+        })
     }
 
     async fn look(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
@@ -209,36 +239,24 @@ impl Store for FileStore {
         let inner = &self.0;
         let receives = inner.wakeups.receives(&inner.directory);
         // Subscribed before the look, so that no handover in between is missed.
-        let hint = inner.wakeups.subscribe(&claim.key, claim.owner);
-        let waiting = self
-            .step(&claim.key, &mut |line, now, _| {
-                Ok((waiting(line, claim, now), Wakes::default()))
-            })
-            .await?;
-        let clock = inner.clock.clone();
-        Ok(match waiting {
-            Waiting::Holds => Hint::new(std::future::ready(())),
-            Waiting::Queued {
-                may_end_by_death: false,
-            } if receives => hint,
-            Waiting::Queued { .. } if receives => {
-                let (store, key) = (Self(Arc::clone(inner)), claim.key.clone());
-                Hint::new(async move {
-                    let death = Box::pin(async move {
-                        while !store.0.has_dead(&key) {
-                            clock.sleep(DEATH_POLL).await;
-                        }
-                    });
-                    drop(future::select(hint, death).await);
-                })
-            }
-            _ => Hint::new(async move { clock.sleep(POLL).await }),
-        })
+        let woken = inner.wakeups.subscribe(&claim.key, claim.owner);
+        self.watch(claim, receives.then_some(woken)).await
     }
 
-    /// A subscription reads the file of the key.
-    fn listen(&self, _: &Claim) -> Option<Hint> {
-        None
+    /// Looks at the file only if no message comes for a moment: then the message may never come.
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        let woken = self.0.wakeups.listen(&claim.key, claim.owner)?;
+        let (store, claim) = (self.clone(), claim.clone());
+        Some(Hint::new(async move {
+            let moment = pin!(store.0.clock.sleep(DEATH_POLL));
+            let Either::Right(((), woken)) = future::select(woken, moment).await else {
+                return;
+            };
+            // If this fails, the next request reports it.
+            if let Ok(hint) = store.watch(&claim, Some(woken)).await {
+                hint.await;
+            }
+        }))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {

@@ -378,6 +378,49 @@ async fn a_message_wakes_a_waiter_of_another_store() {
     assert!(granted(&other, &next).await.token > grant.token);
 }
 
+/// Its message comes although it has not looked at the file.
+#[tokio::test]
+async fn a_waiter_that_listens_before_it_asks_is_woken() {
+    let directory = Temporary::new();
+    let (one, other) = (directory.store(), directory.store());
+    let grant = granted(&one, &claim("a")).await;
+    let next = claim("a");
+    assert!(other.listen(&next).is_none(), "messages do not arrive yet");
+    drop(other.subscribe(&claim("b")).await.unwrap());
+    let hint = other.listen(&next).unwrap();
+    let _busy = other.acquire(&next).await.unwrap();
+    let _ = one.release(&grant).await;
+    hint.await;
+    assert!(granted(&other, &next).await.token > grant.token);
+}
+
+/// Nobody sends a message then.
+#[tokio::test]
+async fn a_waiter_that_listens_sees_the_death_of_the_holder() {
+    let directory = Temporary::new();
+    let mut options = directory.options();
+    options.on_death = OnDeath::Now;
+    let (one, other) = (FileStore::open(&options).unwrap(), directory.store());
+    let mut long = claim("a");
+    long.ttl = TTL * 100;
+    let grant = granted(&one, &long).await;
+    drop(other.subscribe(&claim("b")).await.unwrap());
+    let mut next = claim("a");
+    next.place_ttl = long.ttl;
+    let hint = other.listen(&next).unwrap();
+    let _busy = other.acquire(&next).await.unwrap();
+    // As a killed process would leave it: there, and not locked.
+    let mut lives = std::fs::read_dir(directory.0.join("p")).unwrap();
+    let life = lives.next().unwrap().unwrap().path();
+    let unlocked = directory.0.join("unlocked");
+    std::fs::write(&unlocked, "").unwrap();
+    std::fs::rename(&unlocked, &life).unwrap();
+    let clock = Clock::system().unwrap();
+    let woken = clock.timeout(Duration::from_secs(60), hint).await;
+    assert!(woken.is_some(), "it waits for its message");
+    assert!(granted(&other, &next).await.token > grant.token);
+}
+
 #[tokio::test]
 async fn the_lock_of_a_process_that_is_alive_stays_although_it_would_end_with_it() {
     let directory = Temporary::new();

@@ -81,6 +81,11 @@ impl Wakeups {
         waiting.entry(key.clone()).or_default().subscribe(owner)
     }
 
+    /// Subscribes if messages reach this process already.
+    pub(super) fn listen(&self, key: &Key, owner: OwnerToken) -> Option<Hint> {
+        (self.receives.get() == Some(&true)).then(|| self.subscribe(key, owner))
+    }
+
     /// Wakes the waiters of this process.
     pub(super) fn wake(&self, key: &Key, wakes: &Wakes) {
         if let Some(waiters) = self.waiting.lock().get_mut(key) {
