@@ -31,14 +31,18 @@ fn main() {
         ["contended"] => contended::print(&Directory::new()),
         ["wake"] => wake::print(&Directory::new()),
         ["tool", tool] => tool::print(tool, &Directory::new()),
+        ["deaths", tool] => tool::print_deaths(tool, &Directory::new()),
         [tool] => {
             let directory = Directory::new();
             pairs::print(&directory);
             contended::print(&directory);
             wake::print(&directory);
             tool::print(tool, &directory);
+            tool::print_deaths(tool, &directory);
         }
-        _ => println!("name the tool, or one of: pairs, contended, wake, tool TOOL, turns COUNT"),
+        _ => println!(
+            "name the tool, or one of: pairs, contended, wake, tool TOOL, deaths TOOL, turns COUNT"
+        ),
     }
 }
 
