@@ -203,6 +203,7 @@ blocking! {
     }
     MultiLock at "MultiLock", by |lock| lock.manager.handle.context().runtime() => {
         acquire() -> MultiGuard;
+        acquire_now() -> MultiGuard;
     } or none {
         acquire_within(wait: Duration) -> MultiGuard;
         try_acquire() -> MultiGuard;

@@ -1,10 +1,15 @@
 //! The error of a wait in vain: who holds the lock, for how long, and who waits.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::error::Error;
+use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::store::LockInfo;
+
+/// Of how many slots of a semaphore an error names the holder.
+pub(super) const MOST_NAMED: usize = 4;
 
 /// The lock of a key was not free. It does not give the length of the wait, because a handler may have shortened it.
 pub(super) fn busy(key: &Key, info: Option<&LockInfo>) -> Error {
@@ -25,6 +30,28 @@ pub(super) fn busy(key: &Key, info: Option<&LockInfo>) -> Error {
     error.of_key(key)
 }
 
+/// None of a semaphore's slots was free. `held` is what the store reports of some of them.
+pub(super) fn no_slot<'a>(slots: usize, held: impl Iterator<Item = &'a LockInfo>) -> Error {
+    let labels: BTreeSet<&str> = held
+        .filter_map(|info| info.label.as_ref())
+        .map(Label::as_str)
+        .collect();
+    let held = if labels.is_empty() {
+        "others hold them".to_owned()
+    } else {
+        let labels = Vec::from_iter(labels).join(", ");
+        let others = if slots > MOST_NAMED {
+            " and perhaps others"
+        } else {
+            ""
+        };
+        format!("held by {labels}{others}")
+    };
+    Error::contended(format!(
+        "no slot was free within the wait: slots={slots}; {held}; try later, or wait longer"
+    ))
+}
+
 fn holds(info: &LockInfo) -> String {
     if let (true, Some(rest)) = (info.is_resting, info.remaining) {
         let rest = seconds(rest);
@@ -42,9 +69,9 @@ fn holds(info: &LockInfo) -> String {
         text += &format!(", {} left unless it is renewed", seconds(remaining));
     }
     match info.queue {
+        None | Some(0) => {}
         Some(1) => text += ", 1 waits in the store's queue",
         Some(waiting) => text += &format!(", {waiting} wait in the store's queue"),
-        None => {}
     }
     text + "; try later, or wait longer"
 }

@@ -164,8 +164,8 @@ impl Election {
     }
 
     /// The leader: the current one first, then each change that is seen. The stream asks the store once in each
-    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so it may miss a shorter term, and it is late by up to that time:
-    /// use it for people and to find the leader, never to decide that you lead. A failed request is returned as an error, and the
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so it may miss a shorter term, and it is late by up to that time.
+    /// Use it for people and to find the leader, never to decide that you lead. A failed request is returned as an error, and the
     /// stream continues; it ends with the manager.
     pub fn observe(
         &self,

@@ -13,7 +13,7 @@ use crate::manager::{
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::{Fencing, LockMode};
+use crate::store::{Fencing, LockInfo, LockMode};
 
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -170,8 +170,8 @@ impl Lock {
     /// # Errors
     ///
     /// `Invalid` inside of a run under the same lock. `Contended` if another caller held it for all that time (the message names
-    /// the holder if the store knows), or if the limit of waiters is reached; `NotReady` if the
-    /// [store grants nothing yet](crate::docs::stores); otherwise as the store failed last, or as a [handler](crate::handler)
+    /// the holder if the store knows), or if the limit of waiters is reached. `NotReady` if the
+    /// [store grants nothing yet](crate::docs::stores). Otherwise as the store failed last, or as a [handler](crate::handler)
     /// refused.
     ///
     /// # Cancel safety
@@ -218,9 +218,9 @@ impl Lock {
         self.ask(Patience::Once).await
     }
 
-    /// As [`try_acquire`](Self::try_acquire), but a lock that is not free is an error, [`Contended`](ErrorKind::Contended), that
-    /// says why as far as the store knows: who holds it and for how long, what is left of it, how many wait; or that it
-    /// [rests](Self::hold_at_least). It costs a look at the store if the lock is not free.
+    /// As [`try_acquire`](Self::try_acquire), but a lock that is not free is an error, [`Contended`](ErrorKind::Contended). It
+    /// says what the store knows: who holds the lock and for how long, what is left of it, how many others wait, or that it
+    /// [rests](Self::hold_at_least). If the lock is not free, this costs a look at the store.
     ///
     /// # Errors
     ///
@@ -259,8 +259,14 @@ impl Lock {
             ))
             .of_key(key);
         }
-        let info = in_runtime(self.runtime(), context.holder(key)).await;
-        busy(key, info.as_ref())
+        busy(key, self.holder().await.as_ref())
+    }
+
+    /// Who holds the lock; `None` if nobody does, or the store does not say it in time.
+    pub(crate) async fn holder(&self) -> Option<LockInfo> {
+        let key = self.key.as_ref().ok()?;
+        let look = self.handle.context().holder(key);
+        in_runtime(self.runtime(), look).await
     }
 
     async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {

@@ -29,8 +29,8 @@
 //! The keys are acquired in their order, so two callers never wait for each other. After a failure the keys that were acquired are
 //! released before the error is returned; after a cancellation they are released in the background.
 //!
-//! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks: they need *all*
-//! leases live, so they end with the earliest; they may write the cells of every key; and the permit of their commit
+//! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks. They need *all*
+//! leases live, so they end with the earliest. They may write the cells of every key. The permit of their commit
 //! [contains every key and token](crate::executor::CommitPermit::locks), so a fence compares all of them.
 
 use std::sync::Arc;
@@ -69,13 +69,10 @@ impl LockManager {
             .into_iter()
             .map(|key| key.try_into().map_err(Into::into))
             .collect();
-        let locks = keys.and_then(|mut keys| {
+        let locks = keys.map(|mut keys| {
             keys.sort();
             keys.dedup();
-            if keys.is_empty() {
-                return Err(Error::invalid("no key was named; name at least one"));
-            }
-            Ok(keys.into_iter().map(|key| self.lock(key)).collect())
+            keys.into_iter().map(|key| self.lock(key)).collect()
         });
         MultiLock {
             manager: self.clone(),
@@ -119,12 +116,28 @@ impl MultiLock {
     /// Cancel safe: the keys that were acquired are released in the background, and open requests are withdrawn.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         let wait = self.manager.settings().wait;
-        self.acquire_within(wait).await?.ok_or_else(|| {
-            let count = self.locks.as_ref().map_or(0, Vec::len);
-            Error::contended(format!(
-                "one of the locks was not free within the wait: keys={count}; somebody else holds it; try later, or wait longer"
-            ))
-        })
+        self.held_or_contended(Some(wait)).await
+    }
+
+    /// As [`acquire`](Self::acquire), without a wait: [`Contended`](crate::ErrorKind::Contended) if one of the keys is not free,
+    /// with [what the store knows](Lock::acquire_now) of that key.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_now(&self) -> Result<MultiGuard, Error> {
+        self.held_or_contended(None).await
+    }
+
+    async fn held_or_contended(&self, wait: Option<Duration>) -> Result<MultiGuard, Error> {
+        match self.hold_all(wait).await? {
+            Ok(guard) => Ok(guard),
+            Err(busy) => Err(busy.contended().await),
+        }
     }
 
     /// As [`acquire`](Self::acquire); `None` if it had to wait for longer than `wait`.
@@ -137,7 +150,7 @@ impl MultiLock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.hold_all(Some(wait)).await
+        Ok(self.hold_all(Some(wait)).await?.ok())
     }
 
     /// As [`acquire`](Self::acquire), without a wait; `None` if one of the keys is not free.
@@ -150,10 +163,11 @@ impl MultiLock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.hold_all(None).await
+        Ok(self.hold_all(None).await?.ok())
     }
 
-    async fn hold_all(&self, wait: Option<Duration>) -> Result<Option<MultiGuard>, Error> {
+    /// All, or the lock that was busy. Without a `wait` each is asked for once.
+    async fn hold_all(&self, wait: Option<Duration>) -> Result<Result<MultiGuard, &Lock>, Error> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
         let context = self.manager.handle.context();
         if wait.is_some_and(|wait| !wait.is_zero()) {
@@ -178,7 +192,7 @@ impl MultiLock {
                 Ok(Some(guard)) => guards.push(guard),
                 Ok(None) => {
                     release_all(guards).await;
-                    return Ok(None);
+                    return Ok(Err(lock));
                 }
                 Err(error) => {
                     release_all(guards).await;
@@ -196,8 +210,12 @@ impl MultiLock {
                 "one lock was lost while the others were waited for: {error}; try again"
             )));
         }
-        let others = guards.split_off(guards.len().min(1));
-        Ok(guards.pop().map(|first| MultiGuard { first, others }))
+        let mut guards = guards.into_iter();
+        let first = guards
+            .next()
+            .ok_or_else(|| Error::invalid("no key was named; name at least one"))?;
+        let others = guards.collect();
+        Ok(Ok(MultiGuard { first, others }))
     }
 }
 

@@ -29,12 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
 use crate::fence::{Fence, erase};
 use crate::manager::{LockGuard, LockManager};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
+use crate::recipes::busy::{MOST_NAMED, no_slot};
 use crate::recipes::lock::Lock;
 use crate::store::Released;
 
@@ -98,12 +100,21 @@ impl Semaphore {
     /// As [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<SemaphorePermit, Error> {
         let wait = self.manager.settings().wait;
-        self.acquire_within(wait).await?.ok_or_else(|| {
-            let count = self.slots.as_ref().map_or(0, Vec::len);
-            Error::contended(format!(
-                "no slot was free within the wait: slots={count}; others hold them; try later, or wait longer"
-            ))
-        })
+        match self.acquire_within(wait).await? {
+            Some(permit) => Ok(permit),
+            None => Err(self.contended().await),
+        }
+    }
+
+    /// The error when a wait ended without a slot, with holders of the first slots.
+    async fn contended(&self) -> Error {
+        let slots = match &self.slots {
+            Ok(slots) => slots,
+            Err(error) => return error.clone(),
+        };
+        let looks = slots.iter().take(MOST_NAMED).map(Lock::holder);
+        let infos = join_all(looks).await;
+        no_slot(slots.len(), infos.iter().flatten())
     }
 
     /// As [`acquire`](Self::acquire); `None` if no slot was free within `wait`.
@@ -120,6 +131,7 @@ impl Semaphore {
         let started = clock.stamp();
         match self.try_acquire().await {
             Ok(Some(permit)) => return Ok(Some(permit)),
+            Ok(None) if wait.is_zero() => return Ok(None),
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::NotReady => {}
             Err(error) => return Err(error),

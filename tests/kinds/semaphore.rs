@@ -54,6 +54,19 @@ async fn who_waits_gets_whichever_slot_is_free_first_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_wait_in_vain_names_who_holds_the_slots() {
+    let world = World::labelled("web-3:4502");
+    let (ours, theirs) = (world.ours.semaphore("s", 2), world.theirs.semaphore("s", 2));
+    let _guards = [ours.acquire().await.unwrap(), ours.acquire().await.unwrap()];
+    let wait = world.theirs.settings().wait;
+    let error = while_time_passes(&world, wait + secs(1), theirs.acquire()).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    let expected = "slots=2; held by web-3:4502; try later";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[tokio::test]
 async fn a_wait_ends_with_its_budget_and_holds_nothing() {
     let world = World::new();
     let (ours, theirs) = (world.ours.semaphore("s", 2), world.theirs.semaphore("s", 2));

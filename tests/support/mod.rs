@@ -42,6 +42,12 @@ impl World {
         Self::built(settings, |builder| builder)
     }
 
+    /// A world whose first manager has this name.
+    pub(crate) fn labelled(label: &str) -> Self {
+        let label = leasehold::Label::parse(label).unwrap();
+        Self::built(Settings::default(), |builder| builder.label(label))
+    }
+
     /// A world whose first manager is set up further.
     pub(crate) fn built(
         settings: Settings,
