@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::ManagerContext;
-use super::message::Message;
 use super::request::LockRequest;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
@@ -115,8 +114,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            let claim = self.claim.clone();
-            self.context.inbox.send(Message::Withdraw(claim));
+            self.context.withdraw(self.claim.clone());
         }
     }
 }

@@ -10,11 +10,11 @@ use tokio::runtime;
 use super::book::HoldBook;
 use super::contact::StoreContact;
 use super::engine::{Engine, Pace, nanos};
-use super::former_runs::FormerRuns;
 use super::hooks::Hooks;
 use super::jitter::Jitter;
+use super::key_marks::KeyMarks;
 use super::lifetime::Lifetime;
-use super::message::Inbox;
+use super::message::{Inbox, Message};
 use super::queue::Queues;
 use super::readiness::Readiness;
 use crate::clock::{Clock, ClockKind};
@@ -23,7 +23,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::settings::Settings;
-use crate::store::{Acquired, AnyStore, Capability, LockInfo};
+use crate::store::{Acquired, AnyStore, Capability, Claim, LockInfo};
 
 pub(crate) struct ManagerContext {
     pub(super) store: AnyStore,
@@ -39,7 +39,11 @@ pub(crate) struct ManagerContext {
     pub(super) hooks: Hooks,
     pub(super) holds: HoldBook,
     pub(super) queues: Arc<Queues>,
-    pub(super) former_runs: Arc<FormerRuns>,
+    /// The keys whose former local holder still has runs in progress. Such a run undoes in this process what it did, and would
+    /// undo the work of the next local holder with it, so that one waits. Other processes do not: they share no memory with it.
+    pub(super) former_runs: Arc<KeyMarks>,
+    /// The keys of which a claim is being withdrawn. The store may still count it among those that wait.
+    withdrawals: Arc<KeyMarks>,
     pub(super) readiness: Readiness,
     pub(super) contact: StoreContact,
     pub(super) inbox: Inbox,
@@ -75,6 +79,7 @@ impl ManagerContext {
             holds: HoldBook::new(engine, now),
             queues: Queues::new(parts.settings.max_waiters),
             former_runs: Arc::default(),
+            withdrawals: Arc::default(),
             readiness: Readiness::default(),
             contact: StoreContact::default(),
             jitter: Jitter::new(parts.seed),
@@ -129,11 +134,23 @@ impl ManagerContext {
         }
     }
 
-    /// Who holds a lock; `None` if nobody does, or the store does not say it in time.
+    /// Withdraws a claim in the background.
+    pub(super) fn withdraw(&self, claim: Claim) {
+        let marked = self.withdrawals.mark(&claim.key);
+        self.inbox.send(Message::Withdraw(claim, marked));
+    }
+
+    /// Who holds a lock, for a caller that waited in vain; `None` if nobody does, or the store does not say it in time.
     pub(crate) async fn holder(&self, key: &Key) -> Option<LockInfo> {
         let limit = self.settings.request_timeout;
+        // Otherwise the caller's own place would be counted among those that wait.
+        let withdrawn = self.clock.timeout(limit, self.withdrawals.ended(key)).await;
         let looked = self.clock.timeout(limit, self.store.inspect(key)).await;
-        looked?.ok()?
+        let mut info = looked?.ok()??;
+        if withdrawn.is_none() {
+            info.queue = None;
+        }
+        Some(info)
     }
 
     /// A random number below `limit`, which is not zero.

@@ -96,7 +96,7 @@ async fn compensated(context: &ManagerContext, hold: &Hold) -> bool {
     done.is_some()
 }
 
-/// Lets the next local caller ask the store, once no run is in progress under `hold`, which is closed: a run that ends late
+/// Lets the next local caller ask the store, once no run is in progress under `hold`, which is closed. A run that ends late
 /// undoes its work in this process, and must not undo the work of the next holder with it.
 pub(super) fn pass_turn(context: &ManagerContext, hold: &Hold) {
     let is_drained = hold.lease.drained().now_or_never().is_some();
@@ -247,8 +247,7 @@ impl Ending<'_> {
     fn withdraw_unanswered(&self) {
         let origin = &self.hold.origin;
         if origin.was_in_doubt {
-            let claim = origin.grant.claim.clone();
-            self.context.inbox.send(Message::Withdraw(claim));
+            self.context.withdraw(origin.grant.claim.clone());
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::former_runs::Marked;
 use super::hold::{EndCause, Hold};
+use super::key_marks::Marked;
 use super::queue::Turn;
 use crate::lease::Lease;
 use crate::store::Claim;
@@ -15,8 +15,8 @@ use crate::store::Claim;
 pub(super) enum Message {
     /// End a hold whose guard is gone.
     End(Arc<Hold>, EndCause),
-    /// Withdraw an attempt whose result is unknown.
-    Withdraw(Claim),
+    /// Withdraw an attempt whose result is unknown, or that has a place in the store's queue.
+    Withdraw(Claim, Marked),
     /// Pass the turn of an ended hold once no run is in progress under its lease.
     PassTurn(Lease, Turn, Marked),
     /// Repeat a release that was not answered.

@@ -9,7 +9,6 @@
 //!                         │        └─ engine: when to renew, retry,
 //!                         │           give up (pure)
 //!                         └─► lease: the word that every run reads
-//!                         └─► lease: the word that every run reads
 //! ```
 //!
 //! A manager runs on a thread and a runtime of its own, so that no busy worker, blocking closure or starved runtime can
@@ -21,8 +20,8 @@
 //! | files | what |
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure) |
-//! | `request`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
-//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `former_runs`, `readiness`, `contact`, `book`, `context`, `handle` | what a manager's parts have in common |
+//! | `key_marks`, `request`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
+//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `readiness`, `contact`, `book`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `sink`, `guard`, `downgrade`, `joint` | what a holder has |
 //! | `budget`, `attempt`, `acquire_loop`, `acquire`, `call` | how a caller gets a hold |
@@ -46,7 +45,6 @@ mod downgrade;
 mod end;
 mod engine;
 mod failures;
-mod former_runs;
 mod guard;
 mod handle;
 mod handoff;
@@ -55,6 +53,7 @@ mod hold;
 mod hooks;
 mod jitter;
 mod joint;
+mod key_marks;
 mod lifetime;
 mod message;
 mod operators;

@@ -83,9 +83,10 @@ impl Task {
         let context = Arc::clone(&self.context);
         match message {
             Message::End(hold, cause) => self.end(hold, cause),
-            Message::Withdraw(claim) => {
-                self.spawn(async move { retry_withdraw(&context, claim).await });
-            }
+            Message::Withdraw(claim, marked) => self.spawn(async move {
+                retry_withdraw(&context, claim).await;
+                drop(marked);
+            }),
             Message::PassTurn(lease, turn, marked) => self.spawn(async move {
                 let drained = pin!(lease.drained());
                 let closing = pin!(context.lifetime.closing());

@@ -246,9 +246,7 @@ async fn a_manager_that_was_shut_down_takes_no_lock_away() {
 
 #[tokio::test]
 async fn whoever_asks_once_learns_who_holds_and_for_how_long_and_how_many_wait() {
-    let world = World::built(Settings::default(), |builder| {
-        builder.label(leasehold::Label::parse("web-3:4502").unwrap())
-    });
+    let world = World::labelled("web-3:4502");
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.pass(secs(12)).await;
     let first = world.theirs.lock("a");
@@ -272,4 +270,15 @@ async fn whoever_asks_once_learns_who_holds_and_for_how_long_and_how_many_wait()
     let info = world.ours.inspect("a").await.unwrap().unwrap();
     assert_eq!(info.held_for, Some(Duration::ZERO));
     drop(guard);
+}
+
+#[tokio::test]
+async fn a_caller_that_waited_in_vain_does_not_count_itself() {
+    let world = World::new();
+    let _guard = world.ours.lock("a").acquire().await.unwrap();
+    let lock = world.theirs.lock("a").fair();
+    let wait = world.theirs.settings().wait;
+    let alone = while_time_passes(&world, wait + secs(1), lock.acquire()).await;
+    let text = alone.unwrap_err().to_string();
+    assert!(text.contains(" s left unless it is renewed; try"), "{text}");
 }

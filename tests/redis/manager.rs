@@ -386,3 +386,22 @@ async fn a_hold_in_doubt_stays_on_the_server_after_the_end_of_its_manager() {
         server.cli(&["DEL", "in-doubt"]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_in_vain_for_several_keys_names_the_holder_and_not_the_waiter() {
+    let server = RedisServer::start();
+    let url = server.url(FRESH);
+    let holder = LockManager::builder(RedisStore::connect(&url).await.unwrap());
+    let holder = holder.label(leasehold::Label::parse("web-3:4502").unwrap());
+    let holder = holder.build().unwrap();
+    let _held = holder.lock("b").acquire().await.unwrap();
+    let waiter = manager(&url, |settings| settings.wait = Duration::from_secs(5)).await;
+    let error = waiter.lock_all(["a", "b", "c"]).acquire().await;
+    let error = error.unwrap_err();
+    assert_eq!(error.key().unwrap().as_str(), "b");
+    let text = error.to_string();
+    assert!(text.contains("key=b; held by web-3:4502, "), "{text}");
+    // With its own place in the queue it would be 1.
+    assert!(text.contains(" left unless it is renewed; try"), "{text}");
+    assert_eq!(server.cli(&["EXISTS", "a", "c"]), "0");
+}

@@ -1,7 +1,4 @@
-//! [`FormerRuns`]: the keys whose former local holder still has runs in progress.
-//!
-//! Such a run undoes in this process what it did, and would undo the work of the next local holder with it. So the next local
-//! holder waits until it has ended. Other processes do not wait: they share no memory with it.
+//! [`KeyMarks`]: the keys under which something is in progress, and the wait for its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,28 +10,28 @@ use tokio::sync::Notify;
 use crate::model::key::Key;
 
 #[derive(Debug, Default)]
-pub(super) struct FormerRuns {
+pub(super) struct KeyMarks {
     keys: Mutex<HashMap<Key, usize>>,
     /// How many keys there are: mostly none, and then nobody takes the lock.
     count: AtomicUsize,
     ended: Notify,
 }
 
-/// The runs of one former holder; they are in progress until this is dropped.
+/// Something is in progress under the key until this is dropped.
 #[derive(Debug)]
 pub(super) struct Marked {
-    runs: Arc<FormerRuns>,
+    marks: Arc<KeyMarks>,
     key: Key,
 }
 
-impl FormerRuns {
+impl KeyMarks {
     pub(super) fn mark(self: &Arc<Self>, key: &Key) -> Marked {
         let mut keys = self.keys.lock();
         *keys.entry(key.clone()).or_default() += 1;
         self.count.store(keys.len(), Ordering::SeqCst);
         drop(keys);
         Marked {
-            runs: Arc::clone(self),
+            marks: Arc::clone(self),
             key: key.clone(),
         }
     }
@@ -43,7 +40,7 @@ impl FormerRuns {
         self.count.load(Ordering::SeqCst) > 0 && self.keys.lock().contains_key(key)
     }
 
-    /// Completes when no former holder of the key has a run in progress.
+    /// Completes when nothing is in progress under the key.
     pub(super) async fn ended(&self, key: &Key) {
         while self.contains(key) {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -58,15 +55,15 @@ impl FormerRuns {
 
 impl Drop for Marked {
     fn drop(&mut self) {
-        let mut keys = self.runs.keys.lock();
+        let mut keys = self.marks.keys.lock();
         if let Some(count) = keys.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
                 keys.remove(&self.key);
             }
         }
-        self.runs.count.store(keys.len(), Ordering::SeqCst);
+        self.marks.count.store(keys.len(), Ordering::SeqCst);
         drop(keys);
-        self.runs.ended.notify_waiters();
+        self.marks.ended.notify_waiters();
     }
 }
