@@ -113,10 +113,16 @@ fn a_busy_lock_is_reported_with_its_holder_and_what_is_left() {
     let (_server, url) = server();
     let mut holder = hold(&url, &["--lock", "k", "--label", "web-3:4502"]);
     tokens(&mut holder);
-    let busy = run(&url, "--lock k --wait 0 -- true");
-    assert_eq!(code(&busy), 75, "{}", printed(&busy));
-    for part in [" holder=web-3:4502 remaining=", " queue=0; try later"] {
-        assert!(printed(&busy).contains(part), "{}", printed(&busy));
+    // Whoever waited in vain is not among those that wait.
+    for options in ["--lock k --wait 0", "--lock a --lock k --wait 5s"] {
+        let busy = run(&url, &format!("{options} -- true"));
+        assert_eq!(code(&busy), 75, "{}", printed(&busy));
+        for part in [
+            "key=k; held by web-3:4502, ",
+            " s left unless it is renewed; try later",
+        ] {
+            assert!(printed(&busy).contains(part), "{}", printed(&busy));
+        }
     }
     close(holder);
 }

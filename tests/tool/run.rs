@@ -97,7 +97,7 @@ fn the_lock_is_held_while_the_command_runs_and_free_at_once_when_it_has_ended() 
     let busy = run(&url, "--lock k --wait 0s -- true");
     assert_eq!(code(&busy), 75, "{}", printed(&busy));
     assert!(
-        printed(&busy).contains("holder=nightly job"),
+        printed(&busy).contains("held by nightly job"),
         "{}",
         printed(&busy)
     );

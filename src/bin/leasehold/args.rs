@@ -133,18 +133,12 @@ pub(crate) struct LockArgs {
 }
 
 impl LockArgs {
-    /// The keys as text.
-    pub(crate) fn keys(&self) -> String {
-        let keys: Vec<&str> = self.lock.iter().map(Key::as_str).collect();
-        keys.join(",")
-    }
-
-    /// The wait that was given, if it has an end.
+    /// The wait that was given. One without an end is made of many.
     pub(crate) fn within(&self) -> Option<Duration> {
-        match self.wait {
-            Some(Wait::Within(wait)) => Some(wait),
-            _ => None,
-        }
+        self.wait.map(|wait| match wait {
+            Wait::Within(wait) => wait,
+            Wait::Forever => LONG_WAIT,
+        })
     }
 
     /// With the exit code that was asked for, if the lock was not acquired.
@@ -167,6 +161,9 @@ impl LockArgs {
         Ok(())
     }
 }
+
+/// A wait without an end is made of these. Between two of them the place in a queue is lost, once a day.
+const LONG_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long to wait for a busy lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -44,14 +44,14 @@ impl StoreArgs {
         Ok(format!("{url}{separator}on_death=now{options}"))
     }
 
-    /// ` directory=...` if the locks are files, for a message.
+    /// `; directory=...` if the locks are files, for a message.
     pub(crate) fn directory(&self) -> String {
         #[cfg(target_os = "linux")]
         {
             let options = (self.shared().ok())
                 .and_then(|url| leasehold::store::FileOptions::parse(&url).ok());
             if let Some(options) = options {
-                return format!(" directory={}", options.directory.display());
+                return format!("; directory={}", options.directory.display());
             }
         }
         String::new()
