@@ -118,16 +118,20 @@ impl Picture {
                     self.holds.remove(&place);
                 }
                 if let Some(hold) = hold {
-                    let (ended, released) = (before(at, took), Value::Text(released));
+                    let ended = before(at, took);
                     self.inner(&hold, &reason.to_string(), ended);
-                    self.left(ended, &place.0, Duration::ZERO);
-                    self.line('b', ended, "release", Some(hold.track), &[]);
-                    let args = [("answer", released)];
-                    self.line('e', at, "release", Some(hold.track), &args);
-                    self.line('e', at, place.0.as_str(), Some(hold.track), &[]);
+                    self.released(&hold, &place.0, [ended, at], released);
                 }
             }
         }
+    }
+
+    fn released(&mut self, hold: &Hold, key: &Key, [ended, at]: [u64; 2], answer: &str) {
+        let args = [("answer", Value::Text(answer))];
+        self.left(ended, key, Duration::ZERO);
+        self.line('b', ended, "release", Some(hold.track), &[]);
+        self.line('e', at, "release", Some(hold.track), &args);
+        self.line('e', at, key.as_str(), Some(hold.track), &[]);
     }
 
     fn called(&mut self, at: u64, key: Key, label: &Label, outcome: CallOutcome, wait: Duration) {

@@ -26,6 +26,7 @@ use std::time::Duration;
 use leasehold::LockManager;
 use leasehold::clock::Clock;
 use leasehold::handler::Trace;
+use leasehold::store::Capability;
 
 pub(crate) use worker::{WORKER, worker};
 
@@ -54,9 +55,48 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
         .await?
         .build()?;
     locks.inspect(&args.lock).await?;
-    let capability = locks.capability();
+    check(args, &locks.capability())?;
+    let ttl_in_force = locks.settings().ttl;
+    locks.shutdown().await;
+
+    // Until now there was nothing to put away.
+    let mut signals = Signals::that_end_us()?;
+    let place = Place::make(args.nemesis.map(|_| url)).await?;
+    let plan = Plan::of(args, url, ttl, place.clone(), output.json);
+    // Begun here and ended here: the processes add their lines.
+    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
+    let clock = Clock::system()?;
+    let started = clock.stamp();
+    let report = match run(args, &plan, ttl_in_force, &mut signals).await {
+        Ok((rounds, pauses)) => {
+            let took = clock.stamp().since(&started);
+            counted(&place).await.map(|counted| Report {
+                took,
+                counted,
+                rounds,
+                processes: args.processes as usize,
+                tasks: args.tasks as usize,
+                pauses,
+            })
+        }
+        Err(failure) => Err(failure),
+    };
+    place.remove().await;
+    let traced = trace.map_or(Ok(0), |trace| trace.finish());
+    let report = report?;
+    traced?;
+    output.answer(report.people(), &report.scripts());
+    Ok(if report.lost() == 0 {
+        code::DONE
+    } else {
+        code::NO
+    })
+}
+
+/// Refuses options that the store cannot serve, or that do not go together.
+fn check(args: &CounterArgs, capability: &Capability) -> Result<(), Failure> {
     if args.nemesis.is_some() {
-        nemesis::check(&capability)?;
+        nemesis::check(capability)?;
     }
     let can = match args.mode {
         CounterMode::Exclusive => true,
@@ -73,47 +113,16 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
             "--nemesis ties a fence to the lock, which --mode write does not take; leave out one of the two",
         ));
     }
-    let ttl_in_force = locks.settings().ttl;
-    locks.shutdown().await;
+    Ok(())
+}
 
-    // Until now there was nothing to put away.
-    let mut signals = Signals::that_end_us()?;
-    let place = Place::make(args.nemesis.map(|_| url)).await?;
-    let plan = Plan::of(args, url, ttl, place.clone(), output.json);
-    // Begun here and ended here: the processes add their lines.
-    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
-    let clock = Clock::system()?;
-    let started = clock.stamp();
-    let report = match run(args, &plan, ttl_in_force, &mut signals).await {
-        Ok((rounds, pauses)) => {
-            let took = clock.stamp().since(&started);
-            let counted = match place.open().await {
-                Ok(counter) => counter.read().await,
-                Err(failure) => Err(failure.message.into()),
-            };
-            counted
-                .map(|counted| Report {
-                    took,
-                    counted,
-                    rounds,
-                    processes: args.processes as usize,
-                    tasks: args.tasks as usize,
-                    pauses,
-                })
-                .map_err(|why| Failure::system("the counter could not be read", &why))
-        }
-        Err(failure) => Err(failure),
+/// What the counter has come to.
+async fn counted(place: &Place) -> Result<u64, Failure> {
+    let counted = match place.open().await {
+        Ok(counter) => counter.read().await,
+        Err(failure) => Err(failure.message.into()),
     };
-    place.remove().await;
-    let traced = trace.map_or(Ok(0), |trace| trace.finish());
-    let report = report?;
-    traced?;
-    output.answer(report.people(), &report.scripts());
-    Ok(if report.lost() == 0 {
-        code::DONE
-    } else {
-        code::NO
-    })
+    counted.map_err(|why| Failure::system("the counter could not be read", &why))
 }
 
 /// Every round of every process, in the order in which they came, and how often the nemesis struck.
