@@ -12,7 +12,7 @@ cases! {
     a_claim_that_learned_of_its_revocation_is_invalid, revokes,
         "a claim of any kind that was revoked, and whose renewal found that out, is invalid when it asks again: not busy, not granted";
     a_claim_that_asks_again_gets_no_revoked_hold_back, revokes,
-        "a claim of any kind that was revoked, and that asks again before anybody told it, is invalid, or is treated as a new one";
+        "a claim of any kind that was revoked, and that asks again before anybody reported it, is invalid, or is treated as a new one";
     the_next_enters_after_the_old_ttl, revokes,
         "after a revocation nobody is granted the key before the old hold's time is over, and somebody is then";
     a_key_revoked_now_is_free, revokes,

@@ -40,7 +40,7 @@ impl LockManager {
     /// # Errors
     ///
     /// `Invalid` if the URL is malformed or no store has its scheme, and outside of a tokio runtime for the URLs of Redis and
-    /// PostgreSQL; `Unsupported` if its store is in a feature that is switched off; otherwise the store's error. No message
+    /// PostgreSQL. `Unsupported` if its store is in a feature that is switched off. Otherwise the store's error. No message
     /// contains the URL, which may have a password.
     ///
     /// A thread without a runtime connects once in any tokio runtime, which may end afterwards: see

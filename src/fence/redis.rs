@@ -102,8 +102,8 @@ impl Name<'_> {
 /// The commit of a run under several locks compares the tokens of all of them in its script. In a cluster their names are in
 /// different slots, which one script cannot reach: then the commit is refused.
 ///
-/// In a cluster the fence is in the slot of its lock, and so must be the data that are changed under it: give their keys the
-/// lock's whole name as hash tag, `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
+/// In a cluster the fence is in the slot of its lock, and the data that are changed under it must be there too. Give their keys
+/// the lock's whole name as hash tag: `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
 ///
 /// A commit that is not answered is sent again, then resolved within the run if there is time, and later by
 /// [`Resolve`](super::Resolve), for six days. The wall clocks of this machine and of the server must agree within a day, otherwise
@@ -213,8 +213,8 @@ impl RedisFence {
     ///
     /// `InDoubt` if it may have been applied or may be later (a refusal of a second copy says nothing about the first), and if the
     /// server refused a command in the middle of the batch, however often the batch is sent again. Any other kind reports that it was
-    /// not applied and will not be: `Invalid` for a batch that the data do not allow, that names keys of the lock or the fence, or that
-    /// takes the name of a commit under other locks, `Corrupt` for a token absurdly far ahead or a fence key that is not ours.
+    /// not applied and will not be. `Invalid`: the data do not allow the batch, or it names keys of the lock or the fence, or takes the
+    /// name of a commit under other locks. `Corrupt`: the token is absurdly far ahead, or the fence key is not ours.
     ///
     /// # Cancel safety
     ///

@@ -15,8 +15,8 @@
 //!   Each sees only the next one's answer, so adding or removing one changes nothing for the others.
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
 //! - No handler can make a grant: [`AcquireResponse::Granted`] comes only from the store, through [`Next`].
-//! - A handler ties a value that it needs for the time of the hold to the request or the grant ([`AcquireRequest::attach`],
-//!   [`Granted::attach`]): it is dropped when the hold ends, for any reason, or when the call ends without a hold.
+//! - A handler that needs a value for the time of the hold ties it to the request or the grant ([`AcquireRequest::attach`],
+//!   [`Granted::attach`]). It is dropped when the hold ends, for any reason, or when the call ends without a hold.
 //! - A handler that panics or does not answer fails its own call and nothing else: the store's grant is released, the
 //!   manager lives on, no renewal waits.
 //!

@@ -121,8 +121,8 @@ impl LockGuard {
         self.hold.lease.lost().await
     }
 
-    /// Ends the hold and reports the result: no run begins or commits any more; runs in progress end, and the lease is
-    /// renewed until they have; then the lock is released, or handed off to the next caller in this process.
+    /// Ends the hold and reports the result. No run begins or commits any more. Runs in progress end, and the lease is renewed
+    /// until they have. Then the lock is released, or handed off to the next caller in this process.
     ///
     /// The answer is [`Released::Released`], [`Released::AlreadyGone`] or [`Released::Withheld`]: none of them needs an
     /// action of the caller. It never replaces the outcome of a run.

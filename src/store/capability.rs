@@ -35,8 +35,8 @@ pub struct Capability {
     /// then served in the order of arrival, and every lock is fair.
     pub queues: bool,
     /// Whether a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a short
-    /// handover time, and wakes only that claim (of readers: all up to the next writer). That claim asks again, and then holds
-    /// for its full TTL under the same token.
+    /// handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for its full
+    /// TTL under the same token.
     pub hands_over: bool,
     /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, if other claims do not.
     pub fair: bool,

@@ -80,17 +80,17 @@ use crate::model::key::Key;
 ///    [`ErrorKind::InDoubt`](crate::ErrorKind::InDoubt); [`Unavailable`](crate::ErrorKind::Unavailable) means that it had
 ///    no effect and will have none.
 /// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store supports it: a claim that has
-///    to wait keeps a place from its first request until it is granted or withdrawn, or until it sent no request for its
-///    [`place_ttl`](Claim::place_ttl). No claim is granted before an earlier place whose mode is not
+///    to wait has a place from its first request on. It keeps it until it is granted or withdrawn, or has sent no request for
+///    its [`place_ttl`](Claim::place_ttl). No claim is granted before an earlier place whose mode is not
 ///    [compatible](LockMode::is_compatible_with); a claim without a place comes after all places. Several dead waiters delay the
 ///    others as long as one does.
 ///    If the capability says that all claims [queue](Capability::queues), this is so for every claim whose place lasts for any
 ///    time.
 /// 7. **Handover**, if the capability says [`hands_over`](Capability::hands_over): a release, a withdrawal or the end of a TTL
-///    grants the key in the same step to the first places, as far as their modes are compatible, each for at most a second or
-///    its TTL, and wakes only these claims. Such a claim asks again, and is then granted for its full TTL with that token.
-///    A store whose keys clients without places may set too may leave a key to them for at most 200 ms, once it was never free
-///    for seconds: then it wakes the first place, and grants it nothing before that time.
+///    grants the key in the same step to the first places, as far as their modes are compatible. Each is granted for at most a
+///    second or its TTL, and only these claims are woken. Such a claim asks again, and is then granted for its full TTL with that
+///    token. Where clients without places may set a store's keys too, the store may leave a key to them for at most 200 ms, once
+///    it was never free for seconds. Then it wakes the first place, and grants it nothing before that time.
 /// 8. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
 ///    renewed and is released separately.
 ///
@@ -209,8 +209,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Contract
     ///
-    /// Afterwards no claim that held the key is renewed, and none gets its hold back: a claim whose renewal was answered with
-    /// [`Renewed::Gone`] is `Invalid` when it asks again; one that asks before that is `Invalid` too, or is treated as a new claim.
+    /// Afterwards no claim that held the key is renewed, and none gets its hold back. A claim whose renewal was answered with
+    /// [`Renewed::Gone`] is `Invalid` when it asks again. One that asks before that is `Invalid` too, or is treated as a new claim.
     /// With [`Revoke::AfterTtl`] nobody is granted the key before the holder's time is over. Places in the queue stay. Wakes
     /// waiters. The default implementation returns `Unsupported`.
     ///

@@ -108,9 +108,8 @@ impl<'env, M: RunMode> Tx<'env, M> {
 
     /// The fencing token of the hold: send it with every effect.
     ///
-    /// Of a run under several locks it is that of the first key in their order, and proves nothing about the other keys: send
-    /// [`token_of`](Self::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) for one that belongs to
-    /// several.
+    /// Under several locks it is the token of the first key in their order, and proves nothing about the other keys. Send
+    /// [`token_of`](Self::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) if it belongs to several.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.context.lease().token()
@@ -237,9 +236,12 @@ impl<'env, M: RunMode> Tx<'env, M> {
 
     /// The run's own copy of a cell, to read and to change; readers see it once the run has committed.
     ///
-    /// If the cell may not be written (it belongs to another key, it has no key and the run is under several locks, a newer holder
-    /// has written it, [`commit_with`](Self::commit_with) was already called, or an earlier copy of the same cell is still alive), the
-    /// copy is discarded and the run will not commit.
+    /// If the cell may not be written, the copy is discarded and the run will not commit. It may not if:
+    ///
+    /// - it belongs to another key, or has no key and the run is under several locks;
+    /// - a newer holder has written it;
+    /// - [`commit_with`](Self::commit_with) was already called;
+    /// - an earlier copy of the same cell is still alive.
     pub fn write<'tx, T>(&'tx self, cell: &GuardedCell<T>) -> Staged<'tx, T>
     where
         T: Clone + Send + Sync + 'static,

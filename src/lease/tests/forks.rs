@@ -13,9 +13,8 @@ const PANICKED: i32 = 3;
 /// Runs `child` in a fork of this process and returns its exit code.
 #[allow(unsafe_code, reason = "there is no fork without it")]
 fn in_a_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child looks at leases that no other thread has, so that it meets no lock which a thread of the parent
-    // holds (the C library sees to those of the allocator), and leaves by `_exit`: nothing of the parent is unwound,
-    // flushed or dropped twice.
+    // SAFETY: the child looks at leases that no other thread has, so no thread of the parent holds a lock that it needs. The C
+    // library does that for the allocator. It leaves by `_exit`: nothing of the parent is unwound, flushed or dropped twice.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED)),

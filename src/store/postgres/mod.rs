@@ -16,9 +16,8 @@
 //! | `token` | each of 4,096 slots: the last token of the keys that share it | always |
 //! | `lock_meta` | all: version, `max_ttl`, which server it is, until when it grants nothing | always |
 //!
-//! A free key has no row. One sequence for all tokens would need fewer writes, and would be wrong: it could not both follow
-//! the time (needed after a restored copy) and never go back (needed when the clock is put back), since a sequence cannot be
-//! set only if that raises it.
+//! A free key has no row. One sequence for all tokens would need fewer writes, and would be wrong. After a restored copy it
+//! must follow the time; when the clock is put back it must not go back. But a sequence cannot be set only if that raises it.
 //!
 //! # How it answers
 //!
@@ -40,8 +39,8 @@
 //! place ends a second later, so a waiter that died delays the others by that. After a holder that died, whoever asks first
 //! does the same. A release notifies nobody if nobody waits. Messages come by `LISTEN`. A place of a waiter that hears none
 //! keeps its time, since that one polls: so the store [hands over](super::Capability::hands_over) only where messages arrive.
-//! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both; if it does
-//! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages, and callers poll.
+//! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both. If it does
+//! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages: callers poll then.
 //! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler.
 //!
 //! # What is not promised

@@ -68,9 +68,10 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// `Denied` for user, password or rights; `Invalid` if the schema is missing, or of an older version, or if other clients
-    /// use another `max_ttl`; `Unsupported` for a server that may forget locks in a crash (`fsync` or `full_page_writes` off) or
-    /// that has a newer schema; `Unavailable` if it cannot be reached.
+    /// - `Denied` for user, password or rights.
+    /// - `Invalid` if the schema is missing or of an older version, or if other clients use another `max_ttl`.
+    /// - `Unsupported` if the server may forget locks in a crash (`fsync` or `full_page_writes` off), or has a newer schema.
+    /// - `Unavailable` if it cannot be reached.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,8 @@
 //! [`VoteCount`]: whether the votes win. Pure: no clock, no member, no await.
 //!
 //! Each member has a seat. A vote counts if the member's clock agrees with those of a majority. Once a majority voted for us,
-//! the largest of their tokens is *the* token, and every seat below it must be raised before it counts; the claim is won
-//! when a majority of all seats holds our vote and has a counter that is at or above the token.
+//! the largest of their tokens is *the* token, and every seat below it must be raised before it counts. The claim is
+//! won when a majority of all seats holds our vote and has a counter that is at or above the token.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! [`Counters`]: the counters of tokens that this store knows, and the claims that must not be granted any more.
 //!
 //! A claim is granted only with a number from a counter that its client knows. A client learns its name from the script that
-//! judges the server (`arm.rs`). A server that restarted, was replaced or was flushed does not have it; and a withdrawal of a
-//! claim with an unanswered request removes the one that the request named, so that it is refused if it is executed later.
+//! judges the server (`arm.rs`). A server that restarted, was replaced or was flushed does not have it. A withdrawal of a
+//! claim with an unanswered request removes the one that the request named, so the request is refused if it is executed later.
 
 use std::collections::HashMap;
 use std::sync::Arc;

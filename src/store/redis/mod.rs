@@ -21,9 +21,9 @@
 //!
 //! The lock is a plain key, so any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it deletes
 //! takes turns with us, in any language. The key exists for as long as anybody holds, readers too, while the next in line is
-//! called, and while the time of a revoked hold runs out: so such a client is kept out then, and we wait for its value. All keys of a lock are in one slot,
-//! and all begin with the prefix, so an access list of one pattern (`~app:* &app:*`) is enough, if it allows `INFO`
-//! (`+info`).
+//! called, and while the time of a revoked hold runs out. Such a client is kept out then, and we wait for its value. All keys of
+//! a lock are in one slot, and all begin with the prefix, so an access list of one pattern (`~app:* &app:*`) is enough, if it
+//! allows `INFO` (`+info`).
 //!
 //! # How it answers
 //!
@@ -75,7 +75,7 @@
 //! # What is not promised
 //!
 //! Behind Sentinel and in a cluster a master that was paused or cut off, and returns, grants for some time until it learns
-//! that it was deposed; in a cluster it stops by itself when it has missed the others for the node time-out. Without
+//! that it was deposed. In a cluster it stops by itself when it has missed the others for the node time-out. Without
 //! [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off together with it.
 //! The servers' own `min-replicas-to-write` bounds that too.
 //!

@@ -52,8 +52,8 @@ impl Quarantine {
     /// long at least the server has been what it is, as seen by any client.
     ///
     /// A replica that was promoted long ago is trusted with a slot that nobody used yet, but not with a marker of another
-    /// run: a marker and a grant that were written at one instant can be lost together when the server dies, and an earlier
-    /// master, whose copy still has the marker of its own run, would know of neither.
+    /// run. A marker and a grant that were written at one instant can be lost together when the server dies. An earlier master,
+    /// whose copy still has the marker of its own run, would know of neither.
     pub(super) fn of(
         server: &Server,
         uptime: Option<Duration>,

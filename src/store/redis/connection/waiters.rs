@@ -53,7 +53,7 @@ impl Channel {
 #[derive(Default)]
 struct Waiting {
     channels: HashMap<String, Channel>,
-    /// Nobody waited when the connection's task looked, so it pings no more until it is told.
+    /// Nobody waited when the connection's task looked, so it pings no more until it is notified.
     is_parked: bool,
 }
 
@@ -113,7 +113,7 @@ impl Waiters {
     }
 
     /// Adds a waiter to a channel that is subscribed to and where others wait, or did a moment ago. True if the connection's
-    /// task has to be told.
+    /// task has to be notified.
     pub(super) fn listen(
         &self,
         channel: &str,
