@@ -85,9 +85,12 @@ struct Shared {
 const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
-    /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts, and
-    /// the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `postgres-tls`) connections are encrypted,
+    /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts,
+    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `postgres-tls`) connections are encrypted,
     /// and the server's certificate and name are verified with the certificates of the system; `require` means the same here.
+    ///
+    /// Where the locks are in the same database, the URL of [`PostgresStore`](crate::store::PostgresStore) does too: `create`, `listen`,
+    /// `max_ttl` and `timeout_millis` are about locks, and change nothing here.
     ///
     /// # Errors
     ///

@@ -137,6 +137,12 @@ fn spoil(phase: Phase, wire: &Wire) {
     }
 }
 
+/// Whichever of them is a primary; `first` is asked first.
+async fn of_both(first: u16, second: u16) -> PgFence {
+    let url = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
+    PgFence::connect(&url).await.unwrap()
+}
+
 /// A primary, a standby that streams from it, and a fence that knows both.
 struct Pair {
     primary: PgServer,
@@ -155,12 +161,7 @@ impl Pair {
         let standby = primary.standby();
         let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
         until("the standby streams", || primary.psql(streams) == "1").await;
-        let url = format!(
-            "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write",
-            proxy.port(),
-            standby.port()
-        );
-        let fence = PgFence::connect(&url).await.unwrap();
+        let fence = of_both(proxy.port(), standby.port()).await;
         Self {
             primary,
             proxy,
@@ -225,7 +226,9 @@ async fn a_commit_that_is_in_flight_at_a_promotion_is_what_the_new_primary_shows
 #[tokio::test]
 async fn each_of_two_primaries_is_protected_against_its_own_transactions_only() {
     let pair = Pair::start().await;
-    pair.fence.raise(&key("a"), token(1)).await.unwrap();
+    // The standby is asked first, and cannot raise anything.
+    let backwards = of_both(pair.standby.port(), pair.proxy.port()).await;
+    backwards.raise(&key("a"), token(1)).await.unwrap();
     let raised = "SELECT token FROM leasehold.fence";
     until("the standby knows", || pair.standby.psql(raised) == "1").await;
     pair.standby.promote();

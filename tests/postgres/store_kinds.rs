@@ -149,12 +149,12 @@ async fn a_file_the_environment_and_a_url_name_the_locks_of_one_database() {
     guard.release().await.unwrap();
 }
 
-/// Locks and data in one database: the token of the grant is the one that the fence compares.
+/// Locks and data in one database, which one URL names: the token of the grant is the one that the fence compares.
 #[tokio::test]
 async fn a_lock_of_the_database_guards_a_fenced_transaction_in_it() {
     let locks = Locks::open().await;
-    let url = locks.url("");
-    let fence = PgFence::connect(url.trim_end_matches('?')).await.unwrap();
+    let url = locks.url("timeout_millis=20000&create=auto&max_ttl=30s");
+    let fence = PgFence::connect(&url).await.unwrap();
     fence.create_schema().await.unwrap();
     locks.psql("CREATE TABLE account (cents bigint); INSERT INTO account VALUES (100)");
     let ours = manager(&url, |_| {}).await;

@@ -226,6 +226,18 @@ fn no_update_is_lost_behind_a_fence_in_zookeeper_while_holders_are_stopped() {
 }
 
 #[test]
+fn over_tls_to_postgresql_there_is_no_nemesis() {
+    let url = "postgres://127.0.0.1:1/a?sslmode=verify-full";
+    let output = counter(url, "--nemesis pause");
+    assert_eq!(code(&output), 64, "{}", printed(&output));
+    assert!(
+        printed(&output).contains("leave sslmode out"),
+        "{}",
+        printed(&output)
+    );
+}
+
+#[test]
 fn a_driver_that_cannot_fence_has_no_nemesis() {
     let url = "zookeeper://127.0.0.1:1/locks?driver=zookeeper-async";
     let output = counter(url, "--nemesis pause");

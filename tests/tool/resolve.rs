@@ -11,7 +11,8 @@ use crate::zookeeper::Server;
 #[tokio::test]
 async fn a_commit_in_doubt_is_resolved_and_a_name_that_was_free_stays_void() {
     let server = PgServer::start();
-    let url = server.url();
+    // As the store of locks in that database is called.
+    let url = format!("{}?create=auto&max_ttl=30s", server.url());
     let fence = PgFence::connect(&url).await.unwrap();
     fence.create_schema().await.unwrap();
     let locks = LockManager::connect("memory:").await.unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::task::AbortHandle;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error as PgError, Row};
 
@@ -90,7 +90,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads a URL as libpq does, and `sslmode=verify-full`, which the driver's parser does not know.
+    /// Reads a URL as libpq does, and what the driver's parser does not know: `sslmode=verify-full`, and the options of the store,
+    /// so that one URL names both.
     ///
     /// # Errors
     ///
@@ -99,6 +100,13 @@ impl Server {
         // The options are behind the last question mark; a text without one is a list of them.
         let options = url.rfind('?').unwrap_or(0);
         let (address, options) = url.split_at(options);
+        let options = match options.strip_prefix('?') {
+            Some(options) => {
+                let options = options.split('&').filter(|option| !is_of_the_store(option));
+                format!("?{}", options.collect::<Vec<_>>().join("&"))
+            }
+            None => options.to_owned(),
+        };
         let options = options.replace("sslmode=verify-full", "sslmode=require");
         let mut config = Config::from_str(&format!("{address}{options}")).map_err(|_| {
             Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
@@ -109,9 +117,19 @@ impl Server {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
+        // A fence writes: of several servers it needs the primary.
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
         Ok(Self { config, dialer })
     }
+}
+
+/// Whether an option of a URL is about locks only.
+fn is_of_the_store(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    matches!(name, "create" | "listen" | "max_ttl" | "timeout_millis")
 }
 
 /// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.

@@ -34,7 +34,7 @@ pub(super) fn into_error(what: &str, error: PgError) -> Error {
             "a transaction under another token was not over within the wait: {details}; try again"
         )),
         ("25006", _) => Error::unavailable(format!(
-            "the server is read-only: {details}; name the primary, or add target_session_attrs=read-write to the URL"
+            "the server is read-only: {details}; name the primary, or all servers: postgres://h1,h2/database"
         )),
         _ => Error::unavailable(format!("postgresql refused: {details}; try again")),
     };

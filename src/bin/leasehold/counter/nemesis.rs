@@ -24,6 +24,10 @@ pub(super) struct Nemesis {
 /// Whether a store of this URL has a fence that refuses a process that was stopped.
 pub(super) fn check_url(url: &str) -> Result<(), Failure> {
     match scheme(url) {
+        // The counter is read over connections of its own.
+        "postgres" | "postgresql" if url.contains("sslmode=verify-full") => Err(refusal(
+            "over TLS this tool cannot count in PostgreSQL; leave sslmode out",
+        )),
         "redis" | "rediss" | "unix" | "postgres" | "postgresql" => Ok(()),
         "zookeeper" if url.contains("driver=zookeeper-async") => Err(refusal(
             "the driver zookeeper-async cannot send a fenced write",

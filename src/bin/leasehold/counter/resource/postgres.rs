@@ -17,7 +17,6 @@ pub(in crate::counter) struct InPostgres {
 
 /// Makes the schema of the fence too, since only a test counts.
 pub(super) async fn make(url: &str, name: &str) -> Result<(), BoxError> {
-    let url = database(url);
     PgFence::connect(url).await?.create_schema().await?;
     let plain = plain(url).await?;
     let table = "CREATE TABLE IF NOT EXISTS leasehold_counter (name text PRIMARY KEY, number bigint NOT NULL)";
@@ -28,7 +27,7 @@ pub(super) async fn make(url: &str, name: &str) -> Result<(), BoxError> {
 }
 
 pub(super) async fn remove(url: &str, name: &str) -> Result<(), BoxError> {
-    let plain = plain(database(url)).await?;
+    let plain = plain(url).await?;
     let row = "DELETE FROM leasehold_counter WHERE name = $1";
     plain.execute(row, &[&name]).await?;
     Ok(())
@@ -36,7 +35,6 @@ pub(super) async fn remove(url: &str, name: &str) -> Result<(), BoxError> {
 
 impl InPostgres {
     pub(super) async fn open(url: &str, name: &str) -> Result<Self, Failure> {
-        let url = database(url);
         let opened = plain(url).await;
         Ok(Self {
             fence: PgFence::connect(url).await?,
@@ -66,12 +64,17 @@ impl InPostgres {
 }
 
 async fn plain(url: &str) -> Result<Client, BoxError> {
-    let (client, connection) = connect(url, NoTls).await?;
+    let (client, connection) = connect(&database(url), NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// Without the options of the store, which the driver does not know.
-fn database(url: &str) -> &str {
-    url.split('?').next().unwrap_or(url)
+/// For the driver: the primary, without the options of the store, which the driver does not know.
+fn database(url: &str) -> String {
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
+    let socket = options
+        .split('&')
+        .find(|option| option.starts_with("host="));
+    let socket = socket.map_or_else(String::new, |socket| format!("{socket}&"));
+    format!("{address}?{socket}target_session_attrs=read-write")
 }
