@@ -25,6 +25,17 @@ pub(crate) fn print(directory: &Directory) {
             }
         });
     };
+    // Each process leaves one file, so this is as another process.
+    let others = runtime.block_on(manager(&path));
+    let two = [others.lock("b"), others.lock("c")];
+    let mut in_turn = || {
+        runtime.block_on(async {
+            for round in 0..ROUNDS {
+                let guard = two[round as usize % 2].acquire().await;
+                let _ = guard.expect("nobody else wants it").release().await;
+            }
+        });
+    };
     let mut flock = || {
         for _ in 0..ROUNDS {
             let file = File::options().write(true).open(&plain).expect("the file");
@@ -39,8 +50,9 @@ pub(crate) fn print(directory: &Directory) {
         }
     };
     let mut written = || (0..ROUNDS).for_each(|_| sqlite_pair(&database));
-    let mut all: [(&str, &mut dyn FnMut(), Vec<f64>); 4] = [
+    let mut all: [(&str, &mut dyn FnMut(), Vec<f64>); 5] = [
         ("leasehold, through a manager", &mut ours, Vec::new()),
+        ("leasehold, two locks in turn", &mut in_turn, Vec::new()),
         ("open + flock + close", &mut flock, Vec::new()),
         ("SQLite, BEGIN IMMEDIATE; COMMIT", &mut empty, Vec::new()),
         ("SQLite, with an UPDATE", &mut written, Vec::new()),
