@@ -141,6 +141,8 @@ fn bad_usage_is_64_before_anything_is_run() {
     run(&["--store", &url, "--lock", "a//b"]);
     run(&["--store", &url, "--lock", "k", "--ttl", "soon"]);
     run(&["--store", "mysql://host", "--lock", "k"]);
+    let printed = run(&["--store", &url, "--lock", "k", "--slots", "65"]);
+    assert!(printed.contains("1..=64"), "{printed}");
     let printed = run(&["--store", "memory:", "--lock", "k"]);
     assert!(printed.contains("lives in one process"), "{printed}");
     let printed = run(&[

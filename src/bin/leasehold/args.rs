@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use leasehold::semaphore::MAX_SLOTS;
 use leasehold::{FencingToken, Key, Label, TxnId};
 use serde::{Deserialize, Serialize};
 
@@ -112,8 +113,8 @@ pub(crate) struct LockArgs {
     #[arg(long, conflicts_with = "slots")]
     pub(crate) write: bool,
 
-    /// Hold one of N slots, so that N holders run at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// Hold one of N slots, so that N holders run at once; at most 64
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     pub(crate) slots: Option<u32>,
 
     /// Keep others out until this has passed since the lock was acquired, also when the command ends earlier
@@ -392,7 +393,7 @@ pub(crate) struct CounterArgs {
     pub(crate) lock: Key,
 
     /// How many processes contend
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     pub(crate) processes: u32,
 
     /// How many tasks contend in each process
