@@ -211,7 +211,7 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// `InDoubt` if it may have been applied or may be later (a refusal of a second copy says nothing about the first), and if the
+    /// `InDoubt` if it may have been applied or may be later: a refusal of a second copy says nothing about the first. Also if the
     /// server refused a command in the middle of the batch, however often the batch is sent again. Any other kind reports that it was
     /// not applied and will not be. `Invalid`: the data do not allow the batch, or it names keys of the lock or the fence, or takes the
     /// name of a commit under other locks. `Corrupt`: the token is absurdly far ahead, or the fence key is not ours.
