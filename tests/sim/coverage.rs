@@ -6,7 +6,7 @@ use crate::net::Op;
 use crate::setup::Fault;
 
 /// Cells that no world reaches.
-const UNREACHED: [(&str, &str); 8] = [
+const UNREACHED: [(&str, &str); 10] = [
     (
         "doubled x Fence",
         "a transport to the resource knows its connection",
@@ -14,10 +14,12 @@ const UNREACHED: [(&str, &str); 8] = [
     ("doubled x Step", "as above"),
     ("doubled x Undo", "as above"),
     ("doubled x Commit", "as above"),
+    ("doubled x Resolve", "as above"),
     ("outage x Fence", "the resource has no outage but a cut"),
     ("outage x Step", "as above"),
     ("outage x Undo", "as above"),
     ("outage x Commit", "as above"),
+    ("outage x Resolve", "as above"),
 ];
 
 fn reason(cell: &str) -> Option<&'static str> {

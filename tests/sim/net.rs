@@ -54,10 +54,11 @@ pub(crate) enum Op {
     Step,
     Undo,
     Commit,
+    Resolve,
 }
 
 impl Op {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Acquire,
         Self::Renew,
         Self::Release,
@@ -71,6 +72,7 @@ impl Op {
         Self::Step,
         Self::Undo,
         Self::Commit,
+        Self::Resolve,
     ];
 }
 

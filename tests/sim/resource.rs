@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::executor::HeldKey;
-use leasehold::fence::{Fence, FenceGate, Refusal};
+use futures_util::FutureExt;
+use leasehold::executor::{Doubt, HeldKey, Resolution};
+use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
 use leasehold::{Error, FencingToken, Key, TxnId};
 
 use crate::net::{Net, Op, To};
@@ -36,6 +37,8 @@ pub(crate) struct Resource {
     /// The largest token that was raised or used for each key, kept apart from the gate.
     largest: BTreeMap<Key, u64>,
     pub(crate) commits: BTreeMap<TxnId, u32>,
+    /// What was said of commits in doubt. It is final.
+    resolved: BTreeMap<TxnId, Resolution>,
     pub(crate) steps: BTreeSet<u64>,
     pub(crate) undone: BTreeSet<u64>,
     pub(crate) refused: u64,
@@ -50,11 +53,23 @@ impl State {
         is_fenced: bool,
     ) -> Result<(), Refusal> {
         if is_fenced {
-            if let Err(refusal) = self.resource.gate.admit_all(locks, || ()) {
+            let gate = &self.resource.gate;
+            let admitted = match &deed {
+                Deed::Committed(txn) => gate.admit_commit(locks, *txn, || ()),
+                Deed::Stepped(_) | Deed::Undone(_) => gate.admit_all(locks, || ()),
+            };
+            if let Err(refusal) = admitted {
                 self.resource.refused += 1;
                 return Err(refusal);
             }
             self.judge_fence(locks, &deed);
+        }
+        if let Deed::Committed(txn) = &deed
+            && let Some(Resolution::NotApplied) = self.resource.resolved.get(txn)
+        {
+            self.fail("O4 outcomes", || {
+                format!("{deed:?} landed after it was resolved as not applied")
+            });
         }
         let is_covered =
             (locks.iter()).all(|lock| self.truth.left(&lock.key, lock.token.number()) > 0);
@@ -70,6 +85,27 @@ impl State {
             is_covered,
         });
         Ok(())
+    }
+
+    /// O4: what is said of a commit in doubt is so, and stays so.
+    pub(crate) fn resolve(&mut self, doubt: &Doubt) {
+        let answer = self.resource.gate.resolve(doubt).now_or_never();
+        let Some(Ok(resolution)) = answer else {
+            return self.fail("O4 outcomes", || {
+                format!("what became of {doubt:?} is not known: {answer:?}")
+            });
+        };
+        self.coverage.sometimes(match resolution {
+            Resolution::Applied => "doubt resolved as applied",
+            Resolution::NotApplied => "doubt resolved as not applied",
+        });
+        let is_applied = self.resource.commits.contains_key(&doubt.txn_id);
+        if is_applied != (resolution == Resolution::Applied) {
+            self.fail("O4 outcomes", || {
+                format!("{doubt:?} was resolved as {resolution:?}; applied: {is_applied}")
+            });
+        }
+        self.resource.resolved.insert(doubt.txn_id, resolution);
     }
 
     /// O3: behind a fence nothing lands under a token that is smaller than one that was seen.

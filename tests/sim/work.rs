@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::Clock;
-use leasehold::executor::{Applied, Compensation, Effect, EffectError, StepError};
+use leasehold::executor::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::fence::Refusal;
 use leasehold::{Abort, AsyncTx, Committed, Executor, LeaseError, RunError, Tx};
 
@@ -207,10 +207,26 @@ pub(crate) async fn run(
         Some(Ok(Ok(done))) => state.run_ended(run, End::Committed(done.proof)),
         Some(Ok(Err(error))) => {
             state.run_failed(run, &error);
+            drop(state);
+            if let Some(doubt) = error.doubt().filter(|_| ctx.is_fenced) {
+                resolve(ctx, &doubt);
+            }
             return !matches!(error, RunError::NotStarted { .. });
         }
     }
     true
+}
+
+/// Asks the resource twice what became of a commit, whose request may still be under way. Nobody waits for the answers: the
+/// resource judges them.
+fn resolve(ctx: &Ctx, doubt: &Doubt) {
+    for _ in 0..2 {
+        let doubt = doubt.clone();
+        let asked = (ctx.net).send(To::Resource, Op::Resolve, move |state| {
+            state.resolve(&doubt)
+        });
+        drop(asked);
+    }
 }
 
 impl Doer {

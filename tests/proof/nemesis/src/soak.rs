@@ -41,7 +41,7 @@ pub fn run(kind: StoreKind, options: Options) -> bool {
     let plans = (0..WORKERS).map(|seat| servers.plan(seat, Resource::Open, &plan));
     let mut crew = Crew::start(plans.collect());
     // Connections and pools reach their size.
-    pause(Duration::from_secs(5));
+    pause(Duration::from_secs(30));
     let began = crew.now();
     let mut left = Vec::new();
     while crew.now() < began + seconds * NANOS {
