@@ -68,7 +68,7 @@ impl State {
             && let Some(Resolution::NotApplied) = self.resource.resolved.get(txn)
         {
             self.fail("O4 outcomes", || {
-                format!("{deed:?} landed after it was resolved as not applied")
+                format!("a commit under {locks:?} landed after it was resolved as not applied")
             });
         }
         let is_covered =
@@ -92,7 +92,8 @@ impl State {
         let answer = self.resource.gate.resolve(doubt).now_or_never();
         let Some(Ok(resolution)) = answer else {
             return self.fail("O4 outcomes", || {
-                format!("what became of {doubt:?} is not known: {answer:?}")
+                let locks = &doubt.locks;
+                format!("what became of a commit under {locks:?} is not known: {answer:?}")
             });
         };
         self.coverage.sometimes(match resolution {
@@ -102,7 +103,10 @@ impl State {
         let is_applied = self.resource.commits.contains_key(&doubt.txn_id);
         if is_applied != (resolution == Resolution::Applied) {
             self.fail("O4 outcomes", || {
-                format!("{doubt:?} was resolved as {resolution:?}; applied: {is_applied}")
+                let locks = &doubt.locks;
+                format!(
+                    "a commit under {locks:?} was resolved as {resolution:?}; applied: {is_applied}"
+                )
             });
         }
         self.resource.resolved.insert(doubt.txn_id, resolution);
