@@ -64,11 +64,18 @@ macro_rules! of_the_queue {
 
 // They hand the lock over.
 of_the_queue! {
-    RELEASE = "scripts/release.lua";
     LEAVE = "scripts/leave.lua";
     DOWNGRADE = "scripts/downgrade.lua";
     REVOKE = "scripts/revoke.lua";
 }
+
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/release.lua"),
+        include_str!("scripts/queue.lua"),
+        include_str!("scripts/pass_on.lua")
+    ))
+});
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {$(

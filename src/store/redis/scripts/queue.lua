@@ -5,7 +5,7 @@
 -- A client that knows nothing of the queue would never find the key free then. So what the key says tells since when it was never
 -- free (ms), and after some time a release opens a gap: the key is free for a moment, in which nobody of the queue is granted it.
 --
--- Every script that frees a lock, or finds it free, begins with this.
+-- Every script that frees a lock, or finds it free, begins with this; a release, once it knows that somebody waits.
 local READERS, NEXT = 'leasehold:readers', 'leasehold:next '
 -- A gap of so long (ms) after so long (ms), and a longer one each time that the server's clock has passed a multiple of this.
 local GAP, GAP_AFTER, LONG_GAP, LONG_GAP_EVERY = 25, 4000, 200, 32000
