@@ -19,7 +19,7 @@ use crate::store::Claim;
 
 /// The version of what the keys of a prefix mean. The marker and the counter's key name it.
 pub(super) const PROTOCOL: u32 = 2;
-/// For how long a claim that ended is refused by this store, and one without an answer is remembered.
+/// For how long a claim without an answer is remembered. One that ended is refused for its TTL.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// With fewer entries than this there is no sweep.
 const SWEEP_FLOOR: usize = 1_000;
@@ -138,7 +138,7 @@ impl Counters {
         let now = self.clock.stamp();
         let mut ended = self.ended.lock();
         if ended.get(&claim.owner) != Some(&Ended::Withdrawn) {
-            ended.put(claim.owner, how, &now);
+            ended.put(claim.owner, how, &now, claim.ttl);
         }
     }
 
@@ -158,7 +158,12 @@ impl Counters {
         let mut unanswered = self.unanswered.lock();
         let requests = unanswered.get(&claim.owner).map_or(0, |one| one.requests) + 1;
         let counter = Arc::clone(counter);
-        unanswered.put(claim.owner, Unanswered { counter, requests }, &now);
+        unanswered.put(
+            claim.owner,
+            Unanswered { counter, requests },
+            &now,
+            REMEMBERED,
+        );
         drop(unanswered);
         let request = Request {
             counters: self,
@@ -210,6 +215,7 @@ impl Request<'_> {
 /// Claims that are remembered for a time.
 #[derive(Debug)]
 struct Remembered<T> {
+    /// Until when each is remembered.
     claims: HashMap<OwnerToken, (T, Stamp)>,
     sweep_at: usize,
 }
@@ -237,12 +243,38 @@ impl<T> Remembered<T> {
     }
 
     /// Forgets what is old each time the number has doubled.
-    fn put(&mut self, owner: OwnerToken, value: T, now: &Stamp) {
+    fn put(&mut self, owner: OwnerToken, value: T, now: &Stamp, span: Duration) {
         if self.claims.len() >= self.sweep_at {
             self.claims
-                .retain(|_, (_, since)| now.since(since) < REMEMBERED);
+                .retain(|_, (_, until)| !until.since(now).is_zero());
             self.sweep_at = SWEEP_FLOOR.max(2 * self.claims.len());
         }
-        self.claims.insert(owner, (value, *now));
+        self.claims.insert(owner, (value, now.plus(span)));
+    }
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::model::holder::Label;
+
+    /// A contended Redlock withdraws with each round that it loses.
+    #[test]
+    fn claims_that_ended_are_forgotten_after_their_ttl() {
+        let clock = ManualClock::new();
+        let counters = Counters::new(clock.clone().into());
+        let ttl = Duration::from_secs(10);
+        let claim = || {
+            let owner = OwnerToken::generate().unwrap();
+            Claim::new("a".parse().unwrap(), owner, Label::parse("here").unwrap(), ttl)
+        };
+        for _ in 0..20_000 {
+            let claim = claim();
+            counters.end(&claim, Ended::Withdrawn);
+            assert!(counters.ensure_open(&claim, false).is_err());
+            clock.advance(Duration::from_millis(10));
+        }
+        assert!(counters.ended.lock().claims.len() <= 2 * SWEEP_FLOOR);
     }
 }
