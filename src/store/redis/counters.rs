@@ -267,7 +267,12 @@ mod tests {
         let ttl = Duration::from_secs(10);
         let claim = || {
             let owner = OwnerToken::generate().unwrap();
-            Claim::new("a".parse().unwrap(), owner, Label::parse("here").unwrap(), ttl)
+            Claim::new(
+                "a".parse().unwrap(),
+                owner,
+                Label::parse("here").unwrap(),
+                ttl,
+            )
         };
         for _ in 0..20_000 {
             let claim = claim();
