@@ -374,13 +374,19 @@ async fn the_access_log_goes_to_a_file_of_its_own() {
     let config = folder.join("leasehold.toml");
     std::fs::write(&config, text).unwrap();
     let locks = LockManager::from_config(&config).await.unwrap();
+    // Another access log, whose lines nobody reads, does not switch off those of the file.
+    let unread = "store = 'memory:config/unread'\n[handlers]\naccess_log = true\n";
+    let unread = Config::parse(unread).unwrap();
+    let unread = unread.top().unwrap().connect().await.unwrap();
+    let guard = unread.lock("orders/7").acquire().await.unwrap();
+    guard.release().await.unwrap();
     let guard = locks.lock("orders/7").acquire().await.unwrap();
     guard.release().await.unwrap();
     locks.shutdown().await;
     drop(locks);
     // Another thread writes the file.
     let mut written = String::new();
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         written = std::fs::read_to_string(&path).unwrap_or_default();
         if written.contains("release_us=") {
             break;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, dispatcher};
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_appender::rolling::RollingFileAppender;
@@ -35,6 +36,9 @@ use crate::model::error::Error;
 pub struct AccessLogFile {
     log: AccessLog,
     lines: Dispatch,
+    /// Wants no line. While tracing knows of one subscriber only, it asks that of the thread which logs a line first whether the
+    /// line is wanted, and keeps the answer: a thread without one would switch the lines of this file off.
+    _other: Dispatch,
     _writer: WorkerGuard,
 }
 
@@ -69,9 +73,15 @@ impl AccessLogFile {
             .with_target(false)
             .with_writer(writer)
             .finish();
+        let other = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::OFF)
+            .with_writer(std::io::sink)
+            .finish();
         Ok(Self {
             log: AccessLog::new(),
             lines: Dispatch::new(lines),
+            // After the first: it makes tracing ask again about every line that was logged before.
+            _other: Dispatch::new(other),
             _writer: guard,
         })
     }
