@@ -42,17 +42,19 @@ const OTHERS: &[&str] = &[
 /// Nothing else here makes this call: it marks where an operation begins and ends.
 const MARK: &str = "getppid";
 
-fn ttl(url: &str) -> Duration {
-    if url.contains("on_death=now") {
-        Duration::from_secs(1000)
+/// The TTLs with which an operation is tried. Where a lock is free at its end only, the first is short, for the next one waits
+/// for it; a process that is stalled for longer than that tries again with the next.
+fn ttls(options: &str) -> &'static [u64] {
+    if options.contains("on_death=now") {
+        &[1_000_000]
     } else {
-        Duration::from_millis(100)
+        &[100, 1000, 10_000]
     }
 }
 
 /// One operation, as the process that is killed in it.
-pub(crate) fn step(operation: &str, url: &str) {
-    let ttl = ttl(url);
+pub(crate) fn step(operation: &str, url: &str, ttl: &str) {
+    let ttl = Duration::from_millis(ttl.parse().unwrap());
     if operation == "open" {
         mark();
         let store = open(url);
@@ -125,11 +127,17 @@ fn mark() {
     let _ = rustix::process::getppid();
 }
 
-/// The calls of an operation, each with how often the process had made it by then.
-fn calls_of(place: &Place, operation: &str, url: &str) -> Vec<(String, usize)> {
+/// The calls of an operation, each with how often the process had made it by then. `None` if the operation failed, as it does
+/// when the TTL ends before it.
+fn calls_of(place: &Place, operation: &str, url: &str, ttl: u64) -> Option<Vec<(String, usize)>> {
     let trace = place.path("trace");
-    let output = strace(&["-o", &trace], operation, url).output().unwrap();
-    assert!(output.status.success(), "{operation} {url}: {output:?}");
+    let output = strace(&["-o", &trace], operation, url, ttl)
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        println!("{operation} {url} with a TTL of {ttl} ms: {output:?}");
+        return None;
+    }
     let mut counts = HashMap::new();
     let mut marks = 0;
     let mut calls = Vec::new();
@@ -145,11 +153,11 @@ fn calls_of(place: &Place, operation: &str, url: &str) -> Vec<(String, usize)> {
         }
     }
     assert_eq!(marks, 2, "{operation}");
-    calls
+    Some(calls)
 }
 
-fn strace(options: &[&str], operation: &str, url: &str) -> Command {
-    let worker = worker(&["step", operation, url]);
+fn strace(options: &[&str], operation: &str, url: &str, ttl: u64) -> Command {
+    let worker = worker(&["step", operation, url, &ttl.to_string()]);
     let mut command = Command::new("strace");
     command.arg("-qq").args(options).arg(worker.get_program());
     command.args(worker.get_args());
@@ -168,28 +176,40 @@ pub(crate) fn a_process_that_is_killed_at_any_system_call_leaves_a_whole_store()
 }
 
 fn killed_in(operation: &str, options: &str) -> usize {
-    let place = Place::new();
-    let url = place.url(options);
     let is_queued = operation == "queue";
     // The same directory as that in which it is killed, so that it makes the same calls.
-    let before = (operation != "open").then(|| Before::new(&place, is_queued));
-    let calls = calls_of(&place, operation, &url);
-    drop(before);
-    for (name, count) in &calls {
+    let calls = in_time(operation, options, |ttl| {
         let place = Place::new();
-        let url = place.url(options);
-        // The directory is made by the operation that opens it, and by nobody else.
-        let before = (operation != "open").then(|| Before::new(&place, is_queued));
+        let _before = (operation != "open").then(|| Before::new(&place, is_queued));
+        calls_of(&place, operation, &place.url(options), ttl)
+    });
+    for (name, count) in &calls {
+        let what = format!("{operation} {options} {name} {count}");
         let inject = format!("inject={name}:signal=KILL:when={count}");
         let trace = format!("trace={name}");
         let words = ["-o", "/dev/null", "-e", &trace, "-e", &inject];
-        let status = strace(&words, operation, &url).status().unwrap();
-        let what = format!("{operation} {options} {name} {count}");
-        assert_eq!(status.signal(), Some(9), "{what}: not killed");
-        let before = before.unwrap_or_else(|| Before::new(&place, is_queued));
-        before.assert_whole(&what, options);
+        in_time(&what, options, |ttl| {
+            let place = Place::new();
+            let url = place.url(options);
+            // The directory is made by the operation that opens it, and by nobody else.
+            let before = (operation != "open").then(|| Before::new(&place, is_queued));
+            let status = strace(&words, operation, &url, ttl).status().unwrap();
+            if status.signal() != Some(9) {
+                println!("{what} with a TTL of {ttl} ms: not killed");
+                return None;
+            }
+            let before = before.unwrap_or_else(|| Before::new(&place, is_queued));
+            before.assert_whole(&what, options, Duration::from_millis(ttl));
+            Some(())
+        });
     }
     calls.len()
+}
+
+/// What comes of it with the first TTL that was long enough for it.
+fn in_time<T>(what: &str, options: &str, attempt: impl Fn(u64) -> Option<T>) -> T {
+    let came = ttls(options).iter().find_map(|ttl| attempt(*ttl));
+    came.unwrap_or_else(|| panic!("{what}: it did not go as it must with any TTL"))
 }
 
 /// A process that was there before, and its holds.
@@ -213,7 +233,7 @@ impl Before {
         }
     }
 
-    fn assert_whole(self, what: &str, options: &str) {
+    fn assert_whole(self, what: &str, options: &str, ttl: Duration) {
         let store = &self.store;
         wait(store.list("")).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(is_held(store, &self.bystander), "{what}");
@@ -222,7 +242,6 @@ impl Before {
             let released = wait(store.release(holder));
             assert!(matches!(released, Released::Released), "{what}");
         }
-        let ttl = ttl(options);
         let mut taken = try_once(store, "k", ttl);
         if options.contains("now") {
             assert!(taken.is_some(), "{what}: not free at once");

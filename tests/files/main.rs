@@ -1,7 +1,7 @@
 //! Locks in files among real processes that are killed, stopped, starved and given strange mounts.
 //!
 //! A program without libtest: it starts itself again as `worker`, so that each process has as few threads and system calls of
-//! its own as possible. `cargo test --test files -- NAME` runs the tests whose names contain NAME.
+//! its own as possible. `cargo test --test files -- NAME` runs the tests whose names contain NAME, `--list` names all.
 //!
 //! `LEASEHOLD_COUNTING_SECONDS=20` makes the two counting tests last that long, instead of ending as soon as they have seen
 //! enough.
@@ -74,6 +74,12 @@ fn main() -> std::process::ExitCode {
         worker(&words);
         return std::process::ExitCode::SUCCESS;
     }
+    if std::env::args().any(|word| word == "--list") {
+        for (name, _) in TESTS {
+            println!("{name}: test");
+        }
+        return std::process::ExitCode::SUCCESS;
+    }
     let filters: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
@@ -100,7 +106,7 @@ fn main() -> std::process::ExitCode {
 #[cfg(target_os = "linux")]
 fn worker(words: &[&str]) {
     match words {
-        ["step", operation, url] => calls::step(operation, url),
+        ["step", operation, url, ttl] => calls::step(operation, url, ttl),
         ["count", url, log, report, fence] => counting::count(url, log, report, *fence == "fenced"),
         ["tokens", url, log] => tokens::take_and_release(url, log),
         ["full", directory] => limits::fill(directory),
