@@ -127,7 +127,23 @@ mod lanes {
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+mod lanes {
+    use rustix::time::{ClockId, clock_gettime};
+
+    /// `CLOCK_MONOTONIC` counts sleep on Apple's systems and on the BSDs. `Instant` does not on Apple's: it reads
+    /// `CLOCK_UPTIME_RAW` there.
+    pub(super) fn boot_nanos() -> u64 {
+        let time = clock_gettime(ClockId::Monotonic);
+        super::ZERO + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    pub(super) fn raw_nanos() -> u64 {
+        boot_nanos()
+    }
+}
+
+#[cfg(not(unix))]
 mod lanes {
     use std::sync::LazyLock;
     use std::time::Instant;
@@ -135,8 +151,7 @@ mod lanes {
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// `Instant` counts sleep on these systems: mach time on Apple systems, the performance counter on Windows, and
-    /// `CLOCK_MONOTONIC` on the BSDs.
+    /// `Instant` counts sleep on Windows: it reads the performance counter.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     pub(super) fn boot_nanos() -> u64 {
         let base = *BASE;
