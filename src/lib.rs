@@ -1,8 +1,8 @@
-//! Distributed locks whose critical sections run only under a live lease.
+//! Distributed locks whose critical sections commit only while the lease is live.
 //!
 //! A [`LockManager`] holds locks in a store (memory, files, Redis, Redlock, PostgreSQL, ZooKeeper) and renews them. An
-//! [`Executor`] runs your changes as closures: it checks the lease before the closure, inside it on request, before the commit and after it. If the
-//! lease is gone, it takes the changes back.
+//! [`Executor`] runs your changes as closures: it checks the lease before the closure, inside it on request, before the commit
+//! and after it. If the lease is gone, it undoes the changes.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -130,7 +130,7 @@ impl Lock {
     /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed off
     /// within a process. A caller that died is skipped when its place expires, after a few seconds.
     ///
-    /// It costs one request for each caller; the plain lock sends one for a process. On a store without a queue every
+    /// Every caller sends requests of its own; with the plain lock one caller of a process does. On a store without a queue every
     /// acquire is `Unsupported`.
     pub fn fair(mut self) -> Self {
         self.is_fair = true;
@@ -204,7 +204,7 @@ impl Lock {
         self.ask(patience).await
     }
 
-    /// Holds the lock, or returns `None` if another caller holds it now: one request, without a wait.
+    /// Holds the lock, or returns `None` if it is not free now: one attempt, without a wait.
     /// [`acquire_now`](Self::acquire_now) says who that is.
     ///
     /// # Errors

@@ -20,9 +20,8 @@
 //! # }
 //! ```
 //!
-//! All clients must use the same `n`: the store does not keep it. Waiting callers are not served in order: the first request
-//! after a slot became free gets it. If callers must be served in order, use a fair lock for each slot, or one
-//! fair lock in front of it.
+//! All clients must use the same `n`: the store does not keep it. A waiting caller waits for every slot, and no order of waiting
+//! callers is promised. If they must be served in order, acquire a fair lock before the semaphore.
 
 use std::ops::Deref;
 use std::sync::Arc;
