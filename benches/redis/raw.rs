@@ -3,8 +3,6 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo, Value};
 
-use crate::runtime;
-
 /// Compares and extends, with an owner and a TTL beside each key.
 pub(crate) const RENEW: &str = "local answers = {} for i = 1, #KEYS do if redis.call('GET', KEYS[i]) == ARGV[i] then answers[i] = redis.call('PEXPIRE', KEYS[i], ARGV[#KEYS + i]) else answers[i] = 0 end end return answers";
 /// The least that an attempt in a script can be.
@@ -16,19 +14,6 @@ pub(crate) const OWNER: &str = "00112233445566778899aabbccddeeff";
 
 pub(crate) async fn connect(port: u16) -> MultiplexedConnection {
     connect_with(port, &AsyncConnectionConfig::new()).await
-}
-
-/// The same, driven by a thread of its own, as a manager drives its connections: they outlive the caller's runtime. Each request
-/// wakes two threads more.
-pub(crate) fn connect_in_thread(port: u16) -> MultiplexedConnection {
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        runtime().block_on(async {
-            send.send(connect(port).await).expect("a bench that waits");
-            std::future::pending::<()>().await;
-        });
-    });
-    receive.recv().expect("a connection")
 }
 
 /// For a command that may wait for any time.

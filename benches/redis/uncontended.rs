@@ -2,7 +2,6 @@
 
 use leasehold::LockManager;
 use leasehold::store::RedisStore;
-use redis::aio::MultiplexedConnection;
 
 use crate::blocks::{Goal, alternate, compare, timed};
 use crate::peers::Peer;
@@ -15,23 +14,21 @@ pub(crate) fn run(servers: &[RedisServer]) {
     let server = &servers[0];
     let runtime = runtime();
     let mut connection = runtime.block_on(raw::connect(server.port()));
-    let mut elsewhere = raw::connect_in_thread(server.port());
     let release = runtime.block_on(raw::load(&mut connection, raw::COMPARE_AND_DELETE));
     let store = runtime.block_on(RedisStore::connect(&server.url("")));
     let locks = LockManager::new(store.expect("a store")).expect("a manager");
 
-    let pairs = |connection: &mut MultiplexedConnection| {
+    let mut floor = || {
         timed(|| {
             runtime.block_on(async {
                 for _ in 0..ROUNDS {
-                    raw::set(connection, "floor").await;
-                    raw::release(connection, &release, "floor").await;
+                    raw::set(&mut connection, "floor").await;
+                    raw::release(&mut connection, &release, "floor").await;
                 }
             });
         })
         .1
     };
-    let mut floor = || pairs(&mut connection);
     let ours = || {
         timed(|| {
             runtime.block_on(async {
@@ -43,13 +40,6 @@ pub(crate) fn run(servers: &[RedisServer]) {
         })
         .1
     };
-    compare(
-        "acquire + release / a floor that another thread drives",
-        Goal::None,
-        ROUNDS,
-        || pairs(&mut elsewhere),
-        ours,
-    );
     let each = |took: std::time::Duration| took.as_secs_f64() * 1e6 / f64::from(ROUNDS);
     let Some(mut peer) = Peer::start("pair", &servers[..1]) else {
         return compare(

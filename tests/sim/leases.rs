@@ -289,9 +289,11 @@ impl State {
         self.judge_what_is_forgotten();
     }
 
-    /// O10: while nothing fails, no hold stays whose caller has gone.
+    /// O10: while nothing fails, no hold stays whose caller has gone. A process that stalls withdraws nothing, and a stall that began
+    /// in the storm may outlast it.
     fn judge_what_is_forgotten(&mut self) {
-        let begin = STORM + self.setup.max_ttl() + 2 * SECOND;
+        let stalled = self.stalled.iter().max().copied().unwrap_or(0);
+        let begin = (STORM + self.setup.max_ttl()).max(stalled) + 2 * SECOND;
         if !(begin..self.setup.until).contains(&self.now) || !self.leases.turn.is_multiple_of(8) {
             return;
         }
