@@ -63,7 +63,12 @@ fn holds(info: &LockInfo) -> String {
         (None, _) => "somebody else holds it".to_owned(),
     };
     if let Some(held_for) = info.held_for {
-        text += &format!(" for {}", seconds(held_for));
+        text += &match info.held_for_is_about {
+            true => format!(" for about {:.0} s", held_for.as_secs_f64()),
+            false => format!(" for {}", seconds(held_for)),
+        };
+    } else if let Some(asked_ago) = info.asked_ago {
+        text += &format!(", which asked for it {} ago", seconds(asked_ago));
     }
     if let Some(remaining) = info.remaining {
         text += &format!(", {} left unless it is renewed", seconds(remaining));

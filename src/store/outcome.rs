@@ -172,6 +172,11 @@ pub struct LockInfo {
     /// For how long the latest holder has had its grant, by the store's clock, if the store knows it
     /// ([which do](crate::docs::stores#capabilities)). A handoff within a process goes on with the same grant.
     pub held_for: Option<Duration>,
+    /// Whether [`held_for`](Self::held_for) is only near the truth, because the store did not read its clock for the grant.
+    pub held_for_is_about: bool,
+    /// How long ago the latest holder asked for the lock, by the store's clock, if the store knows that and not `held_for`: it
+    /// may have waited since.
+    pub asked_ago: Option<Duration>,
     /// How the lock is held, if the store reports it.
     pub mode: Option<LockMode>,
     /// The number of holders: several if they are readers, zero while a revoked hold's time runs out, while the key rests, or
@@ -193,6 +198,8 @@ impl LockInfo {
             token: None,
             remaining: None,
             held_for: None,
+            held_for_is_about: false,
+            asked_ago: None,
             mode: None,
             holders: 1,
             is_resting: false,

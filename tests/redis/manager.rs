@@ -400,7 +400,10 @@ async fn a_wait_in_vain_for_several_keys_names_the_holder_and_not_the_waiter() {
     let error = error.unwrap_err();
     assert_eq!(error.key().unwrap().as_str(), "b");
     let text = error.to_string();
-    assert!(text.contains("key=b; held by web-3:4502, "), "{text}");
+    assert!(
+        text.contains("key=b; held by web-3:4502 for about "),
+        "{text}"
+    );
     // With its own place in the queue it would be 1.
     assert!(text.contains(" left unless it is renewed; try"), "{text}");
     assert_eq!(server.cli(&["EXISTS", "a", "c"]), "0");

@@ -115,13 +115,34 @@ async fn a_member_gives_a_token_of_at_least_what_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_quorum_says_about_how_long_a_lock_has_been_held() {
+    let servers = start(3);
+    let store = quorum(&servers, FRESH);
+    let clock = Clock::system().unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let granted_at = clock.stamp();
+    while clock.stamp().since(&granted_at) < Duration::from_millis(200) {
+        breathe().await;
+    }
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert!(record.held_for.unwrap() >= Duration::from_millis(100));
+    assert!(record.held_for_is_about);
+    release(&store, &held).await;
+}
+
+#[tokio::test]
 async fn a_member_is_raised_while_the_claim_holds_and_not_after() {
     let server = RedisServer::start();
     let one = member(&server, FRESH);
     let ours = claim("a");
     let (token, micros) = vote(&one, &ours, None).await;
     let larger = FencingToken::new(token + 400_000).unwrap();
+    let said = server.cli(&["GET", "a"]);
     assert_eq!(one.raise(&ours, larger).await.unwrap(), Raised::Raised);
+    // Only the token is another: the time of the grant stays.
+    let raised = said.replace(&token.to_string(), &larger.to_string());
+    assert!(raised.contains(" @") && raised != said, "{said}");
+    assert_eq!(server.cli(&["GET", "a"]), raised);
     assert_eq!(
         one.raise(&ours, FencingToken::new(token).unwrap())
             .await

@@ -331,6 +331,8 @@ async fn the_lock_info_reports_mode_holders_and_queue() {
         let mut listed = store.list("").await.unwrap();
         // Its time runs meanwhile.
         listed[0].remaining = record.remaining;
+        assert_eq!(listed[0].held_for.is_some(), record.held_for.is_some());
+        listed[0].held_for = record.held_for;
         assert_eq!(listed, std::slice::from_ref(&record), "{what}");
         (record.mode, record.holders, record.queue, record.token)
     };

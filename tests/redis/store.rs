@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, once, queued, release};
-use crate::server::RedisServer;
+use crate::server::{RedisServer, breathe};
 use leasehold::ErrorKind;
 use leasehold::store::{Acquired, LockMode, RedisStore, Released, Renewed, Store};
 
@@ -310,6 +310,84 @@ async fn inspection_reports_label_token_and_time_left() {
     server.cli(&["SET", "app:a", "other", "PX", "5000"]);
     let record = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!((record.label, record.token), (None, None));
+}
+
+/// The server's time, in milliseconds.
+fn millis_of(server: &RedisServer) -> u64 {
+    let time = server.cli(&["TIME"]);
+    let (seconds, micros) = time.split_once('\n').unwrap();
+    let number = |text: &str| text.trim().parse::<u64>().unwrap();
+    number(seconds) * 1_000 + number(micros) / 1_000
+}
+
+/// About when a grant was, by what the server keeps of it.
+fn granted_at(text: &str) -> u64 {
+    text.rsplit_once(" @").unwrap().1.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_grant_says_about_when_it_was_until_the_next_one_and_not_when_it_was_renewed() {
+    let server = RedisServer::start();
+    let before = millis_of(&server);
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let value = server.cli(&["GET", "app:a"]);
+    let first = granted_at(&value);
+    assert!(first >= before && first <= millis_of(&server), "{value}");
+
+    let renewed = store.renew(std::slice::from_ref(&held)).await;
+    assert!(matches!(renewed[..], [Renewed::Extended(_)]));
+    assert_eq!(server.cli(&["GET", "app:a"]), value);
+
+    // Handed over through the queue.
+    let next = queued("a", LockMode::Exclusive);
+    assert!(is_busy(&store, &next).await);
+    while millis_of(&server) <= first + 100 {
+        breathe().await;
+    }
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert!(record.held_for.unwrap() >= Duration::from_millis(100));
+    assert!(record.held_for_is_about);
+    assert_eq!(record.label, Some(held.claim.label.clone()));
+    release(&store, &held).await;
+    let _held = grant(&store, &next).await;
+    let second = granted_at(&server.cli(&["GET", "app:a"]));
+    assert!(second > first, "{second} after {first}");
+
+    // The value of a client that did not say so is read as before.
+    let plain = format!("{} {} x @home web @3", "0".repeat(32), held.token);
+    server.cli(&["SET", "app:a", &plain, "PX", "5000"]);
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.label.unwrap().as_str(), "@home web");
+    let plain = format!("{} {} x @home", "0".repeat(32), held.token);
+    server.cli(&["SET", "app:a", &plain, "PX", "5000"]);
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.label.unwrap().as_str(), "@home");
+    assert_eq!((record.held_for, record.held_for_is_about), (None, false));
+}
+
+#[tokio::test]
+async fn a_hold_that_was_downgraded_keeps_the_time_of_its_grant_and_a_reader_has_its_own() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let writer = grant(&store, &queued("a", LockMode::Write)).await;
+    let first = granted_at(&server.cli(&["GET", "app:a"]));
+    while millis_of(&server) <= first + 100 {
+        breathe().await;
+    }
+    let reads = store.downgrade(&writer).await.unwrap();
+    let grant_of = |owner: String| server.cli(&["HGET", "app:{app:a}:grants", &owner]);
+    assert_eq!(granted_at(&grant_of(reads.claim.owner.expose())), first);
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert!(record.held_for.unwrap() >= Duration::from_millis(100));
+
+    let other = grant(&store, &queued("a", LockMode::Read)).await;
+    let second = granted_at(&grant_of(other.claim.owner.expose()));
+    assert!(second > first, "{second} after {first}");
+    let record = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.token, Some(other.token));
+    assert_eq!(record.label, Some(other.claim.label.clone()));
+    assert!(record.held_for.is_some());
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ fn inspect_reports_who_holds_a_lock() {
     assert_eq!(code(&held), 0);
     let text = printed(&held);
     assert!(text.contains("host-a") && text.contains(&token), "{text}");
+    assert!(text.contains("\nheld for   about "), "{text}");
     let held = leasehold(&["inspect", "--json", "--store", &url, "orders/7"]);
     let held = &lines(&held.stdout)[0];
     assert_eq!(
@@ -28,6 +29,8 @@ fn inspect_reports_who_holds_a_lock() {
     );
     assert_eq!(held["token"].to_string(), token);
     assert!((1..=10_000).contains(&held["remaining_ms"].as_u64().unwrap()));
+    assert!(held["held_for_ms"].is_u64() && held["asked_ago_ms"].is_null());
+    assert_eq!(held["held_for_is_about"], true);
 
     let free = leasehold(&["inspect", "--store", &url, "--json", "orders/8"]);
     assert_eq!(code(&free), 1);
@@ -42,6 +45,10 @@ fn inspect_reports_who_holds_a_lock() {
     assert_eq!(rows.len(), 2, "{table}");
     assert!(
         rows[0].starts_with("KEY") && rows[1].starts_with("orders/7"),
+        "{table}"
+    );
+    assert!(
+        rows[0].ends_with("HELD FOR") && rows[1].contains(" about "),
         "{table}"
     );
     tool.signal("-TERM");

@@ -118,7 +118,7 @@ fn a_busy_lock_is_reported_with_its_holder_and_what_is_left() {
         let busy = run(&url, &format!("{options} -- true"));
         assert_eq!(code(&busy), 75, "{}", printed(&busy));
         for part in [
-            "key=k; held by web-3:4502, ",
+            "key=k; held by web-3:4502 for about ",
             " s left unless it is renewed; try later",
         ] {
             assert!(printed(&busy).contains(part), "{}", printed(&busy));

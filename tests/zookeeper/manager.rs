@@ -10,7 +10,7 @@ use crate::proxy::Proxy;
 use crate::zookeeper::{Server, again, open, options, pause, raw, rest, signal, until};
 use futures_util::future::join_all;
 use leasehold::store::{Released, Revoke, Revoked};
-use leasehold::{Abort, LockManager, RunError};
+use leasehold::{Abort, Label, LockManager, RunError};
 
 /// Four ticks: the shortest.
 const SHORT: Duration = Duration::from_secs(2);
@@ -37,6 +37,25 @@ async fn a_hold_outlives_many_session_time_outs() {
     }
     assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert_eq!(children(&server, "/manager-long/k").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_wait_in_vain_says_who_holds_and_how_long_ago_it_asked() {
+    let server = Server::shared();
+    let address = server.address();
+    let store = open(options(&address, "/manager-busy")).await;
+    let holder = LockManager::builder(store).label(Label::parse("web-3:4502").unwrap());
+    let holder = holder.build().unwrap();
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let locks = manager(&address, "/manager-busy").await;
+    let error = locks.lock("k").acquire_now().await.unwrap_err();
+    let text = error.to_string();
+    let words = "key=k; held by web-3:4502, which asked for it ";
+    let (_, ago) = text.split_once(words).unwrap_or_else(|| panic!("{text}"));
+    let (seconds, rest) = ago.split_once(" s ago").unwrap();
+    assert!(seconds.parse::<f64>().unwrap() < 600.0, "{text}");
+    assert!(rest.starts_with("; try later"), "{text}");
+    let _ = guard.release().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

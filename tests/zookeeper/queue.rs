@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::zookeeper::{
-    Server, children, claim, granted, is_busy, raw, short_store, simple_store, store, until,
+    Server, children, claim, granted, is_busy, raw, rest, short_store, simple_store, store, until,
     wait_for,
 };
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, Released, Renewed, Store};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -191,6 +192,49 @@ async fn every_child_with_a_sequence_number_is_waited_for_and_no_other() {
             .as_str(),
         "tester"
     );
+}
+
+/// Waits until more has passed on this clock than a time that is rounded to a millisecond may lack.
+async fn some_time(clock: &Clock) {
+    let from = clock.stamp();
+    while clock.stamp().since(&from) < 2 * SOME_TIME {
+        rest(SOME_TIME).await;
+    }
+}
+
+const SOME_TIME: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn a_queue_says_how_long_ago_a_holder_asked_and_not_how_long_it_holds() {
+    let server = Server::shared();
+    let store = store(&server, "/asked").await;
+    let clock = Clock::system().unwrap();
+    let held = granted(&store, &claim("k")).await;
+    let next = claim("k");
+    assert!(is_busy(&store, &next).await);
+    some_time(&clock).await;
+    let waiting = store.queue(&next.key).await.unwrap();
+    assert!(waiting[1].asked_ago.unwrap() >= SOME_TIME, "{waiting:?}");
+    let _ = store.release(&held).await;
+    let held = wait_for(&store, &next).await;
+    let record = store.inspect(&next.key).await.unwrap().unwrap();
+    // It holds since just now, and nobody but itself knows that.
+    assert!(record.asked_ago.unwrap() >= SOME_TIME, "{record:?}");
+    assert_eq!((record.held_for, record.token), (None, Some(held.token)));
+    let _ = store.release(&held).await;
+}
+
+#[tokio::test]
+async fn a_simple_lock_says_how_long_it_has_been_held() {
+    let server = Server::shared();
+    let store = simple_store(&server, "/held-for").await;
+    let clock = Clock::system().unwrap();
+    let held = granted(&store, &claim("k")).await;
+    some_time(&clock).await;
+    let record = store.inspect(&held.claim.key).await.unwrap().unwrap();
+    assert!(record.held_for.unwrap() >= SOME_TIME, "{record:?}");
+    assert_eq!(record.asked_ago, None);
+    let _ = store.release(&held).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! `leasehold inspect` and `leasehold list`: the locks of a store.
 
+use std::time::Duration;
+
 use leasehold::store::LockInfo;
 use serde_json::{Value, json};
 
@@ -13,13 +15,13 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
     locks.shutdown().await;
     match record {
         Some(record) => {
-            let [holder, token, remaining] = columns(&record);
+            let [holder, token, remaining, held_for] = columns(&record);
             let mut people = format!(
                 "key        {}\nholder     {holder}\ntoken      {token}\nremaining  {remaining}",
                 record.key
             );
-            if let Some(held_for) = record.held_for {
-                people += &format!("\nheld for   {}", span(held_for));
+            if held_for != NOT_REPORTED {
+                people += &format!("\nheld for   {held_for}");
             }
             if let Some(mode) = record.mode {
                 people += &format!("\nmode       {mode}, held by {}", record.holders);
@@ -48,25 +50,29 @@ pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure>
 }
 
 fn table(records: &[LockInfo]) -> String {
-    let heading = ["KEY", "HOLDER", "TOKEN", "REMAINING"].map(str::to_owned);
-    let rows: Vec<[String; 4]> = std::iter::once(heading)
+    let heading = ["KEY", "HOLDER", "TOKEN", "REMAINING", "HELD FOR"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(heading)
         .chain(records.iter().map(|record| {
-            let [holder, token, remaining] = columns(record);
-            [record.key.to_string(), holder, token, remaining]
+            let [holder, token, remaining, held_for] = columns(record);
+            [record.key.to_string(), holder, token, remaining, held_for]
         }))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..3).map(|column| width(column).unwrap_or(0)).collect();
-    let lines = rows.iter().map(|[key, holder, token, remaining]| {
-        let [k, h, t] = [widths[0], widths[1], widths[2]];
-        format!("{key:<k$}  {holder:<h$}  {token:<t$}  {remaining}")
-    });
+    let widths: Vec<usize> = (0..4).map(|column| width(column).unwrap_or(0)).collect();
+    let lines = rows
+        .iter()
+        .map(|[key, holder, token, remaining, held_for]| {
+            let [k, h, t, r] = [widths[0], widths[1], widths[2], widths[3]];
+            format!("{key:<k$}  {holder:<h$}  {token:<t$}  {remaining:<r$}  {held_for}")
+        });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A dash for what the store does not report.
-fn columns(record: &LockInfo) -> [String; 3] {
-    let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+/// For what the store does not report.
+const NOT_REPORTED: &str = "-";
+
+fn columns(record: &LockInfo) -> [String; 4] {
+    let text = |text: Option<String>| text.unwrap_or_else(|| NOT_REPORTED.to_owned());
     [
         text(match record.is_resting {
             true => Some("(resting)".to_owned()),
@@ -74,7 +80,21 @@ fn columns(record: &LockInfo) -> [String; 3] {
         }),
         text(record.token.map(|token| token.to_string())),
         text(record.remaining.map(span)),
+        text(held_for(record)),
     ]
+}
+
+/// As exact as the store reports it.
+fn held_for(record: &LockInfo) -> Option<String> {
+    match (record.held_for, record.asked_ago) {
+        (Some(time), _) if record.held_for_is_about => {
+            let whole = Duration::from_secs_f64(time.as_secs_f64().round());
+            Some(format!("about {}", span(whole)))
+        }
+        (Some(time), _) => Some(span(time)),
+        (None, Some(ago)) => Some(format!("at most {} (since it asked)", span(ago))),
+        (None, None) => None,
+    }
 }
 
 fn scripts(record: &LockInfo) -> Value {
@@ -86,6 +106,8 @@ fn scripts(record: &LockInfo) -> Value {
         "token": record.token.map(|token| token.number()),
         "remaining_ms": record.remaining.map(millis),
         "held_for_ms": record.held_for.map(millis),
+        "held_for_is_about": record.held_for_is_about,
+        "asked_ago_ms": record.asked_ago.map(millis),
         "mode": record.mode.map(|mode| mode.to_string()),
         "holders": record.holders,
         "queue": record.queue,

@@ -166,7 +166,7 @@ fn most_alike(records: &[LockInfo]) -> usize {
     records.iter().map(like).max().unwrap_or(0)
 }
 
-/// The record of a hold that a majority reports. Its token, if a majority reports the same; otherwise it is being won at this time.
+/// The record of a hold that a majority reports, since when a majority has granted it. Its token, if a majority reports the same; otherwise it is being won at this time.
 fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
     let like = |one: &LockInfo, other: &LockInfo| one.label == other.label;
     let first = records
@@ -179,9 +179,11 @@ fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
         .clone()
         .find(|&token| tokens.clone().filter(|&other| other == token).count() >= need);
     let mut remaining: Vec<_> = same.iter().filter_map(|record| record.remaining).collect();
+    let mut held_for: Vec<_> = same.iter().filter_map(|record| record.held_for).collect();
     Some(LockInfo {
         token,
         remaining: lasting(&mut remaining, need),
+        held_for: lasting(&mut held_for, need),
         ..first
     })
 }

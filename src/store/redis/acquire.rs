@@ -162,7 +162,7 @@ async fn take_place(client: &RedisClient, attempt: &Attempt<'_>) -> Result<(), F
     }
     let incarnation = attempt.session.server().incarnation_or_hidden();
     let scripts = client.counters.scripts(incarnation);
-    let call = acquire_call(client, Ask::Queued, attempt, "");
+    let call = acquire_call(client, Ask::Queued, attempt, "", None);
     call.run_verified(&scripts.enter, attempt.session).await?;
     Ok(())
 }
@@ -173,11 +173,12 @@ async fn ask(
     attempt: &Attempt<'_>,
     counter: &Arc<Counter>,
 ) -> Result<Value, Failure> {
-    let call = acquire_call(client, ask, attempt, &counter.name);
     let (script, session) = (ask.script(&counter.scripts), attempt.session);
     let is_vote = attempt.terms.is_vote;
     let request = client.counters.request(attempt.claim, is_vote, counter);
     let request = request.map_err(Failure::Answered)?;
+    let asked_at = Some(request.server_millis);
+    let call = acquire_call(client, ask, attempt, &counter.name, asked_at);
     let answer = if client.options().replicas > 0 {
         acquire_replicated(client, attempt.claim, script, &call, session).await
     } else {
@@ -189,8 +190,14 @@ async fn ask(
     answer
 }
 
-/// The keys and arguments of a script that grants.
-fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>, counter: &str) -> Call {
+/// The keys and arguments of a script that grants. `asked_at`: about the server's time, in milliseconds.
+fn acquire_call(
+    client: &RedisClient,
+    ask: Ask,
+    attempt: &Attempt<'_>,
+    counter: &str,
+    asked_at: Option<u128>,
+) -> Call {
     let (names, claim) = (&client.options().names, attempt.claim);
     let key = &claim.key;
     let keys = [
@@ -216,7 +223,7 @@ fn acquire_call(client: &RedisClient, ask: Ask, attempt: &Attempt<'_>, counter: 
     let call = call
         .parts([claim.owner.digits()])
         .number(claim.ttl.as_millis())
-        .parts([mode, claim.label.as_str()])
+        .about(mode, claim.label.as_str(), asked_at)
         .arg(counter);
     match ask {
         Ask::Plain if attempt.terms.is_vote => {

@@ -37,13 +37,8 @@ pub(super) async fn judge_server(
         return Ok(Judged::Counter(counter));
     }
     match arm(client, route, session, connection, extra_quarantine).await? {
-        Armed::Counter(name) => {
-            let counter = Arc::new(Counter {
-                incarnation: incarnation.to_owned(),
-                name,
-                scripts: client.counters.scripts(incarnation),
-            });
-            client.counters.learn(slot, Arc::clone(&counter));
+        Armed::Counter { name, micros } => {
+            let counter = client.counters.learn(slot, incarnation, name, micros);
             Ok(Judged::Counter(counter))
         }
         Armed::Quarantined(answer) => Ok(Judged::Quarantined(answer)),
@@ -121,7 +116,7 @@ async fn arm(
     let armed = reply::armed(names, slot, &answer).map_err(Failure::Answered)?;
     let left = match &armed {
         Armed::Outdated => return Ok(armed),
-        Armed::Counter(_) => None,
+        Armed::Counter { .. } => None,
         Armed::Quarantined(answer) => match answer.outcome {
             Outcome::Quarantined(left) => Some(left),
             Outcome::Acquired(_) => None,

@@ -30,6 +30,16 @@ pub(super) struct Counter {
     pub(super) incarnation: String,
     pub(super) name: String,
     pub(super) scripts: Arc<GrantScripts>,
+    /// The server's time when it armed the counter, in microseconds, and ours when the answer had arrived.
+    pub(super) armed: (u64, Stamp),
+}
+
+impl Counter {
+    /// About the server's time at `now`, in milliseconds; earlier rather than later. No lease is measured by it.
+    fn server_millis(&self, now: &Stamp) -> u128 {
+        let (micros, at) = &self.armed;
+        u128::from(*micros / 1_000) + now.since(at).as_millis()
+    }
 }
 
 /// The requests of a claim that are not answered.
@@ -95,11 +105,25 @@ impl Counters {
         }
     }
 
-    pub(super) fn learn(&self, slot: Option<Slot>, counter: Arc<Counter>) {
+    /// A server that is this incarnation answered just now that its counter has this name. `micros`: its time.
+    pub(super) fn learn(
+        &self,
+        slot: Option<Slot>,
+        incarnation: &str,
+        name: String,
+        micros: u64,
+    ) -> Arc<Counter> {
+        let counter = Arc::new(Counter {
+            incarnation: incarnation.to_owned(),
+            name,
+            scripts: self.scripts(incarnation),
+            armed: (micros, self.clock.stamp()),
+        });
         match slot {
-            None => *self.one.lock() = Some(counter),
-            Some(slot) => drop(self.slots.lock().insert(slot, counter)),
+            None => *self.one.lock() = Some(Arc::clone(&counter)),
+            Some(slot) => drop(self.slots.lock().insert(slot, Arc::clone(&counter))),
         }
+        counter
     }
 
     /// The server does not have this counter any more. One that was learned meanwhile stays.
@@ -157,6 +181,7 @@ impl Counters {
         let now = self.clock.stamp();
         let mut unanswered = self.unanswered.lock();
         let requests = unanswered.get(&claim.owner).map_or(0, |one| one.requests) + 1;
+        let about = counter.server_millis(&now);
         let counter = Arc::clone(counter);
         unanswered.put(
             claim.owner,
@@ -168,6 +193,7 @@ impl Counters {
         let request = Request {
             counters: self,
             owner: claim.owner,
+            server_millis: about,
         };
         match self.ensure_open(claim, is_vote) {
             Ok(()) => Ok(request),
@@ -196,6 +222,8 @@ impl Counters {
 pub(super) struct Request<'a> {
     counters: &'a Counters,
     owner: OwnerToken,
+    /// About the server's time when it is sent, in milliseconds.
+    pub(super) server_millis: u128,
 }
 
 impl Request<'_> {

@@ -28,8 +28,11 @@ pub(super) struct Answer {
 /// The answer of the script that arms the counter of tokens.
 #[derive(Debug)]
 pub(super) enum Armed {
-    /// The counter's name.
-    Counter(String),
+    Counter {
+        name: String,
+        /// The server's time, in microseconds.
+        micros: u64,
+    },
     /// The server grants nothing for now.
     Quarantined(Answer),
     /// The server is not what the client read when it connected.
@@ -102,8 +105,13 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
 pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result<Armed, Error> {
     let (marker, tokens) = (names.marker(slot), names.tokens(slot));
     if let Some(rest) = text(answer).and_then(|answer| answer.strip_prefix("armed ")) {
-        let counter = rest.split(' ').next().unwrap_or_default();
-        return Ok(Armed::Counter(counter.to_owned()));
+        let (name, micros) = rest
+            .split_once(' ')
+            .ok_or_else(|| unexpected_reply("acquire"))?;
+        return Ok(Armed::Counter {
+            name: name.to_owned(),
+            micros: micros.parse().map_err(|_| unexpected_reply("acquire"))?,
+        });
     }
     let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
     match (word, numbers.as_slice()) {
@@ -262,6 +270,11 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
                 _ => None,
             },
             remaining: millis(*left),
+            held_for: match last.get(2) {
+                Some(Value::Int(age)) => Some(millis(*age).unwrap_or_default()),
+                _ => None,
+            },
+            held_for_is_about: last.len() > 2,
             mode: text(mode).and_then(mode_of),
             holders: usize::try_from(*holders).map_err(|_| unexpected_reply("inspect"))?,
             is_resting: text(mode) == Some("resting"),

@@ -138,6 +138,14 @@ impl Call {
         self
     }
 
+    /// What a grant says of its holder: the mode, the label, and since when.
+    pub(super) fn about(self, mode: &str, label: &str, asked_at: Option<u128>) -> Self {
+        match asked_at {
+            Some(millis) => self.written(format_args!("{mode}{label} @{millis}")),
+            None => self.parts([mode, label]),
+        }
+    }
+
     pub(crate) fn number(self, number: u128) -> Self {
         self.written(format_args!("{number}"))
     }

@@ -110,7 +110,8 @@ pub(crate) async fn queue(
     records.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// The record of one contender; `None` if its node is gone.
+/// The record of one contender; `None` if its node is gone. A node is made when its claim joins the queue; whoever makes the simple
+/// lock's node holds it.
 async fn record(
     session: &Session,
     path: &str,
@@ -136,8 +137,13 @@ async fn record(
         LockMode::Write if data.reads => LockMode::Read,
         mode => mode,
     };
+    let is_simple = contender.name == SIMPLE;
+    let now = session.leader_now();
+    let ago = now.map(|now| now.since(node.made_at));
     Ok(Some(LockInfo {
-        label: data.label(contender.name == SIMPLE),
+        label: data.label(is_simple),
+        held_for: ago.filter(|_| is_simple),
+        asked_ago: ago.filter(|_| !is_simple),
         mode: Some(mode),
         token: u64::try_from(node.czxid)
             .ok()

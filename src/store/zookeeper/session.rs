@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::drivers::{Driver, Fault, Kind, Missing};
+use super::drivers::{Driver, Fault, Kind, LeaderTime, Missing};
 use super::options::ZooKeeperOptions;
 use super::proof::Proofs;
 use super::queue::names;
@@ -34,6 +34,8 @@ pub(crate) struct Session {
 struct Ring {
     proofs: Proofs,
     newest: Stamp,
+    /// The leader's time of a write, and ours before it was sent.
+    leader: Option<(LeaderTime, Stamp)>,
 }
 
 impl Session {
@@ -48,7 +50,8 @@ impl Session {
         let ttl = driver.timeout();
         options.check_ticks(ttl)?;
         let own = names::session_path(&options.chroot, &names::new_guid()?);
-        let id = make_own(&*driver, &own).await?;
+        let sent_at = clock.stamp();
+        let (id, made_at) = make_own(&*driver, &own).await?;
         if driver.session().is_some_and(|known| known != id) {
             return Err(foreign());
         }
@@ -60,6 +63,7 @@ impl Session {
             proofs: Mutex::new(Ring {
                 proofs: Proofs::new(options.tick_time, asked_at),
                 newest: asked_at,
+                leader: made_at.map(|made_at| (made_at, sent_at)),
             }),
             driver,
         })
@@ -83,12 +87,13 @@ impl Session {
         for _ in 0..TRIES {
             let sent_at = self.clock.stamp();
             match self.driver.beat(&self.own, held).await {
-                Ok(()) => {
+                Ok(leader) => {
                     self.proven(sent_at);
+                    self.proofs.lock().leader = Some((leader, sent_at));
                     return Ok(());
                 }
                 Err(Missing::Own) => match make_own(&*self.driver, &self.own).await {
-                    Ok(owner) if owner == self.id => {}
+                    Ok((owner, _)) if owner == self.id => {}
                     Ok(_) => return Err(Missing::Fault(Fault::Expired)),
                     Err(error) => return Err(Missing::Fault(Fault::Refused(Box::new(error)))),
                 },
@@ -139,6 +144,12 @@ impl Session {
         }
     }
 
+    /// The leader's time now, later by the time of a request at most; `None` before the first heartbeat.
+    pub(crate) fn leader_now(&self) -> Option<LeaderTime> {
+        let (written, sent_at) = self.proofs.lock().leader?;
+        Some(written.plus(self.clock.stamp().since(&sent_at)))
+    }
+
     /// The servers count the session from then, or from later.
     pub(crate) fn base(&self) -> Stamp {
         self.proofs.lock().proofs.base()
@@ -160,19 +171,19 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Makes a session's own node. Gives its owner: the session.
-async fn make_own(driver: &dyn Driver, own: &str) -> Result<i64, Error> {
+/// Makes a session's own node. Gives its owner, which is the session, and when it was made if that was just now.
+async fn make_own(driver: &dyn Driver, own: &str) -> Result<(i64, Option<LeaderTime>), Error> {
     let what = "make the session's own node";
     for _ in 0..TRIES {
         match driver.create(own, b"", Kind::Ephemeral).await {
-            Ok(made) => return Ok(made.owner),
+            Ok(made) => return Ok((made.owner, Some(made.made_at))),
             Err(Fault::NoNode) => {
                 make_parents(driver, names::parent(own).unwrap_or_default()).await?
             }
             // It is ours, from an earlier try: no other client knows its name.
             Err(Fault::Exists) => {
                 let node = driver.read(own).await.map_err(|f| f.into_error(what))?;
-                return Ok(node.owner);
+                return Ok((node.owner, None));
             }
             Err(other) => return Err(other.into_error(what)),
         }

@@ -1,7 +1,7 @@
 -- One attempt to hold a lock alone. The token first: where there is none, nothing is written.
 --
 -- KEYS: lock, tokens, queue
--- ARGV: owner, ttl (ms), mode and label, counter; for a vote also the least token that will do; perhaps verify
+-- ARGV: owner, ttl (ms), mode and label and about the time, counter; for a vote also the least token that will do; perhaps verify
 -- Answers: slow: ask arm.lua | granted token ttl now | busy ttl now | queued: ask enter.lua | ahead token now. The time is 0
 --          if this is no vote.
 local lock, tokens, owner, ttl, counter = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4]

@@ -24,7 +24,8 @@ if left <= 0 then
 end
 redis.call('DEL', readers, grants)
 redis.call('ZADD', readers, now + left, owner)
-redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3])
+-- Since when it holds, by the value of the writer.
+redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3] .. (string.match(holder, ' @%d+$') or ''))
 local since = since_of(holder)
 if since then
   redis.call('HSET', grants, 'since', string.format('%.0f', since))

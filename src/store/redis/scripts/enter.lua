@@ -1,7 +1,7 @@
 -- One attempt of a claim that has a place, or takes one if it has to wait.
 --
 -- KEYS: lock, tokens, queue, alone, places, readers, grants, gap
--- ARGV: owner, ttl (ms), mode and label, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
+-- ARGV: owner, ttl (ms), mode and label and about the time, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
 --       (ms; 0: it takes no place), channel, the time of a handover (ms); perhaps verify
 -- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl 0
 local lock, tokens, queue, alone, places, readers, grants, gap = unpack(KEYS)

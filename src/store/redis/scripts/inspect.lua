@@ -1,23 +1,30 @@
 -- Who holds: for each lock false if it is free; otherwise its ttl (ms), how it is held and by how many, and how many wait;
--- then token and label of the newest holder, if its grant was ours.
+-- then token and label of the newest holder, if its grant was ours, and for how long it holds (ms), if the grant says about when
+-- it was.
 --
 -- KEYS: lock, places, readers, grants; lock, places, ...
--- Answers, one for each lock: false | held ms mode holders queue [token label] | wrongtype | foreign
+-- Answers, one for each lock: false | held ms mode holders queue [token label [ms]] | wrongtype | foreign
 local READERS, BARRED, RESTING = 'leasehold:readers', 'leasehold:barred', 'leasehold:resting'
 local NEXT = 'leasehold:next '
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+
+-- What a grant says of its holder: a label, and about when it was (ms).
+local function holder_of(answer, token, about)
+  local label, at = string.match(about, '^(.*) @(%d+)$')
+  answer[6], answer[7] = tonumber(token), label or about
+  answer[8] = at and math.max(now - at, 0)
+end
 
 -- The reader whose grant is the newest: the others are only counted.
 local function read_by(lock, readers, grants, queue)
   local living = redis.call('ZRANGEBYSCORE', readers, '(' .. now, '+inf', 'WITHSCORES')
   local answer = {'held', redis.call('PTTL', lock), 'read', #living / 2, queue}
   for i = 1, #living, 2 do
-    local number, label = string.match(redis.call('HGET', grants, living[i]) or '', '^(%d+) (.*)$')
+    local number, about = string.match(redis.call('HGET', grants, living[i]) or '', '^(%d+) (.*)$')
     if number and tonumber(number) > (answer[6] or 0) then
       answer[2] = living[i + 1] - now
-      answer[6] = tonumber(number)
-      answer[7] = label
+      holder_of(answer, number, about)
     end
   end
   return answer
@@ -26,11 +33,10 @@ end
 -- Of the value of another client nothing is known.
 local function held_by(holder, lock, queue)
   local answer = {'held', redis.call('PTTL', lock), 'unknown', 1, queue}
-  local owner, token, mode, label = string.match(holder, '^(%x+) (%d+) ([xw])%d* (.*)$')
+  local owner, token, mode, about = string.match(holder, '^(%x+) (%d+) ([xw])%d* (.*)$')
   if owner and #owner == 32 then
     answer[3] = mode == 'w' and 'write' or 'exclusive'
-    answer[6] = tonumber(token)
-    answer[7] = label
+    holder_of(answer, token, about)
   end
   return answer
 end

@@ -56,8 +56,13 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     /// Waits until our server has seen everything that the leader had. `own` is a node that may be written.
     fn sync<'a>(&'a self, own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// One write through the quorum, which also proves that nodes exist at that moment or later: all of it, or nothing.
-    fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>>;
+    /// One write through the quorum, which also proves that nodes exist at that moment or later: all of it, or nothing. Returns
+    /// the leader's time of the write.
+    fn beat<'a>(
+        &'a self,
+        own: &'a str,
+        held: &'a [String],
+    ) -> BoxFuture<'a, Result<LeaderTime, Missing>>;
 
     /// Makes changes in one write through the quorum: all of them, or none.
     fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>>;
@@ -77,6 +82,23 @@ pub(crate) enum Kind {
     Sequential,
 }
 
+/// A time by the wall clock of the leader of that moment, in milliseconds since 1970. It is for people: no lease is measured by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeaderTime(pub(crate) i64);
+
+impl LeaderTime {
+    /// Zero if `earlier` is not earlier.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        let millis = self.0.saturating_sub(earlier.0);
+        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+    }
+
+    pub(crate) fn plus(self, span: Duration) -> Self {
+        let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(millis))
+    }
+}
+
 /// A node that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Made {
@@ -84,6 +106,7 @@ pub(crate) struct Made {
     pub(crate) sequence: i64,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
+    pub(crate) made_at: LeaderTime,
 }
 
 /// A node that was read.
@@ -93,6 +116,7 @@ pub(crate) struct Node {
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
     pub(crate) version: i32,
+    pub(crate) made_at: LeaderTime,
 }
 
 /// One part of a write.

@@ -7,7 +7,7 @@ mod isolated_client;
 mod zookeeper_async_driver;
 mod zookeeper_client_driver;
 
-pub(crate) use driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
+pub(crate) use driver::{Change, Driver, Fault, Kind, LeaderTime, Made, Missing, Node, Refused};
 #[cfg(feature = "zookeeper-async")]
 pub(super) use zookeeper_async_driver::ZooKeeperAsyncDriver;
 pub(super) use zookeeper_client_driver::ClientDriver;

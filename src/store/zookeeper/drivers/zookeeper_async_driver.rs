@@ -17,7 +17,7 @@ use zookeeper_async::{Acl, CreateMode, Permission};
 
 use super::super::acl::AclEntry;
 use super::super::options::ZooKeeperOptions;
-use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
+use super::driver::{Change, Driver, Fault, Kind, LeaderTime, Made, Missing, Node, Refused};
 use super::isolated_client::IsolatedClient;
 use crate::clock::Clock;
 use crate::model::error::Error;
@@ -95,6 +95,7 @@ impl Driver for ZooKeeperAsyncDriver {
                 sequence: sequence.unwrap_or(-1),
                 czxid: stat.czxid,
                 owner: stat.ephemeral_owner,
+                made_at: LeaderTime(stat.ctime),
             })
         })
     }
@@ -125,6 +126,7 @@ impl Driver for ZooKeeperAsyncDriver {
                     czxid: stat.czxid,
                     owner: stat.ephemeral_owner,
                     version: stat.version,
+                    made_at: LeaderTime(stat.ctime),
                 })
             })
         })
@@ -165,7 +167,11 @@ impl Driver for ZooKeeperAsyncDriver {
     }
 
     /// The held nodes are read after the write, on the same session: a node that exists then existed during the write.
-    fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>> {
+    fn beat<'a>(
+        &'a self,
+        own: &'a str,
+        held: &'a [String],
+    ) -> BoxFuture<'a, Result<LeaderTime, Missing>> {
         let (own, held) = (own.to_owned(), held.to_vec());
         Box::pin(async move {
             let beat = self.client.ask(move |client| {
@@ -173,18 +179,18 @@ impl Driver for ZooKeeperAsyncDriver {
                     let stat = client.set_data(&own, Vec::new(), None).await?;
                     for path in held {
                         if client.exists(&path, false).await?.is_none() {
-                            return Ok((stat.ephemeral_owner, false));
+                            return Ok((stat, false));
                         }
                     }
-                    Ok((stat.ephemeral_owner, true))
+                    Ok((stat, true))
                 })
             });
             match beat.await {
-                Ok((owner, _)) if self.session() != Some(owner) => {
+                Ok((stat, _)) if self.session() != Some(stat.ephemeral_owner) => {
                     self.client.life.end();
                     Err(Missing::Fault(Fault::Expired))
                 }
-                Ok((_, true)) => Ok(()),
+                Ok((stat, true)) => Ok(LeaderTime(stat.mtime)),
                 Ok((_, false)) => Err(Missing::Held),
                 // Our own node is gone, and this client cannot say whether its session is too.
                 Err(Fault::NoNode) => {

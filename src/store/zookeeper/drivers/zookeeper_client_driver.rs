@@ -9,14 +9,14 @@ use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{
-    Acl, Acls, AuthId, Client, CreateMode, Error as Zk, MultiWriteError, Permission, SessionState,
-    StateWatcher,
+    Acl, Acls, AuthId, Client, CreateMode, Error as Zk, MultiWriteError, MultiWriteResult,
+    Permission, SessionState, StateWatcher,
 };
 
 use super::super::acl::AclEntry;
 use super::super::opening::Ending;
 use super::super::options::ZooKeeperOptions;
-use super::driver::{Change, Driver, Fault, Kind, Made, Missing, Node, Refused};
+use super::driver::{Change, Driver, Fault, Kind, LeaderTime, Made, Missing, Node, Refused};
 
 /// One session of `zookeeper-client`.
 #[derive(Debug)]
@@ -116,6 +116,7 @@ impl Driver for ClientDriver {
                 sequence: sequence.into_i64(),
                 czxid: stat.czxid,
                 owner: stat.ephemeral_owner,
+                made_at: LeaderTime(stat.ctime),
             })
         })
     }
@@ -140,6 +141,7 @@ impl Driver for ClientDriver {
                 czxid: stat.czxid,
                 owner: stat.ephemeral_owner,
                 version: stat.version,
+                made_at: LeaderTime(stat.ctime),
             })
         })
     }
@@ -162,7 +164,11 @@ impl Driver for ClientDriver {
         self.ask(move |client| async move { client.sync(path).await })
     }
 
-    fn beat<'a>(&'a self, own: &'a str, held: &'a [String]) -> BoxFuture<'a, Result<(), Missing>> {
+    fn beat<'a>(
+        &'a self,
+        own: &'a str,
+        held: &'a [String],
+    ) -> BoxFuture<'a, Result<LeaderTime, Missing>> {
         Box::pin(async move {
             let client = (self.client.read().clone()).ok_or(Missing::Fault(Fault::Expired))?;
             let mut multi = client.new_multi_writer();
@@ -172,7 +178,12 @@ impl Driver for ClientDriver {
             };
             add().map_err(|e| Missing::Fault(fault(e)))?;
             match multi.commit().await {
-                Ok(_) => Ok(()),
+                Ok(done) => match done.first() {
+                    Some(MultiWriteResult::SetData { stat }) => Ok(LeaderTime(stat.mtime)),
+                    _ => Err(Missing::Fault(Fault::InDoubt(
+                        "a heartbeat was answered with something else".into(),
+                    ))),
+                },
                 Err(MultiWriteError::OperationFailed {
                     index: 0,
                     source: Zk::NoNode,
