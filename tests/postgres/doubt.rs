@@ -346,3 +346,99 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
     };
     assert!(matches!(end, RunError::InDoubt { .. }), "{end:?}");
 }
+
+/// What waits for a standby that does not exist is ended by an operator: then it is on the primary only.
+const END_WHAT_WAITS: &str =
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+fn wait_for_standbys(server: &PgServer, names: &str) {
+    server.psql(&format!(
+        "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+    ));
+    server.psql("SELECT pg_reload_conf()");
+}
+
+/// A promoted standby would not have the commit.
+#[tokio::test]
+async fn a_commit_that_is_on_the_primary_only_is_not_resolved_as_applied() {
+    let (server, _proxy, fence) = own_server().await;
+    let resolver = PgFence::connect(&server.url()).await.unwrap();
+    let resolver = resolver.wait(Duration::from_secs(1));
+    wait_for_standbys(&server, "nobody");
+    let has_waited = std::cell::Cell::new(false);
+    let operator = async {
+        loop {
+            has_waited.set(server.psql(END_WHAT_WAITS) != "0" || has_waited.get());
+            crate::server::breathe().await;
+        }
+    };
+    let first_that_waits = async {
+        // A background process applies the setting some time after the reload; until then a commit does not wait.
+        loop {
+            let call = fence.transaction(async move |t| {
+                t.execute(TAKE, &[&1_i64]).await?;
+                t.done(())
+            });
+            let run = hold_for(1, SHORT);
+            let end = run.executor().commit(call).await;
+            assert!(!has_waited.get() || end.is_err(), "{end:?}");
+            match end {
+                Err(end @ RunError::InDoubt { .. }) if has_waited.get() => {
+                    return end.doubt().unwrap();
+                }
+                _ => crate::server::breathe().await,
+            }
+        }
+    };
+    let doubt = tokio::select! {
+        doubt = first_that_waits => doubt,
+        () = operator => unreachable!("it never ends"),
+    };
+    until("it can be seen", || {
+        server.psql(END_WHAT_WAITS) == "0"
+            && server.psql(&format!(
+                "SELECT count(*) FROM leasehold.txn WHERE txn_id = '{}'",
+                doubt.txn_id
+            )) == "1"
+    })
+    .await;
+    let unknown = resolver.resolve(&doubt).await;
+    assert!(unknown.is_err(), "{unknown:?}");
+    wait_for_standbys(&server, "");
+    loop {
+        match resolver.resolve(&doubt).await {
+            Ok(resolution) => break assert_eq!(resolution, Resolution::Applied),
+            Err(_) => crate::server::breathe().await,
+        }
+    }
+}
+
+/// A promoted standby would let a former holder in.
+#[tokio::test]
+async fn a_fence_that_is_raised_on_the_primary_only_is_not_raised() {
+    let (server, _proxy, fence) = own_server().await;
+    let fence = fence.wait(Duration::from_secs(1));
+    fence.raise(&key("a"), token(1)).await.unwrap();
+    wait_for_standbys(&server, "nobody");
+    let mut last = 1;
+    let error = loop {
+        last += 1;
+        // Until the setting is applied a commit does not wait.
+        if let Err(error) = fence.raise(&key("a"), token(last)).await {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let raised = format!("SELECT count(*) FROM leasehold.fence WHERE token = {last}");
+    until("it can be seen", || {
+        server.psql(END_WHAT_WAITS);
+        server.psql(&raised) == "1"
+    })
+    .await;
+    let again = fence.raise(&key("a"), token(last)).await;
+    assert!(again.is_err(), "it is on the primary only");
+    wait_for_standbys(&server, "");
+    while fence.raise(&key("a"), token(last)).await.is_err() {
+        crate::server::breathe().await;
+    }
+}

@@ -52,8 +52,13 @@ CREATE OR REPLACE FUNCTION leasehold.raise(k text, t bigint, wait_ms int, OUT se
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
 BEGIN
   SELECT f.token INTO seen FROM fence f WHERE f.key = k;
-  IF seen >= t THEN RETURN; END IF;
+  IF seen > t THEN RETURN; END IF;
   PERFORM set_config('lock_timeout', wait_ms::text, true), be_durable();
+  IF seen = t THEN
+    -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
+    SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR KEY SHARE;
+    RETURN;
+  END IF;
   INSERT INTO fence AS f VALUES (k, t)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token
     RETURNING f.token INTO seen;
@@ -118,7 +123,8 @@ BEGIN
       SELECT FROM unnest(ks, ts) AS u(k, t) JOIN swept s ON s.key = u.k WHERE s.token >= u.t) THEN
     RAISE EXCEPTION 'the names of this holder were deleted' USING ERRCODE = 'LH004';
   END IF;
-  SELECT v.applied INTO a FROM txn v WHERE v.txn_id = x;
+  -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
+  SELECT v.applied INTO a FROM txn v WHERE v.txn_id = x FOR KEY SHARE;
   RETURN a;
 END $$;
 
