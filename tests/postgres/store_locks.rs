@@ -197,3 +197,25 @@ async fn a_renewal_that_hangs_delays_nobody_and_keeps_its_hold() {
     assert_eq!(waiters, [], "its time is over");
     assert!(matches!(store.renew(&[held]).await[..], [Renewed::Gone]));
 }
+
+/// A claim that was told that the server grants nothing yet has no place, and listens all the same.
+#[tokio::test]
+async fn a_claim_that_listened_before_it_had_a_place_holds_under_its_label() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    locks.psql("UPDATE leasehold.lock_meta SET closed_until = now() + interval '1 h'");
+    let ours = claim("a");
+    assert!(is_busy(&store, &ours).await);
+    let _hint = store.subscribe(&ours).await.unwrap();
+    locks.psql("UPDATE leasehold.lock_meta SET closed_until = '-infinity'");
+    let held = grant(&store, &ours).await;
+    let waits = claim("a");
+    let _hint = store.subscribe(&waits).await.unwrap();
+    assert!(is_busy(&store, &waits).await);
+    let label = async || store.inspect(&ours.key).await.unwrap().unwrap().label;
+    assert_eq!(label().await, Some(ours.label.clone()));
+    assert_eq!(store.list("").await.unwrap().len(), 1);
+    release(&store, &held).await;
+    let _held = grant(&store, &waits).await;
+    assert_eq!(label().await, Some(waits.label));
+}

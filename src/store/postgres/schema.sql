@@ -144,7 +144,8 @@ BEGIN
           SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear
             FROM claim x WHERE x.key = k
           ON CONFLICT (owner) DO UPDATE
-            SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, hears = excluded.hears;
+            SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label,
+              hears = excluded.hears;
       END IF;
       RETURN;
     END IF;
@@ -161,7 +162,8 @@ BEGIN
   UPDATE token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
     WHERE x.slot = hashtext(k) & 4095 RETURNING x.last INTO STRICT token;
   INSERT INTO claim AS c VALUES (o, k, coalesce(me.place, 0), m, ask.token, now_ + want * ms, want * ms, who)
-    ON CONFLICT (owner) DO UPDATE SET mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl;
+    ON CONFLICT (owner) DO UPDATE
+      SET mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
   answer := 'granted'; left_ms := want;
 END $$;
 
