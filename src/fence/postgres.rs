@@ -101,9 +101,10 @@ impl PgFence {
     ///
     /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        let clock = Clock::system()?;
         let shared = Shared {
-            pool: Arc::new(Pool::new(Server::parse(url)?)),
-            clock: Clock::system()?,
+            pool: Arc::new(Pool::new(Server::parse(url)?, clock.clone())),
+            clock,
             wait: WAIT,
             is_pipelined: false,
         };

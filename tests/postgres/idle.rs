@@ -1,10 +1,12 @@
 //! Connections that died while nobody used them.
 
-use leasehold::RunError;
+use std::time::Duration;
+
 use leasehold::fence::{Fence, PgFence};
+use leasehold::{ErrorKind, RunError};
 
 use crate::proxy::{Fate, Proxy};
-use crate::world::{Bank, hold, key, take_ten, token};
+use crate::world::{Bank, hold, hold_for, key, take_ten, token};
 
 /// A fence that keeps a connection.
 async fn behind(bank: &Bank) -> (PgFence, Proxy) {
@@ -93,4 +95,26 @@ async fn a_run_is_begun_again_once() {
     let end = take_ten(&hold(1).executor(), &fence).await.unwrap_err();
     assert!(matches!(end, RunError::RolledBack { .. }), "{end:?}");
     assert_eq!(proxy.wires().len(), 2);
+}
+
+/// A server that is stopped takes connections and answers none of them.
+#[tokio::test]
+async fn a_server_that_takes_connections_and_is_silent_leaves_nothing_in_doubt() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    for wire in proxy.wires() {
+        wire.cut();
+    }
+    proxy.next(Fate {
+        swallow_down: true,
+        ..Fate::KIND
+    });
+    for fence in [fence.clone(), fence.clone().pipelined()] {
+        // Much longer than a connect may take.
+        let held = hold_for(1, Duration::from_secs(30));
+        let end = take_ten(&held.executor(), &fence).await.unwrap_err();
+        assert!(matches!(end, RunError::RolledBack { .. }), "{end:?}");
+    }
+    let error = fence.raise(&key("a"), token(2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

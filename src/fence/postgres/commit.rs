@@ -13,7 +13,7 @@ use crate::fence::in_run::{patience, resolve_within};
 use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
-use crate::model::error::BoxError;
+use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
@@ -34,8 +34,7 @@ where
     let attempt = Attempt { shared, permit };
     let limit = || attempt.before_the_end();
     let (connection, was_ended, worked) = if shared.is_pipelined {
-        let connection = shared.pool.take().await;
-        let connection = connection.map_err(EffectError::not_applied)?;
+        let connection = attempt.connected(shared.pool.take()).await?;
         let transaction = PgTransaction::new(connection.client.clone());
         let was_ended = transaction.was_ended();
         let worked = async {
@@ -111,6 +110,21 @@ impl Attempt<'_> {
         (self.left() * 9 / 10).max(LATE)
     }
 
+    /// A connection, if there is one in time.
+    async fn connected(
+        &self,
+        connecting: impl Future<Output = Result<Connection, Error>>,
+    ) -> Result<Connection, EffectError> {
+        let limit = self.before_the_end();
+        let connected = self.shared.clock.timeout(limit, connecting).await;
+        let connected = connected.unwrap_or_else(|| {
+            Err(Error::unavailable(
+                "no connection to postgresql was made within the lease; COMMIT was not sent",
+            ))
+        });
+        connected.map_err(EffectError::not_applied)
+    }
+
     /// Begins a transaction that has entered the fence. The error is `None` if no answer came.
     async fn enter(&self, connection: &Connection) -> Result<(), Option<PgError>> {
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
@@ -125,13 +139,13 @@ impl Attempt<'_> {
     /// transaction, if there was one, is over, because `COMMIT` was not sent.
     async fn entered(&self) -> Result<Connection, EffectError> {
         let pool = &self.shared.pool;
-        let mut connection = pool.take().await.map_err(EffectError::not_applied)?;
+        let mut connection = self.connected(pool.take()).await?;
         let mut entered = self.enter(&connection).await;
         if let Err(Some(error)) = &entered
             && connection.was_idle
             && fault::is_lost(error)
         {
-            connection = pool.dial().await.map_err(EffectError::not_applied)?;
+            connection = self.connected(pool.dial()).await?;
             entered = self.enter(&connection).await;
         }
         match entered {

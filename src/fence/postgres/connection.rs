@@ -14,12 +14,13 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error as PgError, Row};
 
 use super::fault;
+use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::postgres::{Dialer, is_unreplicated as is_no_standbys};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
-/// How long a connect may take, unless the URL says otherwise.
+/// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
@@ -40,12 +41,15 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    async fn open(server: &Server, runtime: Handle) -> Result<Self, Error> {
-        let (client, driver) = server
-            .dialer
-            .dial(&server.config)
-            .await
-            .map_err(|error| fault::into_error("connect", error))?;
+    async fn open(server: &Server, clock: &Clock, runtime: Handle) -> Result<Self, Error> {
+        let dialled = server.dialer.dial(&server.config);
+        let Some(dialled) = clock.timeout(server.limit, dialled).await else {
+            return Err(Error::unavailable(format!(
+                "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
+                server.limit
+            )));
+        };
+        let (client, driver) = dialled.map_err(|error| fault::into_error("connect", error))?;
         let is_unreplicated = Arc::new(AtomicBool::new(false));
         let gave_up = Arc::clone(&is_unreplicated);
         let received = move |message| {
@@ -87,6 +91,8 @@ impl Connection {
 pub(super) struct Server {
     config: Config,
     dialer: Dialer,
+    /// How long a connect may take, with the handshake: the driver limits each address by itself, and no handshake.
+    limit: Duration,
 }
 
 impl Server {
@@ -122,7 +128,14 @@ impl Server {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
-        Ok(Self { config, dialer })
+        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
+        let limit = *config.get_connect_timeout().unwrap_or(&CONNECT);
+        let limit = limit.saturating_mul(hosts.max(1));
+        Ok(Self {
+            config,
+            dialer,
+            limit,
+        })
     }
 }
 
@@ -135,13 +148,15 @@ fn is_of_the_store(option: &str) -> bool {
 /// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.
 pub(super) struct Pool {
     server: Server,
+    clock: Clock,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Pool {
-    pub(super) fn new(server: Server) -> Self {
+    pub(super) fn new(server: Server, clock: Clock) -> Self {
         Self {
             server,
+            clock,
             idle: Mutex::default(),
         }
     }
@@ -157,13 +172,13 @@ impl Pool {
         };
         match idle {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.server, runtime).await,
+            None => Connection::open(&self.server, &self.clock, runtime).await,
         }
     }
 
     /// A connection that was not kept.
     pub(super) async fn dial(&self) -> Result<Connection, Error> {
-        Connection::open(&self.server, runtime()?).await
+        Connection::open(&self.server, &self.clock, runtime()?).await
     }
 
     /// Keeps a connection in which nothing is open and every answer has come.

@@ -180,9 +180,8 @@ fn ends_a_transaction(statement: &str) -> bool {
             comment
                 .split_once(['\n', '\r'])
                 .map_or("", |(_, rest)| rest)
-        } else if let Some(comment) = rest.strip_prefix("/*") {
-            // A nested comment leaves text behind that is no word of these, or looks like one: to be wrong costs a question.
-            comment.split_once("*/").map_or("", |(_, rest)| rest)
+        } else if rest.starts_with("/*") {
+            after_comment(rest)
         } else {
             break;
         };
@@ -195,8 +194,28 @@ fn ends_a_transaction(statement: &str) -> bool {
         // A prepared statement is taken for a prepared transaction: prepare by calling `query` twice.
         "commit" | "end" | "abort" | "prepare" => true,
         "rollback" => words.next().as_deref() != Some("to"),
-        _ => rest.starts_with("*/"),
+        _ => false,
     }
+}
+
+/// What follows the comment that a text begins with. Comments of this kind are nested.
+fn after_comment(text: &str) -> &str {
+    let (mut rest, mut depth) = (text, 0_usize);
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix("/*") {
+            (rest, depth) = (inner, depth + 1);
+        } else if let Some(outer) = rest.strip_prefix("*/") {
+            (rest, depth) = (outer, depth - 1);
+            if depth == 0 {
+                break;
+            }
+        } else {
+            let mut letters = rest.chars();
+            letters.next();
+            rest = letters.as_str();
+        }
+    }
+    rest
 }
 
 impl fmt::Debug for PgTransaction {
@@ -235,6 +254,8 @@ mod tests {
             "abort",
             "PREPARE TRANSACTION 'a'",
             "/* a /* b */ */ COMMIT",
+            "/* a /* b */ c */ COMMIT",
+            "/**//*/**/*/COMMIT",
         ] {
             assert!(ends_a_transaction(statement), "{statement}");
         }
@@ -244,6 +265,8 @@ mod tests {
             "committee",
             "",
             "-- COMMIT",
+            "/* /* */ COMMIT */ SELECT 1",
+            "/* COMMIT",
             "SAVEPOINT a",
             "ROLLBACK TRANSACTION TO SAVEPOINT a",
             "rollback to a",
