@@ -79,6 +79,38 @@ async fn a_batch_is_committed_under_the_fence_as_a_whole() {
     assert_eq!(data(&client, "/fence-data/a").await, "90");
 }
 
+/// A fence that is lowered lets a former holder in, and a name that is deleted makes an applied commit void.
+#[tokio::test]
+async fn a_batch_that_names_a_node_of_the_fence_or_of_the_hold_is_refused() {
+    let server = Server::shared();
+    let client = with_data(&server, "/own-fence-data").await;
+    let store = store(&server, "/own-fence").await;
+    let fence = ZkFence::new(&store);
+    let mine = claim("k");
+    let held = granted(&store, &mine).await;
+    fence.raise(&mine.key, held.token).await.unwrap();
+    let children = client.list_children("/own-fence/k").await.unwrap();
+    let hold = children.iter().find(|name| *name != "~fence").unwrap();
+    let change = || ZkBatch::new().set("/own-fence-data", "changed");
+    for batch in [
+        change().set("/own-fence/k/~fence", "1"),
+        change().delete("/own-fence/k/~fence"),
+        change().create("/own-fence/k/~fence/name", "applied"),
+        change().delete(format!("/own-fence/k/{hold}")),
+    ] {
+        let refused = fence.write(&mine.key, held.token, &batch).await;
+        let Err(EffectError::NotApplied(why)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(why.to_string().contains("number 1"), "{why}");
+    }
+    let beside = ZkBatch::new().create("/own-fence/k/~fences", "mine");
+    fence.write(&mine.key, held.token, &beside).await.unwrap();
+    let record = data(&client, "/own-fence/k/~fence").await;
+    assert_eq!(record, held.token.to_string());
+    assert_eq!(data(&client, "/own-fence-data").await, "");
+}
+
 async fn a_zombie_is_fenced(mode: ZooKeeperMode, chroot: &str) {
     let server = Server::shared();
     let client = with_data(&server, &format!("{chroot}-data")).await;

@@ -2,7 +2,8 @@
 
 use crate::store::zookeeper::Change;
 
-/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the locks' chroot.
+/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the locks' chroot. A batch that names
+/// the fence's node, one beneath it, or the hold's own node is refused.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is changed until a fence applies it"]
 pub struct ZkBatch {

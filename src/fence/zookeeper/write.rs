@@ -3,6 +3,8 @@
 use super::raise::Stop;
 use super::{TRIES, ZkBatch, ZkFence, disturbed, keys, names};
 use crate::model::commit::{Applied, EffectError, HeldKey};
+use crate::model::error::Error;
+use crate::model::key::Key;
 use crate::model::txn::TxnId;
 use crate::store::zookeeper::{Change, Fault, Refused};
 
@@ -53,6 +55,7 @@ impl ZkFence {
             };
             let path = self.store.fence_path(key);
             let path = path.map_err(EffectError::not_applied)?;
+            check(batch, key, &path, raised.hold.as_deref())?;
             if let (Some(name), None) = (name, &named) {
                 let node = names::applied(&path, name, &raised.record);
                 named = Some(node.map_err(EffectError::not_applied)?);
@@ -76,6 +79,21 @@ impl ZkFence {
             name_at,
             batch_at,
         })
+    }
+}
+
+/// Refuses a batch that changes the fence, the names beneath it, or the node of the hold.
+fn check(batch: &ZkBatch, key: &Key, fence: &str, hold: Option<&str>) -> Result<(), EffectError> {
+    let is_of_the_fence = |path: &str| {
+        let below = path.strip_prefix(fence);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    };
+    let mut paths = batch.changes.iter().map(|change| change.parts().1);
+    match paths.position(|path| is_of_the_fence(path) || Some(path) == hold) {
+        None => Ok(()),
+        Some(at) => Err(EffectError::not_applied(Error::invalid(format!(
+            "change number {at} of the batch is to a node of the fence or of the hold: key={key}; use another node for the data"
+        )))),
     }
 }
 

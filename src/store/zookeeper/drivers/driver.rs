@@ -147,16 +147,23 @@ pub(crate) enum Change {
     },
 }
 
-/// The data is not shown.
-impl Debug for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (word, path) = match self {
+impl Change {
+    /// What it does, and to which node.
+    pub(crate) fn parts(&self) -> (&'static str, &str) {
+        match self {
             Self::Check { path, .. } => ("Check", path),
             Self::Create { path, .. } => ("Create", path),
             Self::CreateEphemeral { path, .. } => ("CreateEphemeral", path),
             Self::Set { path, .. } => ("Set", path),
             Self::Delete { path } => ("Delete", path),
-        };
+        }
+    }
+}
+
+/// The data is not shown.
+impl Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (word, path) = self.parts();
         write!(f, "{word}({path})")
     }
 }
