@@ -117,3 +117,36 @@ async fn a_file_of_tokens_that_was_deleted_in_use_is_not_made_again() {
     let error = store.acquire(&claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
+
+/// An empty message ends the thread that reads a socket. Its process lives and polls, so it may ask before it is skipped.
+#[tokio::test]
+async fn a_waiter_without_a_socket_that_has_asked_keeps_what_it_holds() {
+    let directory = Temporary::new();
+    let (ours, theirs) = (directory.store(), directory.store());
+    let held = granted(&ours, &claim("a")).await;
+    let waits = claim("a");
+    assert!(matches!(
+        theirs.acquire(&waits).await,
+        Ok(Acquired::Busy { .. })
+    ));
+    drop(theirs.subscribe(&waits).await.unwrap());
+    let socket = directory
+        .0
+        .join("w")
+        .join(process::name(theirs.inner().process.origin.process));
+    let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    sender.send_to(&[], &socket).unwrap();
+    while sender.connect(&socket).is_ok() {
+        std::thread::yield_now();
+    }
+    let inner = ours.inner();
+    let released = inner.attempt(&held.claim.key, &mut |line, now, token| {
+        Ok(line.release(&held.claim.owner, now, token))
+    });
+    let (_, wakes) = released.unwrap().unwrap();
+    let theirs_now = granted(&theirs, &waits).await;
+    inner.wake(&held.claim.key, wakes);
+    assert!(is_busy(&ours, "a").await, "two hold it");
+    let renewed = theirs.renew(std::slice::from_ref(&theirs_now)).await;
+    assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+}

@@ -161,7 +161,7 @@ impl Inner {
                 continue;
             }
             let skip: Step<'_, ()> =
-                &mut |line, now, token| Ok(((), line.withdraw(&owner, now, token)));
+                &mut |line, now, token| Ok(((), line.skip(&owner, now, token)));
             // If this fails, the handover time decides.
             if let Ok(Some(((), wakes))) = self.attempt(key, skip) {
                 self.wakeups.wake(key, &wakes);

@@ -119,6 +119,21 @@ impl Line {
         self.hand_over(now, token)
     }
 
+    /// Takes back a handover to a claim whose process seems to have ended. One that has asked since then holds, and keeps it.
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub(crate) fn skip(
+        &mut self,
+        owner: &OwnerToken,
+        now: Duration,
+        token: NextToken<'_>,
+    ) -> Wakes {
+        let is_called = |held: &Held| held.is_handover && held.claim.owner == *owner;
+        if !self.holders.iter().any(is_called) {
+            return Wakes::default();
+        }
+        self.withdraw(owner, now, token)
+    }
+
     /// Ends the holds and places of processes that have ended.
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub(crate) fn end_dead(
