@@ -10,7 +10,7 @@ use crate::model::error::{BoxError, Error, ErrorKind};
 /// For how long a commit without an answer is asked about, at least. The executor waits as long for a commit that was begun late.
 const LEAST: Duration = Duration::from_secs(1);
 /// For how long a commit that was begun late waits for its answer.
-const LATE: Duration = Duration::from_millis(400);
+pub(super) const LATE: Duration = Duration::from_millis(400);
 /// The pause before a doubt is asked about again.
 const PAUSE: Duration = Duration::from_millis(20);
 

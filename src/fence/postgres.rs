@@ -166,7 +166,7 @@ impl PgFence {
             "BEGIN; SELECT pg_advisory_xact_lock(hashtext('leasehold')); {} COMMIT;",
             postgres::SCHEMA
         );
-        let created = connection.client.batch_execute(&text).await;
+        let created = connection.link.client.batch_execute(&text).await;
         created.map_err(|error| fault::into_error("create the schema", error))?;
         self.shared.pool.put_back(connection);
         Ok(())
@@ -238,7 +238,7 @@ impl Shared {
                 self.pool.take().await?
             };
             match self.ask(&connection, statement, parameters).await {
-                Some(Ok(_)) if connection.is_unreplicated() => {
+                Some(Ok(_)) if connection.link.is_unreplicated() => {
                     return Err(Error::unavailable(format!(
                         "the standbys did not confirm it: call={what}; try again"
                     )));

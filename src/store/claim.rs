@@ -131,6 +131,14 @@ impl GrantProof {
         Self { ttl, sent_at: None }
     }
 
+    /// The same by a server that counts whole milliseconds.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(crate) fn in_millis(ttl: Duration) -> Self {
+        Self::of(Duration::from_millis(
+            u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
+        ))
+    }
+
     /// A proof for `ttl`, counted from an earlier instant.
     #[must_use]
     pub const fn since(ttl: Duration, sent_at: Stamp) -> Self {

@@ -214,6 +214,21 @@ pub(crate) fn span(name: &str, value: &str) -> Result<std::time::Duration, Error
         .map_err(|_| refuse(name, value, "a duration such as 30s or 500ms"))
 }
 
+/// An option within its range.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn within<T: PartialOrd + std::fmt::Debug>(
+    name: &str,
+    value: T,
+    [least, most]: [T; 2],
+) -> Result<T, Error> {
+    if (&least..=&most).contains(&&value) {
+        return Ok(value);
+    }
+    Err(Error::invalid(format!(
+        "option {name}={value:?} is out of range; set it from {least:?} to {most:?}"
+    )))
+}
+
 /// An option that is a number.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn number(name: &str, value: &str) -> Result<u32, Error> {

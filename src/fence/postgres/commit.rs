@@ -9,7 +9,7 @@ use tokio_postgres::Error as PgError;
 use super::connection::Connection;
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
-use crate::fence::in_run::{patience, resolve_within};
+use crate::fence::in_run::{LATE, patience, resolve_within};
 use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
@@ -19,8 +19,6 @@ use crate::model::txn::TxnId;
 
 /// For how long after the lease the server keeps a transaction whose client hangs.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
-/// For how long a commit whose process was stopped until the lease was over waits for its answer.
-const LATE: Duration = Duration::from_millis(400);
 
 /// The work's side: it runs between `enter` and `seal`.
 pub(super) async fn commit<V, R, Fut>(
@@ -35,7 +33,7 @@ where
     let limit = || attempt.before_the_end();
     let (connection, was_ended, worked) = if shared.is_pipelined {
         let connection = attempt.connected(shared.pool.take()).await?;
-        let transaction = PgTransaction::new(connection.client.clone());
+        let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = async {
             let worked = shared.clock.timeout(limit(), work(transaction));
@@ -55,7 +53,7 @@ where
         }
     } else {
         let connection = attempt.entered().await?;
-        let transaction = PgTransaction::new(connection.client.clone());
+        let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = shared.clock.timeout(limit(), work(transaction)).await;
         (connection, was_ended, worked)
@@ -203,7 +201,7 @@ impl Attempt<'_> {
             .timeout(patience(self.left()), asked)
             .await;
         let error = match answered {
-            Some(Ok(())) if !connection.is_unreplicated() => {
+            Some(Ok(())) if !connection.link.is_unreplicated() => {
                 self.shared.pool.put_back(connection);
                 return Ok(Applied::fenced());
             }
@@ -232,7 +230,7 @@ impl Attempt<'_> {
         if was_ended {
             return Err(ended());
         }
-        let rolled_back = connection.client.batch_execute("ROLLBACK");
+        let rolled_back = connection.link.client.batch_execute("ROLLBACK");
         if let Some(Ok(())) = self.shared.clock.timeout(LATE, rolled_back).await {
             self.shared.pool.put_back(connection);
         }

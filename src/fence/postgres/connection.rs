@@ -2,21 +2,19 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, Id};
-use tokio::task::AbortHandle;
+use tokio::runtime::Id;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Error as PgError, Row};
+use tokio_postgres::{Config, Error as PgError, Row};
 
 use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::postgres::{Dialer, is_unreplicated as is_no_standbys};
+use crate::store::dial::runtime;
+use crate::store::postgres::{Dialer, Link};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
@@ -25,64 +23,28 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
 pub(super) struct Connection {
-    pub(super) client: Arc<Client>,
-    /// The server gave up waiting for its standbys: what it acknowledged may be lost in a fail-over.
-    is_unreplicated: Arc<AtomicBool>,
-    driver: AbortHandle,
+    pub(super) link: Link,
     runtime: Id,
     /// It was kept for a while, and may have died unnoticed.
     pub(super) was_idle: bool,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
 impl Connection {
-    async fn open(server: &Server, clock: &Clock, runtime: Handle) -> Result<Self, Error> {
-        let dialled = server.dialer.dial(&server.config);
-        let Some(dialled) = clock.timeout(server.limit, dialled).await else {
-            return Err(Error::unavailable(format!(
-                "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
-                server.limit
-            )));
-        };
-        let (client, driver) = dialled.map_err(|error| fault::into_error("connect", error))?;
-        let is_unreplicated = Arc::new(AtomicBool::new(false));
-        let gave_up = Arc::clone(&is_unreplicated);
-        let received = move |message| {
-            if is_no_standbys(&message) {
-                gave_up.store(true, Ordering::Release);
-            }
-        };
-        let driver = runtime.spawn(driver.drive(received));
-        Ok(Self {
-            client: Arc::new(client),
-            is_unreplicated,
-            driver: driver.abort_handle(),
-            runtime: runtime.id(),
-            was_idle: false,
-        })
-    }
-
-    pub(super) fn is_unreplicated(&self) -> bool {
-        self.is_unreplicated.load(Ordering::Acquire)
-    }
-
     /// One statement that answers one row: one round trip, also behind a pooler.
     pub(super) async fn ask(
         &self,
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, PgError> {
-        self.client.query_typed_one(statement, parameters).await
+        self.link
+            .client
+            .query_typed_one(statement, parameters)
+            .await
     }
 
     /// Statements without parameters and answers, sent together: one round trip. After one that fails none is executed.
     pub(super) async fn run(&self, statements: &str) -> Result<(), PgError> {
-        self.client.batch_execute(statements).await
+        self.link.client.batch_execute(statements).await
     }
 }
 
@@ -163,28 +125,41 @@ impl Pool {
 
     /// A connection in which nothing is open.
     pub(super) async fn take(&self) -> Result<Connection, Error> {
-        let runtime = runtime()?;
+        let runtime = runtime::id("postgresql")?;
         let idle = {
             let mut idle = self.idle.lock();
-            idle.retain(|connection| !connection.client.is_closed());
-            let ours = idle.iter().position(|idle| idle.runtime == runtime.id());
+            idle.retain(|connection| !connection.link.client.is_closed());
+            let ours = idle.iter().position(|idle| idle.runtime == runtime);
             ours.map(|at| idle.swap_remove(at))
         };
         match idle {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.server, &self.clock, runtime).await,
+            None => self.dial().await,
         }
     }
 
     /// A connection that was not kept.
     pub(super) async fn dial(&self) -> Result<Connection, Error> {
-        Connection::open(&self.server, &self.clock, runtime()?).await
+        let (server, runtime) = (&self.server, runtime::id("postgresql")?);
+        let dialling = server.dialer.dial(&server.config);
+        let Some(dialled) = self.clock.timeout(server.limit, dialling).await else {
+            return Err(Error::unavailable(format!(
+                "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
+                server.limit
+            )));
+        };
+        let dialled = dialled.map_err(|error| fault::into_error("connect", error))?;
+        Ok(Connection {
+            link: Link::drive(dialled, false, |_| {}),
+            runtime,
+            was_idle: false,
+        })
     }
 
     /// Keeps a connection in which nothing is open and every answer has come.
     pub(super) fn put_back(&self, mut connection: Connection) {
         connection.was_idle = true;
-        if connection.client.is_closed() || connection.is_unreplicated() {
+        if connection.link.client.is_closed() || connection.link.is_unreplicated() {
             return;
         }
         let mut idle = self.idle.lock();
@@ -195,12 +170,6 @@ impl Pool {
             idle.push(connection);
         }
     }
-}
-
-fn runtime() -> Result<Handle, Error> {
-    Handle::try_current().map_err(|_| {
-        Error::invalid("postgresql was asked outside of a tokio runtime; ask from a task of one")
-    })
 }
 
 impl fmt::Debug for Pool {

@@ -7,13 +7,13 @@
 //! | `reconnecting.rs` | one connection, which is made again when it is dead |
 //! | `redial.rs` | when an attempt may begin |
 //! | `health.rs`, `in_flight.rs` | when a connection is given up |
-//! | `per_runtime.rs` | the connections of a store, by runtime and purpose |
+//! | `pool.rs` | the connections of a store, by runtime and purpose |
 //! | `runtime.rs` | the runtime of the caller, which drives the connections that it makes |
 
 mod connecting;
 mod health;
 mod in_flight;
-mod per_runtime;
+mod pool;
 mod reconnecting;
 mod redial;
 pub(crate) mod runtime;
@@ -21,5 +21,7 @@ pub(crate) mod runtime;
 pub(crate) use connecting::Connecting;
 pub(crate) use health::{Health, MarksDead};
 pub(crate) use in_flight::InFlight;
-pub(crate) use per_runtime::PerRuntime;
+#[cfg(feature = "redis")]
+pub(crate) use pool::closed;
+pub(crate) use pool::{Pool, Pooled};
 pub(crate) use reconnecting::{Live, Reconnecting};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
-use super::connection::Connection;
+use super::connection::{Connection, Parameters};
 use super::fault::Failure;
 use super::owner::Owner;
 use crate::model::holder::Label;
@@ -43,16 +43,17 @@ pub(super) enum Downgraded {
 
 /// `can_hear` says that messages reach the claim, so that the key may be handed over to it.
 pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Result<Answer, Failure> {
+    let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.as_str());
     let rows = at
         .ask(
             ASK,
             &[
-                (&claim.key.as_str(), Type::TEXT),
-                (&Owner(claim.owner), Type::UUID),
+                (&key, Type::TEXT),
+                (&owner, Type::UUID),
                 (&letter(claim.mode), Type::CHAR),
                 (&millis(claim.ttl), Type::INT8),
                 (&millis(claim.place_ttl), Type::INT8),
-                (&claim.label.as_str(), Type::TEXT),
+                (&label, Type::TEXT),
                 (&can_hear, Type::BOOL),
             ],
         )
@@ -71,62 +72,34 @@ pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Resul
 pub(super) async fn renew(at: &Connection, owners: &[Owner]) -> Result<Vec<usize>, Failure> {
     let rows = at.ask(RENEW, &[(&owners, Type::UUID_ARRAY)]).await?;
     let position = |row: &Row| {
-        let position: i64 = read(row, 0)?;
-        let position = usize::try_from(position).ok();
-        position
-            .and_then(|position| position.checked_sub(1))
-            .ok_or_else(unexpected)
+        let position = usize::try_from(read::<i64>(row, 0)?).ok();
+        let position = position.and_then(|position| position.checked_sub(1));
+        position.ok_or_else(unexpected)
     };
     rows.iter().map(position).collect()
 }
 
 /// Whether the claim held the key.
 pub(super) async fn leave(at: &Connection, claim: &Claim, bury: bool) -> Result<bool, Failure> {
-    let rows = at
-        .ask(
-            LEAVE,
-            &[
-                (&claim.key.as_str(), Type::TEXT),
-                (&Owner(claim.owner), Type::UUID),
-                (&bury, Type::BOOL),
-            ],
-        )
-        .await?;
+    let rows = of_claim(at, LEAVE, claim, &[(&bury, Type::BOOL)]).await?;
     read(one(&rows)?, 0)
 }
 
 /// As [`leave`], and nobody is granted the key for `rest`.
 pub(super) async fn rest(at: &Connection, claim: &Claim, rest: Duration) -> Result<bool, Failure> {
-    let millis = millis(rest.saturating_add(Duration::from_millis(1)));
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
-        (&claim.key.as_str(), Type::TEXT),
-        (&Owner(claim.owner), Type::UUID),
-        (&millis, Type::INT8),
-    ];
-    let rows = at.ask(REST, &parameters).await?;
+    let rest = millis(rest.saturating_add(Duration::from_millis(1)));
+    let rows = of_claim(at, REST, claim, &[(&rest, Type::INT8)]).await?;
     read(one(&rows)?, 0)
 }
 
 pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), Failure> {
-    let span = claim.place_ttl.max(claim.ttl);
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
-        (&claim.key.as_str(), Type::TEXT),
-        (&Owner(claim.owner), Type::UUID),
-        (&millis(span), Type::INT8),
-    ];
-    at.ask(WATCH, &parameters).await.map(drop)
+    let span = millis(claim.place_ttl.max(claim.ttl));
+    let watched = of_claim(at, WATCH, claim, &[(&span, Type::INT8)]).await;
+    watched.map(drop)
 }
 
 pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgraded, Failure> {
-    let rows = at
-        .ask(
-            DOWNGRADE,
-            &[
-                (&claim.key.as_str(), Type::TEXT),
-                (&Owner(claim.owner), Type::UUID),
-            ],
-        )
-        .await?;
+    let rows = of_claim(at, DOWNGRADE, claim, &[]).await?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
         "read" => Ok(Downgraded::Read(token(row, 1)?, span(row, 2)?)),
@@ -136,22 +109,33 @@ pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgrad
     }
 }
 
+/// A call about a claim: its key, its owner and `more` are the parameters.
+async fn of_claim(
+    at: &Connection,
+    statement: &str,
+    claim: &Claim,
+    more: Parameters<'_>,
+) -> Result<Vec<Row>, Failure> {
+    let (key, owner) = (claim.key.as_str(), Owner(claim.owner));
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&key, Type::TEXT), (&owner, Type::UUID)];
+    parameters.extend_from_slice(more);
+    at.ask(statement, &parameters).await
+}
+
 /// For how long nobody is granted the key; `None` if nobody held it.
 pub(super) async fn take_away(
     at: &Connection,
     key: &Key,
     after_ttl: bool,
 ) -> Result<Option<Duration>, Failure> {
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
-    let rows = at.ask(TAKE_AWAY, &parameters).await?;
-    let left: Option<i64> = read(one(&rows)?, 0)?;
-    left.map(|left| {
-        u64::try_from(left)
-            .map(Duration::from_millis)
-            .map_err(|_| unexpected())
-    })
-    .transpose()
+    let parameters: Parameters<'_> = &[(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
+    let rows = at.ask(TAKE_AWAY, parameters).await?;
+    let row = one(&rows)?;
+    match read::<Option<i64>>(row, 0)? {
+        Some(_) => span(row, 0).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// What is held: one key, or all that begin with a prefix.
@@ -160,9 +144,8 @@ pub(super) async fn look(
     text: &str,
     is_prefix: bool,
 ) -> Result<Vec<LockInfo>, Failure> {
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&text, Type::TEXT), (&is_prefix, Type::BOOL)];
-    let rows = at.ask(LOOK, &parameters).await?;
+    let parameters: Parameters<'_> = &[(&text, Type::TEXT), (&is_prefix, Type::BOOL)];
+    let rows = at.ask(LOOK, parameters).await?;
     rows.iter().map(info).collect()
 }
 

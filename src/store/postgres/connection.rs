@@ -10,10 +10,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::{self, Failure};
+use super::link::Link;
 use super::preflight::Server;
-use super::target::{Link, Target};
+use super::target::Target;
 use crate::model::error::Error;
-use crate::store::dial::{self, InFlight, Reconnecting};
+use crate::store::dial::{self, InFlight, Pooled, Reconnecting};
 
 /// The parameters of a statement, with their types, so that nothing has to be prepared: one round trip, also behind a pooler.
 pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -40,19 +41,22 @@ impl dial::Live for Live {
     }
 }
 
-impl Connection {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+impl Pooled for Connection {
+    type Target = Target;
+
+    fn new(target: Arc<Target>) -> Self {
         Self {
             inner: Reconnecting::new(target.connecting()),
             target,
         }
     }
 
-    /// Whether there is a connection, or one is being made, that its runtime still drives.
-    pub(super) fn is_live(&self) -> bool {
+    fn is_live(&self) -> bool {
         self.inner.is_live()
     }
+}
 
+impl Connection {
     /// What the server reported about itself when the present connection was made.
     pub(super) async fn server(&self) -> Result<Arc<Server>, Error> {
         Ok(self.ready().await?.server)

@@ -72,9 +72,3 @@ async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
         received(message);
     }
 }
-
-/// Whether the server says that it stopped waiting for its standbys: what it acknowledged may be lost in a fail-over. It is known
-/// by the server's routine, because its messages are translated.
-pub(crate) fn is_unreplicated(message: &AsyncMessage) -> bool {
-    matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
-}

@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 
 use super::connection::silent;
 use super::fault;
-use super::target::{Link, Target};
+use super::link::Link;
+use super::target::Target;
 use crate::model::error::Error;
-use crate::store::dial::{self, Reconnecting};
+use crate::store::dial::{self, Pooled, Reconnecting};
 
 /// With fewer waiters than this there is no sweep.
 const SWEEP_FLOOR: usize = 64;
@@ -46,18 +47,22 @@ impl dial::Live for Live {
     }
 }
 
-impl Listener {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+impl Pooled for Listener {
+    type Target = Target;
+
+    fn new(target: Arc<Target>) -> Self {
         Self {
             inner: Reconnecting::new(target.connecting()),
             target,
         }
     }
 
-    pub(super) fn is_live(&self) -> bool {
+    fn is_live(&self) -> bool {
         self.inner.is_live()
     }
+}
 
+impl Listener {
     /// Returns once it listens. The receiver resolves with the next message of this name, or when none can arrive any more.
     ///
     /// # Cancel safety

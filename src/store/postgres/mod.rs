@@ -54,6 +54,7 @@ mod calls;
 mod connection;
 mod dialer;
 mod fault;
+mod link;
 mod listener;
 mod options;
 mod owner;
@@ -66,8 +67,9 @@ mod target;
 mod tls;
 mod url;
 
-pub(crate) use dialer::{Dialer, is_unreplicated};
+pub(crate) use dialer::Dialer;
 pub(crate) use fault::code;
+pub(crate) use link::Link;
 pub use options::PostgresOptions;
 pub use schema::SCHEMA;
 pub use store::PostgresStore;

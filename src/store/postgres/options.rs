@@ -7,7 +7,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use crate::model::error::Error;
-use crate::store::url::HostPort;
+use crate::store::url::{HostPort, within};
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer one.
 const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
@@ -169,13 +169,4 @@ impl fmt::Debug for PostgresOptions {
             .field("tls", &self.is_encrypted)
             .finish_non_exhaustive()
     }
-}
-
-fn within(name: &str, span: Duration, [least, most]: [Duration; 2]) -> Result<Duration, Error> {
-    if (least..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(Error::invalid(format!(
-        "option {name}={span:?} is out of range; set it from {least:?} to {most:?}"
-    )))
 }

@@ -82,7 +82,7 @@ impl PostgresStore {
         if target.options.creates {
             create(&target).await?;
         }
-        let pool = ConnectionPool::new(Arc::clone(&target));
+        let pool = ConnectionPool::new("postgresql", Arc::clone(&target));
         let connection = pool.connection(Purpose::Ask)?;
         let server = connection.server().await?;
         report(&server, &target);
@@ -147,7 +147,7 @@ async fn echoes(
     target: &Target,
 ) -> Result<bool, Error> {
     let name = Owner(OwnerToken::generate()?).nickname();
-    let echo = pool.listener()?.listen(name.clone()).await?;
+    let echo = pool.subscriber()?.listen(name.clone()).await?;
     let notified = calls::notify(connection, &name).await;
     notified.map_err(|failure| failure.into_error("notify"))?;
     let is_likely = target.options.listen.is_some() || !connection.is_pooled();
@@ -231,8 +231,8 @@ impl Store for PostgresStore {
                     answers.extend(batch.iter().map(|_| Renewed::Gone));
                     for position in extended {
                         if let Some(grant) = batch.get(position) {
-                            let ttl = whole_millis(grant.claim.ttl);
-                            answers[first + position] = Renewed::Extended(GrantProof::of(ttl));
+                            let proof = GrantProof::in_millis(grant.claim.ttl);
+                            answers[first + position] = Renewed::Extended(proof);
                         }
                     }
                 }
@@ -271,7 +271,7 @@ impl Store for PostgresStore {
         if !self.client.wakes {
             return Ok(Hint::never());
         }
-        let listener = self.client.pool.listener()?;
+        let listener = self.client.pool.subscriber()?;
         let woken = listener.listen(Owner(claim.owner).nickname()).await?;
         let connection = self.client.connection()?;
         let watched = calls::watch(&connection, claim).await;
@@ -342,9 +342,4 @@ fn only_read(error: Error) -> Error {
         return error;
     }
     Error::unavailable("postgresql did not answer; ask again").because(error)
-}
-
-/// As the server counts.
-fn whole_millis(span: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }

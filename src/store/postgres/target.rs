@@ -1,18 +1,15 @@
 //! [`Target`]: what a connection connects to, and by which clock it waits.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Error as PgError};
+use tokio_postgres::{Config, Error as PgError};
 
-use super::dialer::{self, Dialer, Driver};
+use super::dialer::Dialer;
 use super::fault;
+use super::link::Link;
 use super::options::PostgresOptions;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::dial::{Connecting, Health, MarksDead};
+use crate::store::dial::Connecting;
 
 /// What all connections of a store have in common.
 #[derive(Debug)]
@@ -20,30 +17,6 @@ pub(super) struct Target {
     pub(super) options: PostgresOptions,
     pub(super) clock: Clock,
     dialer: Dialer,
-}
-
-/// A connection to the server. Its socket is closed when the last of its users drops it.
-pub(super) struct Link {
-    pub(super) client: Client,
-    pub(super) health: Health,
-    /// The server gave up waiting for its standbys: what it acknowledged may be lost in a fail-over.
-    is_unreplicated: Arc<AtomicBool>,
-    driver: AbortHandle,
-    /// A pooler is between.
-    pub(super) is_pooled: bool,
-}
-
-impl Link {
-    pub(super) fn is_unreplicated(&self) -> bool {
-        self.is_unreplicated.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        let driver = &self.driver;
-        driver.abort();
-    }
 }
 
 impl Target {
@@ -85,45 +58,13 @@ impl Target {
         // The functions need it, and refuse any other.
         let mut config = plain.clone();
         config.options("-c default_transaction_isolation=read\\ committed");
-        match self.dialer.dial(&config).await {
-            Err(error) if is_of_a_pooler(&error) => {
-                let dialled = self.dialer.dial(&plain).await;
-                let mut link = self.driven(dialled, notified)?;
-                link.is_pooled = true;
-                Ok(link)
-            }
-            dialled => self.driven(dialled, notified),
-        }
-    }
-
-    fn driven(
-        &self,
-        dialled: Result<(Client, Driver), PgError>,
-        mut notified: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Link, Error> {
-        let (client, driver) =
+        let (dialled, is_pooled) = match self.dialer.dial(&config).await {
+            Err(error) if is_of_a_pooler(&error) => (self.dialer.dial(&plain).await, true),
+            dialled => (dialled, false),
+        };
+        let dialled =
             dialled.map_err(|error| fault::not_connected("connect", &self.options, error))?;
-        let health = Health::default();
-        let is_unreplicated = Arc::new(AtomicBool::new(false));
-        let (ended, gave_up) = (MarksDead(health.clone()), Arc::clone(&is_unreplicated));
-        let driver = tokio::spawn(async move {
-            let _ended = ended;
-            let received = |message| match message {
-                AsyncMessage::Notification(message) => notified(message.payload()),
-                message if dialer::is_unreplicated(&message) => {
-                    gave_up.store(true, Ordering::Release);
-                }
-                _ => {}
-            };
-            driver.drive(received).await;
-        });
-        Ok(Link {
-            client,
-            health,
-            is_unreplicated,
-            driver: driver.abort_handle(),
-            is_pooled: false,
-        })
+        Ok(Link::drive(dialled, is_pooled, notified))
     }
 }
 

@@ -9,6 +9,7 @@ use super::cluster::Seeds;
 use super::names::Names;
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
+use crate::store::url::within;
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer quarantine.
 const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
@@ -297,13 +298,4 @@ pub(super) fn tcp(is_tls: bool, host: &str, port: u16) -> ConnectionAddr {
         };
     }
     ConnectionAddr::Tcp(host, port)
-}
-
-fn within(name: &str, span: Duration, [least, most]: [Duration; 2]) -> Result<Duration, Error> {
-    if (least..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(Error::invalid(format!(
-        "option {name}={span:?} is out of range; set it from {least:?} to {most:?}"
-    )))
 }

@@ -207,7 +207,7 @@ pub(super) fn renewed<'a>(
         }
     };
     let read = |(grant, answer): (&Grant, u8)| match answer {
-        b'1' => Renewed::Extended(GrantProof::of(whole_millis(grant.claim.ttl))),
+        b'1' => Renewed::Extended(GrantProof::in_millis(grant.claim.ttl)),
         // A key that is no longer a lock is no longer ours.
         b'0' | b'!' => Renewed::Gone,
         b'?' => Renewed::Unknown(Error::unavailable(
@@ -216,11 +216,6 @@ pub(super) fn renewed<'a>(
         _ => Renewed::Unknown(unexpected_reply("renew")),
     };
     grants.zip(answers).map(read).collect()
-}
-
-/// A TTL as the server counts it.
-pub(super) fn whole_millis(ttl: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Reads the answer of the revoke script.

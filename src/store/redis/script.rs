@@ -229,11 +229,7 @@ impl Call {
         script: &Script,
         connection: &Connection,
     ) -> Result<Value, Failure> {
-        match connection.ask(&self.by_hash(script)).await {
-            Err(failure) if failure.is_unknown_script() => {
-                connection.ask(&self.by_text(script)).await
-            }
-            answer => answer,
-        }
+        let session = connection.session().await.map_err(Failure::NotSent)?;
+        self.run_in(script, &session).await
     }
 }

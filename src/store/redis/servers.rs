@@ -25,7 +25,7 @@ impl Servers {
     /// Connects to nothing yet.
     pub(crate) fn of(target: &Arc<Target>) -> Self {
         match target.options.seeds() {
-            None => Self::One(ConnectionPool::new(Arc::clone(target))),
+            None => Self::One(ConnectionPool::new("redis", Arc::clone(target))),
             Some(seeds) => {
                 let (options, clock) = (target.options.clone(), target.clock().clone());
                 Self::Many(Box::new(Cluster::new(options, seeds.clone(), clock)))

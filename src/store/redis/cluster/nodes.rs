@@ -172,7 +172,7 @@ impl Cluster {
         let target = Target::new(self.options.at(&address.host, address.port))?;
         Ok(Node {
             address: address.clone(),
-            pool: ConnectionPool::new(Arc::new(target)),
+            pool: ConnectionPool::new("redis", Arc::new(target)),
             witnessed: Mutex::default(),
         })
     }

@@ -16,7 +16,7 @@ use super::preflight::{Server, preflight};
 use super::session::{Live, Session};
 use super::target::Target;
 use crate::model::error::Error;
-use crate::store::dial::Reconnecting;
+use crate::store::dial::{Pooled, Reconnecting};
 
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Connection {
@@ -26,8 +26,10 @@ pub(crate) struct Connection {
     has_failed: Arc<AtomicBool>,
 }
 
-impl Connection {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+impl Pooled for Connection {
+    type Target = Target;
+
+    fn new(target: Arc<Target>) -> Self {
         Self {
             inner: Reconnecting::new(target.connecting()),
             target,
@@ -35,6 +37,12 @@ impl Connection {
         }
     }
 
+    fn is_live(&self) -> bool {
+        self.inner.is_live()
+    }
+}
+
+impl Connection {
     /// Whether the last connection ended, or could not be made: the server may be gone.
     pub(in super::super) fn is_broken(&self) -> bool {
         let has_failed = || self.has_failed.load(Ordering::Relaxed);
@@ -49,11 +57,6 @@ impl Connection {
     /// Whether there is a connection now.
     pub(in super::super) fn is_ready(&self) -> bool {
         self.inner.is_dead() == Some(false)
-    }
-
-    /// Whether there is a connection, or one is being made, that its runtime still drives.
-    pub(super) fn is_live(&self) -> bool {
-        self.inner.is_live()
     }
 
     /// Returns once there is a connection.

@@ -16,7 +16,7 @@ use super::waiters::Waiters;
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
-use crate::store::dial::{self, Health, Reconnecting};
+use crate::store::dial::{self, Health, Pooled, Reconnecting};
 
 /// How many new channels are subscribed to in one round trip.
 const BATCH: usize = 256;
@@ -25,7 +25,7 @@ const BATCH: usize = 256;
 const PING_AFTER: Duration = Duration::from_secs(3);
 
 /// The subscriber connection of one runtime. Made on first use.
-pub(in super::super) struct Subscriber {
+pub(crate) struct Subscriber {
     target: Arc<Target>,
     inner: Reconnecting<Live>,
 }
@@ -57,18 +57,22 @@ struct Order {
     wake: oneshot::Sender<()>,
 }
 
-impl Subscriber {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+impl Pooled for Subscriber {
+    type Target = Target;
+
+    fn new(target: Arc<Target>) -> Self {
         Self {
             inner: Reconnecting::new(target.connecting()),
             target,
         }
     }
 
-    pub(super) fn is_live(&self) -> bool {
+    fn is_live(&self) -> bool {
         self.inner.is_live()
     }
+}
 
+impl Subscriber {
     /// Returns once subscribed. The receiver resolves with the next message for this claim, or when none can arrive any more.
     ///
     /// # Cancel safety

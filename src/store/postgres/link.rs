@@ -1,0 +1,68 @@
+//! [`Link`]: a connection, with the task that drives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::AbortHandle;
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::dialer::Driver;
+use crate::store::dial::{Health, MarksDead};
+
+/// A connection to the server. Its socket is closed when this is dropped, and the server rolls back what is open.
+pub(crate) struct Link {
+    pub(crate) client: Arc<Client>,
+    pub(super) health: Health,
+    /// The server gave up waiting for its standbys: what it acknowledged may be lost in a fail-over.
+    is_unreplicated: Arc<AtomicBool>,
+    driver: AbortHandle,
+    /// A pooler is between.
+    pub(super) is_pooled: bool,
+}
+
+impl Link {
+    /// Drives a connection on the calling runtime. `notified` receives the payload of each of the server's messages.
+    pub(crate) fn drive(
+        (client, driver): (Client, Driver),
+        is_pooled: bool,
+        mut notified: impl FnMut(&str) + Send + 'static,
+    ) -> Self {
+        let health = Health::default();
+        let is_unreplicated = Arc::new(AtomicBool::new(false));
+        let (ended, gave_up) = (MarksDead(health.clone()), Arc::clone(&is_unreplicated));
+        let driver = tokio::spawn(async move {
+            let _ended = ended;
+            let received = |message| match message {
+                AsyncMessage::Notification(message) => notified(message.payload()),
+                message if gives_up_the_standbys(&message) => {
+                    gave_up.store(true, Ordering::Release);
+                }
+                _ => {}
+            };
+            driver.drive(received).await;
+        });
+        Self {
+            client: Arc::new(client),
+            health,
+            is_unreplicated,
+            driver: driver.abort_handle(),
+            is_pooled,
+        }
+    }
+
+    pub(crate) fn is_unreplicated(&self) -> bool {
+        self.is_unreplicated.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Whether the server says that it stopped waiting for its standbys. It is known by the server's routine, because its messages are
+/// translated.
+fn gives_up_the_standbys(message: &AsyncMessage) -> bool {
+    matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
+}
