@@ -38,6 +38,11 @@ pub(crate) fn runs_once(url: &str) {
     let table = leasehold(&["list", "--store", url]);
     assert!(printed(&table).contains("(resting)"), "{}", printed(&table));
 
+    let kept = leasehold(&["revoke", "--store", url, "nightly"]);
+    assert_eq!(code(&kept), 1, "{}", printed(&kept));
+    let says = "nobody holds nightly, and it rests for another ";
+    assert!(printed(&kept).contains(says), "{}", printed(&kept));
+    assert_eq!(code(&once("5m")), 75);
     let ended = leasehold(&["revoke", "--store", url, "--now", "nightly"]);
     assert_eq!(code(&ended), 0, "{}", printed(&ended));
     assert_eq!(code(&once("1ms")), 0);

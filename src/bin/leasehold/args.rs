@@ -299,7 +299,7 @@ pub(crate) struct RevokeArgs {
     /// The lock
     pub(crate) key: Key,
 
-    /// Free it at once: two holders may act until the old one notices
+    /// Free it at once, and end a rest: two holders may act until the old one notices
     #[arg(long)]
     pub(crate) now: bool,
 }

@@ -15,6 +15,10 @@ pub(crate) async fn revoke(args: &RevokeArgs, output: Output) -> Result<u8, Fail
         Revoke::AfterTtl
     };
     let revoked = locks.revoke(&args.key, how).await;
+    let looked = match &revoked {
+        Ok(Revoked::NotHeld) => locks.inspect(&args.key).await,
+        _ => Ok(None),
+    };
     locks.shutdown().await;
     let key = args.key.as_str();
     match revoked? {
@@ -26,8 +30,20 @@ pub(crate) async fn revoke(args: &RevokeArgs, output: Output) -> Result<u8, Fail
             Ok(code::DONE)
         }
         Revoked::NotHeld => {
-            let scripts = json!({ "key": key, "was_held": false });
-            output.answer(format!("{key} is free"), &scripts);
+            let found = looked?.filter(|found| found.holders == 0);
+            let is_resting = found.as_ref().is_some_and(|found| found.is_resting);
+            let free_in = found.and_then(|found| found.remaining);
+            let people = match free_in {
+                Some(left) if is_resting => format!(
+                    "nobody holds {key}, and it rests for another {}; revoke --now ends that",
+                    span(left)
+                ),
+                Some(left) => format!("nobody holds {key}, and it is free in {}", span(left)),
+                None => format!("{key} is free"),
+            };
+            let free_in_ms = free_in.map_or(0, millis);
+            let scripts = json!({ "key": key, "was_held": false, "is_resting": is_resting, "free_in_ms": free_in_ms });
+            output.answer(people, &scripts);
             Ok(code::NO)
         }
         other => Err(Failure {
