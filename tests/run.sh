@@ -12,6 +12,7 @@
 #   MUTANT_SECONDS=300     how long one test of a mutant may take
 #   EXAMPLE_SECONDS=300    how long one example may take
 #   WORLDS=10000           how many simulated worlds
+#   WORLDS_SECONDS=1800    how long they may take
 #   PROGRAM_SECONDS=900    how long one test program may take
 #   SECOND_TRIES=3         how many tests of one program may get a second try (tests/program.sh)
 #   RUST_TEST_THREADS=4    how many tests run side by side: most of them wait for servers
@@ -129,7 +130,8 @@ grep -q "test result: ok. [1-9]" "$log" || problems+=("the model did not run")
 
 # A package of its own, compiled with the optimizer; the plain tests above ran a few worlds without it.
 worlds=${WORLDS:-10000}
-cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml -- \
+# It waits for nothing but the processor, so on a busy machine it only takes longer.
+PROGRAM_SECONDS=${WORLDS_SECONDS:-1800} cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml -- \
     seeds="$worlds" threads=2 coverage 2>&1 | tee "$log" || problems+=("a simulated world failed")
 simulated=$(sed -n 's/^simulation: //p' "$log")
 [ -n "$simulated" ] || problems+=("no world was simulated")
