@@ -10,5 +10,6 @@ mod chains;
 mod drops;
 mod end;
 mod explore;
+mod newer_holder;
 mod outcomes;
 mod undo;

@@ -46,10 +46,8 @@ impl<E> Unsettled<E> {
     /// Says how the run is to be undone. Reports a commit in doubt to the hold.
     pub(crate) fn report<M: RunMode>(&self, context: &RunContext, notes: &Notes<'_, M>) -> Why {
         match self {
-            Self::No(cause) => match Why::of(cause) {
-                Why::NotCommitted => Why::of_notes(notes),
-                why => why,
-            },
+            Self::No(Cause::Fenced { .. }) => Why::FencedOut,
+            Self::No(_) => Why::of_notes(notes),
             Self::InDoubt { txn_id, .. } => {
                 context.sink().debt(commit_debt(context.lease(), *txn_id));
                 Why::CommitInDoubt

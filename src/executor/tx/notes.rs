@@ -19,6 +19,7 @@ pub(crate) struct Notes<'env, M: RunMode> {
     pub(crate) commit: Option<M::Commit<'env>>,
     pub(crate) on_committed: Vec<CommittedHook<'env>>,
     refusal: Option<Refusal>,
+    has_newer_holder: bool,
 }
 
 pub(crate) enum ToUndo<'env, M: RunMode> {
@@ -51,18 +52,20 @@ impl<M: RunMode> Default for Notes<'_, M> {
             commit: None,
             on_committed: Vec::new(),
             refusal: None,
+            has_newer_holder: false,
         }
     }
 }
 
 impl<'env, M: RunMode> Notes<'env, M> {
     pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.has_newer_holder |= matches!(refusal, Refusal::Fenced { .. });
         self.refusal.get_or_insert(refusal);
     }
 
-    /// Whether a resource or a cell has reported a newer holder.
+    /// Whether a resource or a cell has reported a newer holder, first or later.
     pub(crate) fn has_newer_holder(&self) -> bool {
-        matches!(self.refusal, Some(Refusal::Fenced { .. }))
+        self.has_newer_holder
     }
 
     /// The commit comes last: a change that is noted after it would not be part of it.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::executor::outcome::Cause;
 use crate::executor::tx::{FENCED_COMPENSATION_LIMIT, Notes, RunMode, Step, StepState};
 use crate::lease::Lease;
 use crate::model::run_sink::DebtState;
@@ -21,13 +20,6 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    pub(crate) fn of<E>(cause: &Cause<E>) -> Self {
-        match cause {
-            Cause::Fenced { .. } => Self::FencedOut,
-            _ => Self::NotCommitted,
-        }
-    }
-
     /// For a run that ended before its commit. Its work may have found a newer holder and failed with an error of its own.
     pub(crate) fn of_notes<M: RunMode>(notes: &Notes<'_, M>) -> Self {
         if notes.has_newer_holder() {
