@@ -168,7 +168,8 @@ impl Applied {
     }
 
     /// Applied by a resource that compared the tokens of *all* locks of the permit with the largest that it had seen of each key,
-    /// and accepted them, in one step with the change.
+    /// and accepted them, in one step with the change. Where the store does not promise that its tokens grow this proves nothing, and the
+    /// outcome of the run depends on its lease.
     #[must_use]
     pub const fn fenced() -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::executor_support::{Gauge, Stage, pause, poll_once, token};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitProof, EffectError, read_together};
+use leasehold::executor::{Applied, CommitProof, EffectError, read_together};
 use leasehold::{Cause, ErrorKind, GuardedCell, RunError};
 
 #[test]
@@ -235,6 +235,27 @@ fn where_tokens_prove_nothing_a_publishing_rests_on_the_lease() {
         Ok(())
     });
     assert_eq!(outcome.unwrap().proof, CommitProof::WithinLease);
+}
+
+#[test]
+fn where_tokens_prove_nothing_a_fence_that_accepts_them_proves_nothing_either() {
+    for is_late in [false, true] {
+        let stage = Stage::without_fencing();
+        let outcome = stage.executor.guarded(|tx| {
+            tx.commit_with(|_| {
+                if is_late {
+                    stage.lapse();
+                }
+                Ok(Applied::fenced())
+            });
+            Ok(())
+        });
+        match outcome {
+            Ok(done) => assert_eq!((done.proof, is_late), (CommitProof::WithinLease, false)),
+            Err(RunError::CommittedLate { .. }) => assert!(is_late),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -191,7 +191,9 @@ impl Prepared {
         let published = self.cells.publish_reserved();
         // After the last effect: the call, or the publishing, may have stalled. A fence checks the change of the call only.
         let is_live = context.lease().look_strict().is_ok();
-        let proof = match applied.is_fenced() {
+        // Tokens that may not grow prove nothing.
+        let is_fenced = applied.is_fenced() && context.lease().is_fencing();
+        let proof = match is_fenced {
             true if is_live || !has_cells => CommitProof::Fenced,
             false if is_live => CommitProof::WithinLease,
             _ => return Ok(late(context, slack, not_after, published)),
