@@ -23,5 +23,6 @@ mod own_runs;
 mod proofs;
 mod readiness;
 mod spans;
+mod steps;
 mod task_order;
 mod withheld;

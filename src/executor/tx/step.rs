@@ -38,6 +38,8 @@ impl<'env, M: RunMode> Tx<'env, M> {
             txn_id,
             intent: Arc::clone(&effect.intent),
         });
+        // Whoever received the intent may have taken its time.
+        lease.look_strict()?;
         let mut notes = self.notes();
         notes.to_undo.push(ToUndo::Step(Step {
             intent: Arc::clone(&effect.intent),
