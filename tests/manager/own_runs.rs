@@ -199,6 +199,36 @@ async fn a_compensation_of_a_dropped_run_may_not_ask_for_its_lock() {
     }
 }
 
+/// So is what a hook undoes when the run is dropped, in its work or in its commit call.
+#[tokio::test]
+async fn a_hook_of_a_dropped_run_may_not_ask_for_its_lock() {
+    for held in [Kind::Plain, Kind::Multi] {
+        for is_committing in [false, true] {
+            let world = World::new();
+            let guard = acquire(&world.ours, held).await.unwrap();
+            let executor = guard.executor();
+            let (say, said) = std::sync::mpsc::channel();
+            let lock = world.ours.lock("a");
+            let mut run = Box::pin(executor.guarded_async(async |tx| {
+                tx.undo(move || {
+                    let asked = Box::pin(lock.acquire()).now_or_never();
+                    say.send(asked.map(|asked| asked.map(drop).map_err(|error| error.kind())))
+                });
+                if is_committing {
+                    tx.commit_with(async |_| std::future::pending::<Result<(), _>>().await);
+                } else {
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            }));
+            assert!(poll_once(&mut run).await.is_pending());
+            drop(run);
+            let asked = said.recv().unwrap();
+            assert_eq!(asked, Some(Err(ErrorKind::Invalid)), "{held:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn only_the_same_lock_of_the_same_manager_in_the_same_run_is_refused() {
     let world = World::new();

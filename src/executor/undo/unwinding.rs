@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::tally::{Compensated, Tally, commit_debt};
 use super::verdict::{Item, Verdict, Why, judge};
 use crate::executor::context::RunContext;
-use crate::executor::inside::drive_inside;
+use crate::executor::inside::{Inside, drive_inside};
 use crate::executor::tx::{Awaiting, ToUndo};
 use crate::executor::while_live::while_live;
 use crate::model::run_sink::{Debt, DebtState, RunSink};
@@ -180,6 +180,8 @@ impl Drop for Unwinding {
             return;
         }
         self.tally.debts.extend(in_doubt);
+        // The hooks are a part of the run, which is dropped outside of its polls.
+        let _inside = (self.sink.as_ref()).map(|sink| Inside::enter(&sink.lock_numbers()));
         let is_left = self.finish_what_blocks();
         let Some(sink) = self.sink.take() else {
             // The sink had this already, and dropped it too: all that is left is to report it.
