@@ -43,18 +43,29 @@ async fn take_turn(
     if may_wait {
         context.ensure_may_wait_for(&request.key)?;
     }
-    let (turn, _counted, wait) = match context.queues.enter(&request, may_wait)? {
-        None => return Ok(None),
-        Some(Entered::Turn(turn, counted)) => (turn, counted, None),
-        Some(Entered::Place(place)) => {
-            let wait = context.hooks.begin_wait(&request.key);
-            let mut waiting = Waiting { context, place };
-            let called = waiting.place.called();
-            match context.clock.timeout(budget.left(), called).await {
-                None => return Ok(None),
-                Some(None) => return Err(closed()),
-                Some(Some(Called::Hold(hold))) => return Ok(Some(LockGuard::new(handle, hold))),
-                Some(Some(Called::Turn(turn))) => (turn, None, wait),
+    let (turn, _counted, wait) = loop {
+        match context.queues.enter(&request, may_wait)? {
+            None => return Ok(None),
+            Some(Entered::Turn(turn, counted)) => break (turn, counted, None),
+            Some(Entered::Place(place)) => {
+                let wait = context.hooks.begin_wait(&request.key);
+                let mut waiting = Waiting { context, place };
+                let called = waiting.place.called();
+                match context.clock.timeout(budget.left(), called).await {
+                    None => return Ok(None),
+                    Some(None) => return Err(closed()),
+                    Some(Some(Called::Turn(turn))) => break (turn, None, wait),
+                    Some(Some(Called::Hold(hold))) => {
+                        if hold.lease.ensure(context.settings.min_usable).is_ok() {
+                            return Ok(Some(LockGuard::new(handle, hold)));
+                        }
+                        // This caller came to it too late.
+                        end_unclaimed(context, hold);
+                        if budget.left().is_zero() {
+                            return Ok(None);
+                        }
+                    }
+                }
             }
         }
     };

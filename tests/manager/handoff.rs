@@ -2,6 +2,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::over::{Changes, Over};
+use crate::support::{World, held_and_waited_for, secs, while_time_passes};
 use leasehold::clock::ManualClock;
 use leasehold::store::{Acquired, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Store};
 use leasehold::{Error, FencingToken, Key, LockManager, Settings};
@@ -123,4 +124,17 @@ async fn sixteen_tasks_ask_the_store_for_less_than_a_tenth_of_their_sections() {
     let order = run(&[locks], 16, 100).await;
     let grants = order.chunk_by(|one, next| one.1 == next.1).count();
     assert!(grants <= order.len() / 10, "{grants} of {}", order.len());
+}
+
+/// The process was stopped between the handoff and the moment at which the caller comes to it.
+#[tokio::test]
+async fn a_caller_that_comes_too_late_to_a_handoff_asks_again() {
+    let world = World::new();
+    let (held, waiting) = held_and_waited_for(&world.ours).await;
+    let former = held.token();
+    held.release().await.unwrap();
+    world.clock.advance(secs(11));
+    let guard = while_time_passes(&world, secs(20), waiting).await.unwrap();
+    assert!(guard.lease().is_live(), "{guard:?}");
+    assert!(guard.token() > former);
 }
