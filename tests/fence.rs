@@ -380,6 +380,31 @@ async fn a_gate_claims_nothing_about_names_that_it_may_have_deleted() {
 }
 
 #[tokio::test]
+async fn a_commit_that_is_sent_again_after_its_name_was_deleted_is_in_doubt() {
+    let world = World::new();
+    let gate = FenceGate::new().keep_names(1);
+    let guard = world.ours.lock("a").acquire().await.expect("free");
+    let (executor, changes) = (guard.executor(), Mutex::new(0));
+    let outcome = executor.guarded(|tx| {
+        tx.commit_with(|permit| {
+            drop(gate.apply(&permit, || *changes.lock() += 1));
+            let newer = std::iter::repeat_with(|| executor.guarded(|tx| Ok(tx.txn_id()?)))
+                .map(|named| named.expect("live").value)
+                .find(|name| *name > permit.txn_id);
+            let newer = gate.admit_commit(permit.locks(), newer.expect("later"), || ());
+            assert_eq!(newer, Ok(()));
+            gate.apply(&permit, || *changes.lock() += 1)
+        });
+        Ok(())
+    });
+    assert!(
+        matches!(outcome, Err(RunError::InDoubt { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(*changes.lock(), 1);
+}
+
+#[tokio::test]
 async fn a_gate_admits_no_commit_without_all_locks_of_its_run() {
     let gate = FenceGate::new();
     let ([name], locks) = runs(&["a", "b"]).await;
@@ -390,6 +415,12 @@ async fn a_gate_admits_no_commit_without_all_locks_of_its_run() {
     let doubt = Doubt::new(locks, name);
     let resolution = gate.resolve(&doubt).await;
     assert_eq!(resolution.expect("known"), Resolution::NotApplied);
+}
+
+#[test]
+fn a_gate_makes_no_change_under_no_lock() {
+    let refused = FenceGate::new().admit_all(&[], || panic!("nothing was compared"));
+    assert_eq!(refused, Err(Refusal::OtherLocks));
 }
 
 #[tokio::test]

@@ -133,7 +133,7 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// The first refusal; `change` was not called, and no fence was raised.
+    /// The first refusal, also if `locks` is empty; `change` was not called, and no fence was raised.
     ///
     /// # Panics
     ///
@@ -173,7 +173,7 @@ impl FenceGate {
         name: Option<TxnId>,
         change: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
-        if name.is_some_and(|name| !is_of(name, locks)) {
+        if locks.is_empty() || name.is_some_and(|name| !is_of(name, locks)) {
             return Err(Refusal::OtherLocks);
         }
         // Locked in one order everywhere, so that no two changes wait for each other. Of a key that is named twice, the smallest
@@ -215,7 +215,7 @@ impl FenceGate {
     /// # Errors
     ///
     /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): nothing was changed. [`EffectError::Unknown`] if the
-    /// permit was used before: a run has one commit.
+    /// permit was used before, or may have been: a run has one commit, and the gate may have [forgotten](Refusal::Forgotten) its name.
     pub fn apply(
         &self,
         permit: &CommitPermit,
@@ -224,7 +224,7 @@ impl FenceGate {
         match self.admit_commit(permit.locks(), permit.txn_id, change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
-            Err(again @ Refusal::Again) => Err(EffectError::unknown(again)),
+            Err(again @ (Refusal::Again | Refusal::Forgotten)) => Err(EffectError::unknown(again)),
             Err(refusal) => Err(EffectError::not_applied(refusal)),
         }
     }

@@ -30,7 +30,7 @@ pub enum Refusal {
     Again,
     /// So many newer commits were admitted since the run began that the gate does not know whether this is the first copy.
     Forgotten,
-    /// The name is that of a run under other locks. Its doubt would be resolved beside those.
+    /// No lock was named, or the name is that of a run under other locks: its doubt would be resolved beside those.
     OtherLocks,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Refusal {
                 "the run began too long ago: the gate does not know whether its commit was admitted before; keep more names, or compare the clocks of the clients",
             ),
             Self::OtherLocks => f.write_str(
-                "these are not the locks of the run; send every lock of its permit, with its token",
+                "these are not the locks of the run, or none was named; send every lock of its permit, with its token",
             ),
         }
     }
