@@ -11,7 +11,7 @@ use super::context::ManagerContext;
 use super::handoff::hand_off;
 use super::hold::{EndCause, Hold};
 use super::message::Message;
-use super::store_requests::release_once;
+use super::store_requests::{release_once, withdraw_unanswered};
 use crate::handler::{Around, EndReason, Event, ReleaseRequest};
 use crate::model::error::LostReason;
 use crate::store::{Released, Withheld};
@@ -223,7 +223,7 @@ impl Ending<'_> {
             // In a fork the lock is the parent's: a release here would take it from the parent.
             Some(LostReason::Forked) => return Released::AlreadyGone,
             Some(LostReason::Gone) => {
-                self.withdraw_unanswered();
+                withdraw_unanswered(context, hold);
                 return Released::AlreadyGone;
             }
             Some(LostReason::Released | LostReason::Closed) => true,
@@ -236,19 +236,11 @@ impl Ending<'_> {
             };
         }
         let released = release_once(context, hold).await;
-        if let Released::Unknown(_) = &released {
-            context.inbox.send(Message::Release(Arc::clone(hold)));
+        match &released {
+            Released::Unknown(_) => context.inbox.send(Message::Release(Arc::clone(hold))),
+            _ => withdraw_unanswered(context, hold),
         }
-        self.withdraw_unanswered();
         released
-    }
-
-    /// An unanswered request may be executed after the release, and would then hold for nobody.
-    fn withdraw_unanswered(&self) {
-        let origin = &self.hold.origin;
-        if origin.was_in_doubt {
-            self.context.withdraw(origin.grant.claim.clone());
-        }
     }
 
     fn lost_reason(&self) -> LostReason {

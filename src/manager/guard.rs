@@ -45,8 +45,13 @@ impl LockGuard {
 
     /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
     pub(crate) fn handed_out(self) -> Self {
-        self.hold.hand_out();
+        self.hold.set_leaves_rest(true);
         self
+    }
+
+    /// The job under this hold is not done, and its holder tries again: the key does not rest.
+    pub(crate) fn forgo_rest(&self) {
+        self.hold.set_leaves_rest(false);
     }
 
     /// What runs mutations under this lock. Give a clone of it to every worker.

@@ -25,8 +25,8 @@ pub(crate) struct Hold {
     pub(super) origin: Origin,
     /// When this holder got it.
     pub(super) began: Stamp,
-    /// Whether a caller got the guard: before, nothing was done under the hold.
-    is_handed_out: AtomicBool,
+    /// Whether a caller got the guard, and does not try again: before, no job was done under the hold.
+    leaves_rest: AtomicBool,
     /// Its place in the book of holds.
     pub(super) id: OnceLock<HoldId>,
     turn: Mutex<Option<Turn>>,
@@ -84,7 +84,7 @@ impl Hold {
             lease,
             origin,
             began,
-            is_handed_out: AtomicBool::new(false),
+            leaves_rest: AtomicBool::new(false),
             id: OnceLock::new(),
             turn: Mutex::new(Some(turn)),
             detached: DetachedWork::default(),
@@ -122,9 +122,8 @@ impl Hold {
         }
     }
 
-    /// The caller gets the guard now.
-    pub(super) fn hand_out(&self) {
-        self.is_handed_out.store(true, Ordering::SeqCst);
+    pub(super) fn set_leaves_rest(&self, leaves_rest: bool) {
+        self.leaves_rest.store(leaves_rest, Ordering::SeqCst);
     }
 
     /// How long the key rests after a release at `now`: not at all if the lease was lost or no caller got the guard. It counts from when
@@ -134,7 +133,7 @@ impl Hold {
             Some(LostReason::Released | LostReason::Closed) => self.origin.times.at_least,
             _ => None,
         };
-        let at_least = at_least.filter(|_| self.is_handed_out.load(Ordering::SeqCst));
+        let at_least = at_least.filter(|_| self.leaves_rest.load(Ordering::SeqCst));
         at_least.map_or(Duration::ZERO, |most| {
             most.saturating_sub(now.since(&self.began))
         })

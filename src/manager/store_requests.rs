@@ -26,8 +26,22 @@ pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Relea
     })
 }
 
+/// Withdraws an acquire that was not answered: it may be executed after the release, and would then hold for nobody. Not before the
+/// release is confirmed: a withdrawal frees the key without its rest.
+pub(super) fn withdraw_unanswered(context: &ManagerContext, hold: &Hold) {
+    let origin = &hold.origin;
+    if origin.was_in_doubt {
+        context.withdraw(origin.grant.claim.clone());
+    }
+}
+
 /// Releases until the store confirms it, or the TTL has ended the hold.
 pub(super) async fn retry_release(context: &ManagerContext, hold: &Hold) {
+    release_until_confirmed(context, hold).await;
+    withdraw_unanswered(context, hold);
+}
+
+async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
     let grant = &hold.origin.grant;
     let started = context.clock.stamp();
     let mut pause = context.retry_pause();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Stamp};
 use crate::executor::{Abort, AsyncTx, Committed, RunError, Tx};
-use crate::manager::in_runtime;
+use crate::manager::{LockGuard, in_runtime};
 use crate::recipes::lock::Lock;
 
 /// For how long, and with which pauses, a run is repeated.
@@ -82,17 +82,13 @@ impl<'a> Attempts<'a> {
         self.policy.within.saturating_sub(passed)
     }
 
-    /// Waits before the next attempt, between half of the delay and all of it: `jitter` thousandths of the rest. Returns false
-    /// if there is no time for another attempt.
-    async fn pause(&mut self, jitter: u32) -> bool {
+    /// The pause before the next attempt, between half of the delay and all of it: `jitter` thousandths of the rest. `None` if there
+    /// is no time for another attempt.
+    fn next(&mut self, jitter: u32) -> Option<Duration> {
         let half = self.delay / 2;
-        let pause = half + half * jitter / 1_000;
-        self.delay = (self.delay * 2).min(self.policy.max_delay);
-        if self.left() <= pause {
-            return false;
-        }
-        self.clock.sleep(pause).await;
-        true
+        let pause = half + half / 1_000 * jitter;
+        self.delay = self.delay.saturating_mul(2).min(self.policy.max_delay);
+        (self.left() > pause).then_some(pause)
     }
 }
 
@@ -101,7 +97,7 @@ impl Lock {
     ///
     /// Each attempt acquires the lock anew. The run is repeated exactly if [`RunError::is_retryable`] holds: never when parts of it
     /// may be applied. An error of the work counts as a rollback and is repeated too: to report a decision that a repetition does not
-    /// change, return it in the value, `Ok(Err(why))`.
+    /// change, return it in the value, `Ok(Err(why))`. A key that [rests](Self::hold_at_least) rests after the last attempt only.
     ///
     /// # Errors
     ///
@@ -117,17 +113,15 @@ impl Lock {
     ) -> Result<Committed<T>, RunError<T>> {
         let mut attempts = Attempts::begin(self.handle().context().clock(), policy);
         loop {
-            let outcome = match self.held_within(attempts.left()).await {
+            let (guard, outcome) = match self.held_within(attempts.left()).await {
                 Ok(guard) => {
                     let outcome = guard.executor().guarded(|tx| work(tx));
-                    let _ = guard.release().await;
-                    outcome
+                    (Some(guard), outcome)
                 }
-                Err(error) => Err(error),
+                Err(error) => (None, Err(error)),
             };
-            if !outcome.as_ref().is_err_and(RunError::is_retryable)
-                || !self.pause(&mut attempts).await
-            {
+            let is_retryable = outcome.as_ref().is_err_and(RunError::is_retryable);
+            if !self.goes_on(&mut attempts, guard, is_retryable).await {
                 return outcome;
             }
         }
@@ -149,29 +143,45 @@ impl Lock {
     ) -> Result<Committed<T>, RunError<T>> {
         let mut attempts = Attempts::begin(self.handle().context().clock(), policy);
         loop {
-            let outcome = match self.held_within(attempts.left()).await {
+            let (guard, outcome) = match self.held_within(attempts.left()).await {
                 Ok(guard) => {
                     let outcome = guard.executor().guarded_async(&mut work).await;
-                    let _ = guard.release().await;
-                    outcome
+                    (Some(guard), outcome)
                 }
-                Err(error) => Err(error),
+                Err(error) => (None, Err(error)),
             };
-            if !outcome.as_ref().is_err_and(RunError::is_retryable)
-                || !self.pause(&mut attempts).await
-            {
+            let is_retryable = outcome.as_ref().is_err_and(RunError::is_retryable);
+            if !self.goes_on(&mut attempts, guard, is_retryable).await {
                 return outcome;
             }
         }
     }
 
-    async fn pause(&self, attempts: &mut Attempts<'_>) -> bool {
+    /// Ends the attempt. If another one follows, waits until then.
+    async fn goes_on(
+        &self,
+        attempts: &mut Attempts<'_>,
+        guard: Option<LockGuard>,
+        is_retryable: bool,
+    ) -> bool {
+        let context = self.handle().context();
         // Callers that collided once must not collide again.
-        let jitter = self.handle().context().random_below(1_000);
-        in_runtime(self.runtime(), attempts.pause(jitter)).await
+        let pause = is_retryable.then(|| attempts.next(context.random_below(1_000)));
+        let pause = pause.flatten();
+        if let Some(guard) = guard {
+            if pause.is_some() {
+                // The job is not done, and would wait for its own rest.
+                guard.forgo_rest();
+            }
+            let _ = guard.release().await;
+        }
+        if let Some(pause) = pause {
+            in_runtime(self.runtime(), context.clock().sleep(pause)).await;
+        }
+        pause.is_some()
     }
 
-    async fn held_within<T>(&self, left: Duration) -> Result<crate::LockGuard, RunError<T>> {
+    async fn held_within<T>(&self, left: Duration) -> Result<LockGuard, RunError<T>> {
         let wait = self.handle().context().settings().wait;
         let acquired = match self.acquire_within(wait.min(left)).await {
             Ok(Some(guard)) => return Ok(guard),

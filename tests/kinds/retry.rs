@@ -1,5 +1,7 @@
 //! Runs that are repeated while that is safe.
 
+use std::time::Duration;
+
 use leasehold::executor::EffectError;
 use leasehold::retry::RetryPolicy;
 use leasehold::{ErrorKind, RunError};
@@ -70,6 +72,20 @@ async fn a_lock_that_stays_busy_ends_the_retries_with_their_time() {
     let ended = while_time_passes(&world, secs(6), run).await;
     assert!(
         matches!(&ended, Err(RunError::NotAcquired { why }) if why.kind() == ErrorKind::Contended),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_pause_without_a_limit_ends_the_retries() {
+    let world = World::new();
+    let mut policy = RetryPolicy::default();
+    (policy.delay, policy.max_delay) = (Duration::MAX, Duration::MAX);
+    let lock = world.ours.lock("a");
+    let run = lock.guarded_retry(&policy, |_tx| Err::<(), _>("not yet".into()));
+    let ended = while_time_passes(&world, secs(40), run).await;
+    assert!(
+        matches!(ended, Err(RunError::RolledBack { .. })),
         "{ended:?}"
     );
 }
