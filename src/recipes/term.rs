@@ -26,36 +26,25 @@ impl OwnTerm {
         runtime: &Handle,
     ) -> Self {
         state.send_replace(Some(lease.clone()));
-        let (ended, cleared) = (lease.clone(), Arc::clone(state));
-        // Every lease ends, so the task does.
-        runtime.spawn(async move {
-            ended.lost().await;
-            clear(&cleared, &ended);
-        });
-        Self {
+        let term = || Self {
             state: Arc::clone(state),
             lease: lease.clone(),
-        }
+        };
+        let until_lost = term();
+        // Every lease ends, so the task does. It clears the state also where the runtime ends first, and drops it.
+        runtime.spawn(async move { until_lost.lease.lost().await });
+        term()
     }
 }
 
 impl Drop for OwnTerm {
     fn drop(&mut self) {
-        clear(&self.state, &self.lease);
+        self.state.send_if_modified(|shown| {
+            // A clone of the election may have begun the next term.
+            let is_ours = |shown: &mut Lease| shown.token() == self.lease.token();
+            shown.take_if(is_ours).is_some()
+        });
     }
-}
-
-/// A clone of the election may have begun the next term.
-fn clear(state: &watch::Sender<Option<Lease>>, lease: &Lease) {
-    state.send_if_modified(|shown| {
-        let is_ours = shown
-            .as_ref()
-            .is_some_and(|shown| shown.token() == lease.token());
-        if is_ours {
-            *shown = None;
-        }
-        is_ours
-    });
 }
 
 /// Work that is done while this process leads: [`Election::while_leader`](super::election::Election::while_leader). It is a future.

@@ -240,3 +240,24 @@ async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
     stop.cancel();
     assert!(waiting.await.unwrap().is_none(), "a candidate stops too");
 }
+
+/// So many that the manager's runtime ends before each of its tasks had a turn.
+#[tokio::test]
+async fn every_own_term_is_cleared_when_the_manager_shuts_down() {
+    let world = World::new();
+    let elections: Vec<_> = (0..300)
+        .map(|office| world.ours.election(format!("office-{office}")))
+        .collect();
+    let mut leading = Vec::new();
+    for election in &elections {
+        leading.push(election.campaign("host-a").await.unwrap());
+    }
+    world.ours.shutdown().await;
+    let clock = leasehold::clock::Clock::system().unwrap();
+    for election in &elections {
+        let mut state = election.state();
+        let cleared = state.wait_for(Option::is_none);
+        let cleared = clock.timeout(secs(60), cleared).await;
+        assert!(cleared.is_some_and(|state| state.is_ok()));
+    }
+}
