@@ -38,6 +38,20 @@ fn a_busy_lock_is_none_here_too() {
     assert!(lock.acquire_within(ms(5)).unwrap().is_none());
 }
 
+#[test]
+fn a_release_waits_for_a_run_no_longer_than_it_may() {
+    let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
+    let guard = locks.lock("a").blocking().acquire().unwrap();
+    let executor = guard.executor();
+    let released = executor.guarded(|_| Ok(guard.release_within(ms(1))));
+    let error = released.unwrap_err();
+    assert!(error.to_string().contains("released"), "{error}");
+
+    let guard = locks.lock("b").blocking().acquire().unwrap();
+    let released = guard.release_within(ms(60_000)).unwrap();
+    assert!(matches!(released, Released::Released));
+}
+
 #[tokio::test]
 async fn a_blocking_call_inside_a_runtime_is_refused_and_loses_nothing() {
     let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();

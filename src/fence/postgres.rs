@@ -216,7 +216,7 @@ impl Shared {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Option<Result<Row, tokio_postgres::Error>> {
-        let limit = self.wait + Duration::from_secs(1);
+        let limit = self.wait.saturating_add(Duration::from_secs(1));
         let asked = connection.ask(statement, parameters);
         self.clock.timeout(limit, asked).await
     }

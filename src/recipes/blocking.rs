@@ -249,6 +249,17 @@ released! {
     Leadership, resign -> Released;
 }
 
+impl Held<AsyncGuard> {
+    /// As [`LockGuard::release_within`](crate::LockGuard::release_within).
+    ///
+    /// # Errors
+    ///
+    /// As there. Inside a runtime it is `Invalid`, and the manager ends the hold in the background.
+    pub fn release_within(self, limit: Duration) -> Result<Released, Error> {
+        wait_for(&self.runtime, self.inner.release_within(limit))?
+    }
+}
+
 impl Held<WriteGuard> {
     /// Becomes a reader, as [`WriteGuard::downgrade`].
     ///
