@@ -30,7 +30,7 @@ pub(super) struct Task {
     orders: Orders,
     failures: Failures,
     shutdown: Option<Shutdown>,
-    #[cfg(feature = "test-util")]
+    /// Tests that wait until nothing is left to do.
     settling: Vec<oneshot::Sender<()>>,
 }
 
@@ -52,7 +52,6 @@ impl Task {
             orders: Orders::default(),
             failures: Failures::default(),
             shutdown: None,
-            #[cfg(feature = "test-util")]
             settling: Vec::new(),
         }
     }
@@ -73,7 +72,9 @@ impl Task {
                 Some(()) = self.background.next() => {}
                 () = context.holds.woken() => {}
                 () = context.clock.sleep_until(next.unwrap_or_default()), if next.is_some() => {}
-                () = quiet(), if self.is_settling() => self.settle(),
+                () = quiet(), if !self.settling.is_empty() => {
+                    self.settling.drain(..).for_each(answer);
+                }
             }
         }
         self.close().await;
@@ -122,15 +123,11 @@ impl Task {
         let orders = &mut self.orders;
         let mut lost = Vec::new();
         let (due, urgent, failing): (Due, Due, Due);
+        let holds = &self.context.holds;
+        let planned;
         {
-            let holds = &self.context.holds;
             let mut pages = holds.lock();
-            if pages.next_look != u64::MAX {
-                let lag = now.on(ClockKind::Boot).saturating_sub(pages.next_look);
-                holds
-                    .timer_lag
-                    .note(Duration::from_nanos(lag), request_timeout);
-            }
+            planned = pages.next_look;
             pages.engine.tick(now.on(ClockKind::Boot), orders);
             for (id, reason) in orders.lost.drain(..) {
                 lost.extend(pages.remove(id).map(|hold| (hold, reason)));
@@ -138,6 +135,12 @@ impl Task {
             due = pages.find(orders.renew.drain(..));
             urgent = pages.find(orders.urgent.holds.drain(..));
             failing = pages.find(orders.failing.holds.drain(..));
+        }
+        // It may log, and a subscriber may ask the manager what it holds.
+        if planned != u64::MAX {
+            let lag = now.on(ClockKind::Boot).saturating_sub(planned);
+            let lag = Duration::from_nanos(lag);
+            holds.timer_lag.note(lag, request_timeout);
         }
         let limits = [request_timeout, orders.urgent.limit, orders.failing.limit];
         for (hold, reason) in lost {
@@ -316,27 +319,13 @@ impl Task {
             }
         }
         let waiting = self.shutdown.map(|shutdown| shutdown.waiting);
-        for done in waiting.into_iter().flatten() {
-            let _ = done.send(());
-        }
+        waiting.into_iter().flatten().for_each(answer);
     }
+}
 
-    #[cfg(feature = "test-util")]
-    fn is_settling(&self) -> bool {
-        !self.settling.is_empty()
-    }
-
-    #[cfg(not(feature = "test-util"))]
-    fn is_settling(&self) -> bool {
-        false
-    }
-
-    fn settle(&mut self) {
-        #[cfg(feature = "test-util")]
-        for done in self.settling.drain(..) {
-            let _ = done.send(());
-        }
-    }
+/// The caller may have gone.
+fn answer(done: oneshot::Sender<()>) {
+    let _ = done.send(());
 }
 
 /// Completes after many polls in a row in which nothing else was ready.

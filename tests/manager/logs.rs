@@ -1,5 +1,12 @@
 //! What the log says about renewals that fail: each thing once, with its cause.
-use leasehold::store::Operation;
+use std::sync::{Arc, OnceLock};
+
+use leasehold::LockManager;
+use leasehold::clock::ManualClock;
+use leasehold::store::{MemoryStore, Operation};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::support::{Far, log, secs};
 
@@ -78,4 +85,45 @@ async fn one_debt_is_one_line() {
     ] {
         assert!(lines[0].contains(part), "{lines:?}");
     }
+}
+
+/// Asks the manager what it holds at each line of the log, as a subscriber may that shows it beside the line.
+struct Asking(Arc<OnceLock<LockManager>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Asking {
+    fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+        if let Some(locks) = self.0.get() {
+            let _ = (locks.held(), locks.health());
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_may_ask_the_manager_at_each_line() {
+    let (say, said) = std::sync::mpsc::channel();
+    // The manager would wait for itself for ever.
+    std::thread::spawn(move || {
+        let asked = Arc::new(OnceLock::new());
+        let listening = tracing_subscriber::registry().with(Asking(Arc::clone(&asked)));
+        let _listening = listening.set_default();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let is_lost = runtime.block_on(async {
+            let clock = ManualClock::new();
+            let store = MemoryStore::with_clock(clock.clone());
+            let builder = LockManager::builder(store).clock(clock.clone());
+            let locks = builder.on_current_runtime().build().unwrap();
+            asked.set(locks.clone()).unwrap();
+            let guard = locks.lock("log/asked").acquire().await.unwrap();
+            for late in [5, 30] {
+                locks.settled().await;
+                clock.advance(secs(late));
+            }
+            locks.settled().await;
+            guard.lease().lost_reason().is_some()
+        });
+        say.send(is_lost).unwrap();
+    });
+    assert_eq!(said.recv_timeout(secs(60)), Ok(true));
 }
