@@ -12,10 +12,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::read_write::{ReadCheck, ReadGuard, ReadWriteLock, WriteGuard};
-use super::reentrant::Scope;
+use super::reentrant::{Scope, ensure_enterable, in_place};
 use crate::lease::{Lease, LeaseError};
 use crate::manager::in_runtime;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::Released;
@@ -131,16 +131,16 @@ impl ReentrantReadWriteLock {
     ) -> Result<Option<ReentrantReadGuard>, Error> {
         let entered = async {
             let place = self.place(scope)?;
-            let Some((mut held, left)) = self.in_place(&place, wait).await else {
+            let Some((mut held, left)) = in_place(&self.lock.reader, &place, wait).await else {
                 return Ok(None);
             };
             if let Some(readers) = held.readers.upgrade() {
                 let lease = readers.lease.lock().clone();
-                self.ensure(&lease)?;
+                ensure_enterable(&self.lock.reader, &lease)?;
                 return Ok(Some(ReentrantReadGuard { readers }));
             }
             let (lease, side) = if let Some(writer) = held.writer.upgrade() {
-                self.ensure(writer.lease())?;
+                ensure_enterable(&self.lock.writer, writer.lease())?;
                 (writer.lease().clone(), Side::OfWriter(writer))
             } else {
                 let Some(reader) = self.lock.read_within(left).await? else {
@@ -204,11 +204,11 @@ impl ReentrantReadWriteLock {
     ) -> Result<Option<ReentrantWriteGuard>, Error> {
         let entered = async {
             let place = self.place(scope)?;
-            let Some((mut held, left)) = self.in_place(&place, wait).await else {
+            let Some((mut held, left)) = in_place(&self.lock.reader, &place, wait).await else {
                 return Ok(None);
             };
             let writer = if let Some(writer) = held.writer.upgrade() {
-                self.ensure(writer.lease())?;
+                ensure_enterable(&self.lock.writer, writer.lease())?;
                 writer
             } else if held.readers.strong_count() > 0 {
                 return Err(Error::invalid(format!(
@@ -235,34 +235,6 @@ impl ReentrantReadWriteLock {
 
     fn place(&self, scope: &Scope) -> Result<Arc<Place>, Error> {
         scope.of_read_write(&self.lock.reader)
-    }
-
-    /// Alone in the place, and what is left of the wait then; `None` if it is over.
-    async fn in_place<'a>(
-        &self,
-        place: &'a Place,
-        wait: Duration,
-    ) -> Option<(tokio::sync::MutexGuard<'a, Entered>, Duration)> {
-        let clock = self.lock.reader.handle().context().clock();
-        let started = clock.stamp();
-        let held = clock.timeout(wait, place.lock()).await?;
-        let left = wait.saturating_sub(clock.stamp().since(&started));
-        Some((held, left))
-    }
-
-    /// A lease that can be entered.
-    fn ensure(&self, lease: &Lease) -> Result<(), Error> {
-        let needed = self.lock.reader.handle().context().settings().min_usable;
-        lease.ensure(needed).map(drop).map_err(|error| {
-            let reason = lease.lost_reason().unwrap_or(LostReason::Lapsed);
-            Error::new(
-                ErrorKind::Lost(reason),
-                format!(
-                    "the scope's hold cannot be entered: {error}: key={}; drop its guards and begin again",
-                    lease.key()
-                ),
-            )
-        })
     }
 }
 
@@ -299,15 +271,12 @@ impl ReentrantWriteGuard {
         let runtime = writer.runtime().clone();
         let left = async {
             let held = place.lock().await;
-            match Arc::try_unwrap(writer) {
-                Ok(last) => last.release().await.map(Some),
-                Err(writer) => {
-                    drop(writer);
-                    match held.readers.upgrade() {
-                        Some(readers) => readers.become_readers().await.map(|()| None),
-                        None => Ok(None),
-                    }
-                }
+            if let Some(last) = Arc::into_inner(writer) {
+                return last.release().await.map(Some);
+            }
+            match held.readers.upgrade() {
+                Some(readers) => readers.become_readers().await.map(|()| None),
+                None => Ok(None),
             }
         };
         in_runtime(&runtime, left).await

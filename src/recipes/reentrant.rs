@@ -34,6 +34,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::fence::Fence;
+use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
@@ -227,15 +228,13 @@ impl ReentrantLock {
         wait: Duration,
     ) -> Result<Option<ReentrantGuard>, Error> {
         let place = scope.place(&self.lock)?;
-        let clock = self.lock.handle().context().clock();
-        let started = clock.stamp();
-        let Some(mut held) = clock.timeout(wait, place.lock()).await else {
+        let Some((mut held, left)) = in_place(&self.lock, &place, wait).await else {
             return Ok(None);
         };
         if let Some(guard) = held.upgrade() {
-            return self.enter(guard).map(Some);
+            ensure_enterable(&self.lock, guard.lease())?;
+            return Ok(Some(ReentrantGuard { guard }));
         }
-        let left = wait.saturating_sub(clock.stamp().since(&started));
         let Some(guard) = self.lock.acquire_within(left).await? else {
             return Ok(None);
         };
@@ -243,21 +242,34 @@ impl ReentrantLock {
         *held = Arc::downgrade(&guard);
         Ok(Some(ReentrantGuard { guard }))
     }
+}
 
-    fn enter(&self, guard: Arc<LockGuard>) -> Result<ReentrantGuard, Error> {
-        let needed = self.lock.handle().context().settings().min_usable;
-        if let Err(error) = guard.lease().ensure(needed) {
-            let reason = guard.lease().lost_reason().unwrap_or(LostReason::Lapsed);
-            return Err(Error::new(
-                ErrorKind::Lost(reason),
-                format!(
-                    "the scope's hold cannot be entered: {error}: key={}; drop its guards and begin again",
-                    guard.key()
-                ),
-            ));
-        }
-        Ok(ReentrantGuard { guard })
-    }
+/// Alone in the place, and what is left of the wait then; `None` if it is over.
+pub(super) async fn in_place<'a, T>(
+    lock: &Lock,
+    place: &'a tokio::sync::Mutex<T>,
+    wait: Duration,
+) -> Option<(tokio::sync::MutexGuard<'a, T>, Duration)> {
+    let clock = lock.handle().context().clock();
+    let started = clock.stamp();
+    let held = clock.timeout(wait, place.lock()).await?;
+    let left = wait.saturating_sub(clock.stamp().since(&started));
+    Some((held, left))
+}
+
+/// Whether enough is left of the lease of a scope's hold to enter it again.
+pub(super) fn ensure_enterable(lock: &Lock, lease: &Lease) -> Result<(), Error> {
+    let needed = lock.handle().context().settings().min_usable;
+    lease.ensure(needed).map(drop).map_err(|error| {
+        let reason = lease.lost_reason().unwrap_or(LostReason::Lapsed);
+        Error::new(
+            ErrorKind::Lost(reason),
+            format!(
+                "the scope's hold cannot be entered: {error}: key={}; drop its guards and begin again",
+                lease.key()
+            ),
+        )
+    })
 }
 
 /// One entry into a hold; the hold ends with the last of them. Everything else is as with [`LockGuard`].

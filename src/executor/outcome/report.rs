@@ -50,15 +50,17 @@ impl UndoReport {
     /// Whether everything was undone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.results
-            .iter()
-            .all(|undone| matches!(undone.result, UndoResult::Done))
+        self.done() == self.results.len()
+    }
+
+    fn done(&self) -> usize {
+        let is_done = |undone: &&Undone| matches!(undone.result, UndoResult::Done);
+        self.results.iter().filter(is_done).count()
     }
 
     /// What observers see of it; `None` if there was nothing to undo.
     pub(crate) fn event(&self) -> Option<RunEvent> {
-        let is_done = |undone: &&Undone| matches!(undone.result, UndoResult::Done);
-        let done = self.results.iter().filter(is_done).count();
+        let done = self.done();
         (!self.results.is_empty()).then_some(RunEvent::Undone {
             done,
             not_done: self.results.len() - done,
@@ -72,9 +74,7 @@ impl UndoReport {
 
 impl fmt::Display for UndoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let done = |undone: &&Undone| matches!(undone.result, UndoResult::Done);
-        let count = self.results.iter().filter(done).count();
-        write!(f, "undone={count}/{}", self.results.len())
+        write!(f, "undone={}/{}", self.done(), self.results.len())
     }
 }
 

@@ -93,12 +93,9 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
     match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| call(permit)))) {
         Ok(answer) => prepared.answered(context, answer),
         Err(payload) => {
-            let debt = commit_debt(context.lease(), txn_id);
+            context.sink().debt(commit_debt(context.lease(), txn_id));
             let to_undo = std::mem::take(&mut tx.noted().to_undo);
-            let mut tally = undo_all(context, tx.run(), to_undo, Why::CommitInDoubt);
-            context.sink().debt(debt.clone());
-            tally.debts.push(debt);
-            tally.log();
+            undo_all(context, tx.run(), to_undo, Why::CommitInDoubt).log();
             resume_unwind(payload)
         }
     }
