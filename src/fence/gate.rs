@@ -277,6 +277,10 @@ impl Fence for FenceGate {
 
 /// Answers for the commits that this gate admitted. A process that starts again begins with a new gate, which knows nothing of the
 /// commits of the one before: they are [`Invalid`](crate::ErrorKind::Invalid).
+///
+/// It knows those by the time in their names, which is that of the client's wall clock. If that clock is ahead of this machine's by more
+/// than the restart took, a commit that the gate before admitted is reported as not applied. Where the service keeps its data and clocks
+/// may differ by so much, look for the name in the data instead.
 impl Resolve for FenceGate {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
         let fence = self.seen(&doubt.first()?.key);
