@@ -50,6 +50,19 @@ fn a_check_answers_by_its_exit_code() {
     assert_eq!(code(&after), 76, "{}", printed(&after));
 }
 
+/// A shared library costs time before the tool has done anything, and a script may check in a loop.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn the_tool_loads_no_library_for_unwinding() {
+    let loaded = Command::new(TOOL)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .output()
+        .unwrap();
+    let loaded = printed(&loaded);
+    assert!(loaded.contains("libc.so"), "{loaded}");
+    assert!(!loaded.contains("libgcc_s"), "{loaded}");
+}
+
 /// A real wait of a few seconds: a lease is renewed.
 #[test]
 fn a_renewal_moves_the_deadline_of_the_file() {
