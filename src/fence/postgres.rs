@@ -108,7 +108,7 @@ impl PgFence {
             wait: WAIT,
             is_pipelined: false,
         };
-        let connection = shared.pool.take().await?;
+        let connection = shared.pool.take(false).await?;
         // Old names are deleted by whoever comes by. Without a schema there are none.
         match shared.ask(&connection, postgres::SWEEP, &[]).await {
             Some(Ok(_)) => shared.pool.put_back(connection),
@@ -132,10 +132,13 @@ impl PgFence {
     /// Starts the work of a transaction before the server has answered that the fence was entered: the work's first statement
     /// goes with the fence's, which saves a round trip for each transaction.
     ///
-    /// The server executes a statement of the work only in a transaction that has entered. But the work has begun then: a
-    /// former holder's work runs up to the answer to its first statement, which is an error. So use this for work that has no
-    /// effect but statements of its transaction. And work that has begun is not begun again: a connection that died while it was
-    /// idle rolls the run back, where otherwise a new one replaces it.
+    /// The server executes a statement of the work only in a transaction that has entered, and where an operator or a time-out cancels
+    /// `BEGIN` itself, it refuses to write: the connection is read-only outside of such transactions. Where that cannot be had
+    /// (several hosts in the URL, a pooler that drops options), nothing is sent before the fence was entered.
+    ///
+    /// But the work has begun then: a former holder's work runs up to the answer to its first statement, which is an error. So use
+    /// this for work that has no effect but statements of its transaction. And work that has begun is not begun again: a connection
+    /// that died while it was idle rolls the run back, where otherwise a new one replaces it.
     #[must_use]
     pub fn pipelined(self) -> Self {
         self.changed(|shared| shared.is_pipelined = true)
@@ -160,7 +163,7 @@ impl PgFence {
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn create_schema(&self) -> Result<(), Error> {
-        let connection = self.shared.pool.take().await?;
+        let connection = self.shared.pool.take(false).await?;
         // Two that create it at once would meet in the catalog.
         let text = format!(
             "BEGIN; SELECT pg_advisory_xact_lock(hashtext('leasehold')); {} COMMIT;",
@@ -235,7 +238,7 @@ impl Shared {
             let connection = if was_lost {
                 self.pool.dial().await?
             } else {
-                self.pool.take().await?
+                self.pool.take(false).await?
             };
             match self.ask(&connection, statement, parameters).await {
                 Some(Ok(_)) if connection.link.is_unreplicated() => {

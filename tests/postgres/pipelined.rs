@@ -80,3 +80,49 @@ async fn work_that_ends_a_transaction_that_was_refused_is_in_doubt() {
     let ended = hold(1).executor().commit(call).await.unwrap_err();
     assert!(matches!(ended, RunError::InDoubt { .. }), "{ended:?}");
 }
+
+#[tokio::test]
+async fn what_is_pipelined_changes_nothing_outside_of_its_transaction() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await.pipelined();
+    let call = fence.transaction(async |t| {
+        t.execute_typed("ROLLBACK", &[]).await?;
+        t.execute_typed(TAKE, &[(&10_i64, Type::INT8)]).await?;
+        t.done(())
+    });
+    let ended = hold(1).executor().commit(call).await.unwrap_err();
+    assert!(matches!(ended, RunError::InDoubt { .. }), "{ended:?}");
+    assert_eq!(bank.cents(), 100);
+}
+
+/// A cancelled `BEGIN` leaves no transaction for the statements behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_is_executed_outside_of_a_transaction_whose_begin_was_cancelled() {
+    const RUNS: i32 = 400;
+    let bank = Bank::open().await;
+    bank.psql("CREATE TABLE done (run int PRIMARY KEY)");
+    let fence = bank.fence().await.pipelined();
+    let operator = bank.connect().await;
+    let cancelling = tokio::spawn(async move {
+        let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold' AND datname = current_database()";
+        while operator.simple_query(cancel).await.is_ok() {}
+    });
+    let mut not_applied = Vec::new();
+    for run in 0..RUNS {
+        let call = fence.transaction(async move |t| {
+            let insert = "INSERT INTO done VALUES ($1)";
+            t.execute_typed(insert, &[(&run, Type::INT4)]).await?;
+            t.done(())
+        });
+        if let Err(RunError::RolledBack { .. }) = hold(1).executor().commit(call).await {
+            not_applied.push(run.to_string());
+        }
+    }
+    cancelling.abort();
+    let there = bank.psql("SELECT run FROM done");
+    let there: Vec<&str> = there.lines().collect();
+    let wrong: Vec<_> = (not_applied.iter())
+        .filter(|run| there.contains(&run.as_str()))
+        .collect();
+    assert!(wrong.is_empty(), "rolled back and there: {wrong:?}");
+}

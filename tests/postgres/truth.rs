@@ -140,7 +140,15 @@ async fn one(run: u32, port: u16, resolver: &PgFence, dice: &mut Dice) -> (&'sta
     // Half of them send their first statement with the fence's.
     let fence = match run % 2 {
         0 => fence,
-        _ => fence.pipelined(),
+        _ => {
+            let fence = fence.pipelined();
+            // It has connections of its own.
+            let nothing = || fence.transaction(async |t| t.done(()));
+            while hold_for(1, TTL).executor().commit(nothing()).await.is_err() {
+                breathe().await;
+            }
+            fence
+        }
     };
     let wire = proxy.wires().pop().unwrap();
     let when = dice.below(2);

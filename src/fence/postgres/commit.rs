@@ -31,15 +31,17 @@ where
 {
     let attempt = Attempt { shared, permit };
     let limit = || attempt.before_the_end();
-    let (connection, was_ended, worked) = if shared.is_pipelined {
-        let connection = attempt.connected(shared.pool.take()).await?;
+    let connection = attempt.connected(shared.pool.take(shared.is_pipelined));
+    let connection = connection.await?;
+    let (connection, was_ended, worked) = if connection.is_guarded {
         let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = async {
             let worked = shared.clock.timeout(limit(), work(transaction));
             Ok(worked.await)
         };
-        // The first poll of `enter` sends it: what the work sends is behind it, and is executed only in its transaction.
+        // The first poll of `enter` sends it: what the work sends is behind it, and is executed in its transaction, or in none if `BEGIN`
+        // was cancelled. There it cannot write.
         match try_join(attempt.enter(&connection), worked).await {
             Ok(((), worked)) => (connection, was_ended, worked),
             Err(refused) => {
@@ -52,7 +54,7 @@ where
             }
         }
     } else {
-        let connection = attempt.entered().await?;
+        let connection = attempt.entered(connection).await?;
         let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = shared.clock.timeout(limit(), work(transaction)).await;
@@ -127,6 +129,12 @@ impl Attempt<'_> {
     async fn enter(&self, connection: &Connection) -> Result<(), Option<PgError>> {
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
         let statements = entering(self.permit.locks(), self.permit.txn_id, limit);
+        let begin = if connection.is_guarded {
+            "BEGIN READ WRITE"
+        } else {
+            "BEGIN"
+        };
+        let statements = format!("{begin}; {statements}");
         let asked = connection.run(&statements);
         let limit = self.before_the_end();
         let answered = self.shared.clock.timeout(limit, asked).await;
@@ -135,15 +143,13 @@ impl Attempt<'_> {
 
     /// A connection in whose transaction the fence was entered. A kept connection that died unnoticed is replaced: its
     /// transaction, if there was one, is over, because `COMMIT` was not sent.
-    async fn entered(&self) -> Result<Connection, EffectError> {
-        let pool = &self.shared.pool;
-        let mut connection = self.connected(pool.take()).await?;
+    async fn entered(&self, mut connection: Connection) -> Result<Connection, EffectError> {
         let mut entered = self.enter(&connection).await;
         if let Err(Some(error)) = &entered
             && connection.was_idle
             && fault::is_lost(error)
         {
-            connection = self.connected(pool.dial()).await?;
+            connection = self.connected(self.shared.pool.dial()).await?;
             entered = self.enter(&connection).await;
         }
         match entered {
@@ -261,14 +267,14 @@ fn seen(error: &PgError) -> Option<FencingToken> {
     FencingToken::new(number).ok()
 }
 
-/// `BEGIN` and the statement of [`ENTER`](crate::fence::sql::postgres::ENTER). With parameters they could not be one request. No
-/// text in it needs an escape: the letters of a key are none that end a string.
+/// The statement of [`ENTER`](crate::fence::sql::postgres::ENTER). With parameters it could not be one request with `BEGIN`. No text in
+/// it needs an escape: the letters of a key are none that end a string.
 fn entering(locks: &[HeldKey], name: TxnId, limit: i32) -> String {
     let (keys, tokens) = columns(locks);
     let keys = keys.join("\",\"");
     let tokens: Vec<_> = tokens.iter().map(ToString::to_string).collect();
     let tokens = tokens.join(",");
-    format!("BEGIN; SELECT leasehold.enter('{{\"{keys}\"}}', '{{{tokens}}}', '{name}', {limit})")
+    format!("SELECT leasehold.enter('{{\"{keys}\"}}', '{{{tokens}}}', '{name}', {limit})")
 }
 
 /// [`SEAL`](crate::fence::sql::postgres::SEAL) and `COMMIT`.

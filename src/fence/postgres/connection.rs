@@ -18,6 +18,8 @@ use crate::store::postgres::{Dialer, Link};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
+/// A statement outside of a transaction fails if it writes.
+const GUARD: &str = "-c default_transaction_read_only=on";
 /// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -25,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(super) struct Connection {
     pub(super) link: Link,
     runtime: Id,
+    /// Nothing can be written over it outside of a transaction that begins as `READ WRITE`.
+    pub(super) is_guarded: bool,
     /// It was kept for a while, and may have died unnoticed.
     pub(super) was_idle: bool,
 }
@@ -53,6 +57,8 @@ impl Connection {
 pub(super) struct Server {
     config: Config,
     dialer: Dialer,
+    /// The same for guarded connections. `None`: there are none.
+    guarded: Option<Config>,
     /// How long a connect may take, with the handshake: the driver limits each address by itself, and no handshake.
     limit: Duration,
 }
@@ -85,16 +91,21 @@ impl Server {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        // A fence writes: of several servers it needs the primary.
+        let mut guarded = config.clone();
+        let options = config.get_options().unwrap_or_default();
+        guarded.options(format!("{options} {GUARD}"));
+        // A fence writes: of several servers it needs the primary. It is known by this, so a guarded connection would not find it.
         if config.get_hosts().len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
+        let is_sought = config.get_target_session_attrs() != TargetSessionAttrs::Any;
         let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
         let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT);
         let limit = limit.saturating_mul(hosts.max(1));
         Ok(Self {
             config,
+            guarded: (!is_sought).then_some(guarded),
             dialer,
             limit,
         })
@@ -123,25 +134,45 @@ impl Pool {
         }
     }
 
-    /// A connection in which nothing is open.
-    pub(super) async fn take(&self) -> Result<Connection, Error> {
+    /// A connection in which nothing is open. `is_guarded`: a guarded one, if there can be one.
+    pub(super) async fn take(&self, is_guarded: bool) -> Result<Connection, Error> {
+        let is_guarded = is_guarded && self.server.guarded.is_some();
         let runtime = runtime::id("postgresql")?;
         let idle = {
             let mut idle = self.idle.lock();
             idle.retain(|connection| !connection.link.client.is_closed());
-            let ours = idle.iter().position(|idle| idle.runtime == runtime);
+            let is_meant =
+                |idle: &Connection| idle.runtime == runtime && idle.is_guarded == is_guarded;
+            let ours = idle.iter().position(is_meant);
             ours.map(|at| idle.swap_remove(at))
         };
-        match idle {
-            Some(connection) => Ok(connection),
-            None => self.dial().await,
+        match (idle, &self.server.guarded) {
+            (Some(connection), _) => Ok(connection),
+            (None, Some(config)) if is_guarded => match self.dial_guarded(config).await {
+                Some(connection) => Ok(connection),
+                None => self.dial().await,
+            },
+            (None, _) => self.dial().await,
         }
     }
 
-    /// A connection that was not kept.
+    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it.
+    async fn dial_guarded(&self, config: &Config) -> Option<Connection> {
+        let mut connection = self.dial_with(config).await.ok()?;
+        let asked = connection.ask("SHOW default_transaction_read_only", &[]);
+        let row = self.clock.timeout(self.server.limit, asked).await?.ok()?;
+        connection.is_guarded = row.try_get::<_, &str>(0).ok()? == "on";
+        connection.is_guarded.then_some(connection)
+    }
+
+    /// A connection that was not kept, and is not guarded.
     pub(super) async fn dial(&self) -> Result<Connection, Error> {
+        self.dial_with(&self.server.config).await
+    }
+
+    async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {
         let (server, runtime) = (&self.server, runtime::id("postgresql")?);
-        let dialling = server.dialer.dial(&server.config);
+        let dialling = server.dialer.dial(config);
         let Some(dialled) = self.clock.timeout(server.limit, dialling).await else {
             return Err(Error::unavailable(format!(
                 "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
@@ -152,6 +183,7 @@ impl Pool {
         Ok(Connection {
             link: Link::drive(dialled, false, |_| {}),
             runtime,
+            is_guarded: false,
             was_idle: false,
         })
     }
