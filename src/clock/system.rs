@@ -131,8 +131,8 @@ mod lanes {
 mod lanes {
     use rustix::time::{ClockId, clock_gettime};
 
-    /// `CLOCK_MONOTONIC` counts sleep on Apple's systems and on the BSDs. `Instant` does not on Apple's: it reads
-    /// `CLOCK_UPTIME_RAW` there.
+    /// `CLOCK_MONOTONIC` counts sleep on Apple's systems, where `Instant` does not: it reads `CLOCK_UPTIME_RAW` there. Elsewhere
+    /// `Instant` reads this clock, too.
     pub(super) fn boot_nanos() -> u64 {
         let time = clock_gettime(ClockId::Monotonic);
         super::ZERO + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -198,7 +198,7 @@ async fn a_renewal_that_hangs_delays_nobody_and_keeps_its_hold() {
     assert!(matches!(store.renew(&[held]).await[..], [Renewed::Gone]));
 }
 
-/// A claim that was told that the server grants nothing yet has no place, and listens all the same.
+/// A claim that is answered that the server grants nothing yet has no place, and listens all the same.
 #[tokio::test]
 async fn a_claim_that_listened_before_it_had_a_place_holds_under_its_label() {
     let locks = Locks::open().await;

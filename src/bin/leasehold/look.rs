@@ -15,12 +15,12 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
     locks.shutdown().await;
     match record {
         Some(record) => {
-            let [holder, token, remaining, held_for] = columns(&record);
+            let [holder, token, remaining, _] = columns(&record);
             let mut people = format!(
                 "key        {}\nholder     {holder}\ntoken      {token}\nremaining  {remaining}",
                 record.key
             );
-            if held_for != NOT_REPORTED {
+            if let Some(held_for) = held_for(&record) {
                 people += &format!("\nheld for   {held_for}");
             }
             if let Some(mode) = record.mode {
@@ -68,11 +68,9 @@ fn table(records: &[LockInfo]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// For what the store does not report.
-const NOT_REPORTED: &str = "-";
-
+/// A dash for what the store does not report.
 fn columns(record: &LockInfo) -> [String; 4] {
-    let text = |text: Option<String>| text.unwrap_or_else(|| NOT_REPORTED.to_owned());
+    let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         text(match record.is_resting {
             true => Some("(resting)".to_owned()),

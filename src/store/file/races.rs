@@ -136,9 +136,14 @@ async fn a_waiter_without_a_socket_that_has_asked_keeps_what_it_holds() {
         .join(process::name(theirs.inner().process.origin.process));
     let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();
     sender.send_to(&[], &socket).unwrap();
-    while sender.connect(&socket).is_ok() {
-        std::thread::yield_now();
-    }
+    let closed = async {
+        while sender.connect(&socket).is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let clock = Clock::system().unwrap();
+    let closed = clock.timeout(Duration::from_secs(60), closed).await;
+    closed.expect("a closed socket");
     let inner = ours.inner();
     let released = inner.attempt(&held.claim.key, &mut |line, now, token| {
         Ok(line.release(&held.claim.owner, now, token))
