@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, FileStore, LockMode, Released, Revoke, Store};
 
 use crate::place::{Place, claim, is_held, open, try_once, until, wait, worker};
@@ -206,10 +207,22 @@ fn killed_in(operation: &str, options: &str) -> usize {
     calls.len()
 }
 
-/// What comes of it with the first TTL that was long enough for it.
+/// What comes of it with the first TTL that was long enough for it. An attempt that fails before its TTL is over has no excuse.
 fn in_time<T>(what: &str, options: &str, attempt: impl Fn(u64) -> Option<T>) -> T {
-    let came = ttls(options).iter().find_map(|ttl| attempt(*ttl));
-    came.unwrap_or_else(|| panic!("{what}: it did not go as it must with any TTL"))
+    let clock = Clock::system().unwrap();
+    for &ttl in ttls(options) {
+        let begun_at = clock.stamp();
+        if let Some(came) = attempt(ttl) {
+            return came;
+        }
+        let took = clock.stamp().since(&begun_at);
+        let is_late = took >= Duration::from_millis(ttl);
+        assert!(
+            is_late,
+            "{what}: failed within its TTL: {took:?} of {ttl} ms"
+        );
+    }
+    panic!("{what}: no TTL was long enough")
 }
 
 /// A process that was there before, and its holds.
