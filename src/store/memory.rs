@@ -71,7 +71,7 @@ impl MemoryStore {
     pub fn restart(&self, quarantine: Duration) {
         let mut state = self.state.lock();
         *state = State::default();
-        state.quarantine = Some(self.now() + quarantine);
+        state.quarantine = Some(self.now().saturating_add(quarantine));
     }
 
     /// The time since the zero of the store's clock.

@@ -39,7 +39,7 @@ impl Line {
             wakes.handed_over.push((place.claim.owner, place.origin));
             self.holders.push(Held {
                 since: now,
-                ends: now + place.claim.ttl.min(HANDOVER_TIME),
+                ends: now.saturating_add(place.claim.ttl.min(HANDOVER_TIME)),
                 claim: place.claim,
                 token,
                 origin: place.origin,
@@ -83,7 +83,7 @@ impl Line {
         if claim.place_ttl.is_zero() {
             return;
         }
-        let ends = now + claim.place_ttl;
+        let ends = now.saturating_add(claim.place_ttl);
         match self.place_of(&claim.owner) {
             Some(index) => self.places[index].ends = ends,
             None => self.places.push(Place {

@@ -56,7 +56,7 @@ impl Line {
             claim: claim.clone(),
             token: token()?,
             since: now,
-            ends: now + claim.ttl,
+            ends: now.saturating_add(claim.ttl),
             origin,
             is_handover: false,
         };
@@ -70,7 +70,7 @@ impl Line {
         let Some(held) = self.held_by(&claim.owner, now) else {
             return Renewed::Gone;
         };
-        held.ends = now + claim.ttl;
+        held.ends = now.saturating_add(claim.ttl);
         held.is_handover = false;
         Renewed::Extended(GrantProof::of(claim.ttl))
     }
@@ -199,7 +199,7 @@ impl Line {
         let rest = self.rests.take_if(|_| how == Revoke::Now);
         let remembered = holders
             .iter()
-            .map(|held| (held.claim.owner, now + held.claim.ttl));
+            .map(|held| (held.claim.owner, now.saturating_add(held.claim.ttl)));
         self.revoked.extend(remembered);
         let free_in = self.barred_for(now);
         let wakes = self.hand_over(now, token);
@@ -213,7 +213,7 @@ impl Line {
 impl Held {
     fn into_place(self, now: Duration) -> Place {
         Place {
-            ends: now + self.claim.place_ttl,
+            ends: now.saturating_add(self.claim.place_ttl),
             claim: self.claim,
             origin: self.origin,
         }
@@ -222,7 +222,7 @@ impl Held {
     /// A claim that was granted by a handover has asked: from here it holds for its full TTL.
     fn confirm(&mut self, asked: Asked<'_>) {
         if std::mem::take(&mut self.is_handover) {
-            self.ends = asked.now + asked.claim.ttl;
+            self.ends = asked.now.saturating_add(asked.claim.ttl);
         }
     }
 }

@@ -35,7 +35,8 @@ impl Tombstones {
             self.until.retain(|_, until| *until > now);
             self.sweep_at = 2 * self.until.len();
         }
-        self.until.insert(claim.owner, now + claim.ttl);
+        self.until
+            .insert(claim.owner, now.saturating_add(claim.ttl));
     }
 
     #[cfg(test)]
