@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::Stamp;
+use crate::clock::{ClockKind, Stamp};
 use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -137,6 +137,16 @@ impl GrantProof {
         Self::of(Duration::from_millis(
             u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
         ))
+    }
+
+    /// What is left of it at `sent_at`, by the clock of ours that has gone the furthest since its count started.
+    pub(crate) fn left_at(&self, sent_at: &Stamp) -> Duration {
+        let since = |from: Stamp| {
+            let on_each = ClockKind::ALL.map(|lane| sent_at.on(lane).saturating_sub(from.on(lane)));
+            Duration::from_nanos(on_each.into_iter().max().unwrap_or_default())
+        };
+        self.ttl
+            .saturating_sub(self.sent_at.map_or(Duration::ZERO, since))
     }
 
     /// A proof for `ttl`, counted from an earlier instant.

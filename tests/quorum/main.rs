@@ -8,8 +8,10 @@ mod in_doubt;
 mod over;
 
 mod clocks;
+mod late;
 mod members;
 mod silence;
 mod simulation;
+mod terms;
 mod withheld;
 mod world;

@@ -1,6 +1,6 @@
 //! Members that a test can stop, restart and set off, and the clients over them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
@@ -9,7 +9,7 @@ use leasehold::store::{
     Acquired, Claim, Faulty, Grant, MemoryStore, Operation, OwnerToken, Quorum, Store,
 };
 use leasehold::{Error, FencingToken, Key, Label};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::over::{Changes, Over};
 
@@ -26,6 +26,17 @@ pub(crate) enum Sabotage {
     Quarantine,
 }
 
+/// What of a vote is held up on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HeldUp {
+    /// The member votes when the test lets the request go.
+    Request,
+    /// The member votes at once; its answer arrives when the test lets it go.
+    Answer,
+}
+
+type HeldUpVote = Arc<Mutex<Option<(HeldUp, oneshot::Receiver<()>)>>>;
+
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) members: Vec<Server>,
@@ -39,6 +50,7 @@ pub(crate) struct Server {
     pub(crate) data: MemoryStore,
     pub(crate) network: Faulty<Voter>,
     connected: Arc<watch::Sender<bool>>,
+    held_up: HeldUpVote,
 }
 
 impl World {
@@ -55,9 +67,11 @@ impl World {
             let data = MemoryStore::with_clock(own.clone());
             let (connected, _) = watch::channel(true);
             let connected = Arc::new(connected);
+            let held_up = HeldUpVote::default();
             let voter = Over(Seat {
                 data: data.clone(),
                 connected: Arc::clone(&connected),
+                held_up: Arc::clone(&held_up),
                 sabotage,
             });
             let network = Faulty::new(voter, clock.clone(), seed.wrapping_add(number as u64));
@@ -66,6 +80,7 @@ impl World {
                 data,
                 network,
                 connected,
+                held_up,
             }
         };
         let members = offsets.iter().enumerate().map(server).collect();
@@ -105,6 +120,13 @@ impl World {
     /// Whether a connection to the member can be made. Without one, a request waits before it is sent.
     pub(crate) fn connect(&self, member: usize, is_connected: bool) {
         self.members[member].connected.send_replace(is_connected);
+    }
+
+    /// Holds up the next vote at this member, until the sender sends or is dropped.
+    pub(crate) fn hold_up(&self, member: usize, what: HeldUp) -> oneshot::Sender<()> {
+        let (go, gone) = oneshot::channel();
+        *self.members[member].held_up.lock().unwrap() = Some((what, gone));
+        go
     }
 
     /// The member loses all its data, and keeps its quarantine.
@@ -157,6 +179,7 @@ pub(crate) type Voter = Over<Seat>;
 pub(crate) struct Seat {
     data: MemoryStore,
     connected: Arc<watch::Sender<bool>>,
+    held_up: HeldUpVote,
     sabotage: Sabotage,
 }
 
@@ -179,7 +202,19 @@ impl Member for Voter {
 
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
         let floor = floor.filter(|_| self.0.sabotage != Sabotage::WriteBack);
-        self.0.data.vote(claim, floor).await
+        let held_up = self.0.held_up.lock().unwrap().take();
+        match held_up {
+            None => self.0.data.vote(claim, floor).await,
+            Some((HeldUp::Request, go)) => {
+                let _ = go.await;
+                self.0.data.vote(claim, floor).await
+            }
+            Some((HeldUp::Answer, go)) => {
+                let vote = self.0.data.vote(claim, floor).await;
+                let _ = go.await;
+                vote
+            }
+        }
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {

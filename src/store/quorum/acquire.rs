@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::attempt::{AttemptGuard, take_back_all};
+use super::book::Begun;
 use super::electorate::{Electorate, as_attempt};
 use super::round::{Round, home, patience};
 use super::silence::Ask;
@@ -16,6 +17,7 @@ use crate::clock::{ClockKind, Stamp};
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::model::random::random_bytes;
+use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, GrantProof, Member, Raised, Renewed, Vote};
 
 /// How many attempts follow one in which the votes were split.
@@ -30,29 +32,34 @@ enum Answer {
 }
 
 /// How an attempt ended.
-struct Ended {
-    answer: Result<Acquired, Error>,
-    /// How many others have votes, if nobody can have a majority.
-    contenders: Option<u32>,
+enum Ended {
+    Decided(Result<Acquired, Error>),
+    /// Nobody can have a majority, because this many others have votes.
+    Split(u32, Result<Acquired, Error>),
+    /// The claim held already, and its hold is over.
+    Over,
 }
 
 pub(super) async fn acquire<M: Member>(
     electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<Acquired, Error> {
-    if let Some(grant) = prove_again(electorate, claim).await? {
-        return Ok(Acquired::Granted(grant));
+    if claim.queues() {
+        return Err(Error::unsupported(format!(
+            "a quorum keeps no queue and has no readers: key={}; use an exclusive lock that is not fair, or another store",
+            claim.key
+        )));
     }
     let mut retries = 0;
     loop {
-        let ended = campaign(electorate, claim).await?;
-        match ended.contenders {
-            Some(contenders) if retries < MOST_RETRIES => {
+        match campaign(electorate, claim).await? {
+            Ended::Split(contenders, _) if retries < MOST_RETRIES => {
                 let pause = back_off(contenders, retries)?;
                 electorate.clock.sleep(pause).await;
                 retries += 1;
             }
-            _ => return ended.answer,
+            Ended::Decided(answer) | Ended::Split(_, answer) => return answer,
+            Ended::Over => {}
         }
     }
 }
@@ -71,17 +78,17 @@ fn back_off(contenders: u32, retries: u32) -> Result<Duration, Error> {
 async fn prove_again<M: Member>(
     electorate: &Arc<Electorate<M>>,
     claim: &Claim,
-) -> Result<Option<Grant>, Error> {
-    let now = electorate.clock.stamp();
-    let Some((_, token)) = electorate.book.lock().holding(claim, &now) else {
-        return Ok(None);
-    };
+    token: FencingToken,
+) -> Result<Ended, Error> {
     let grant = Grant::new(claim.clone(), token, GrantProof::of(claim.ttl));
     let answers = super::renew::renew(electorate, std::slice::from_ref(&grant)).await;
     match answers.into_iter().next() {
-        Some(Renewed::Extended(proof)) => Ok(Some(Grant { proof, ..grant })),
+        Some(Renewed::Extended(proof)) => Ok(Ended::Decided(Ok(Acquired::Granted(Grant {
+            proof,
+            ..grant
+        })))),
         Some(Renewed::Unknown(why)) => Err(why),
-        Some(Renewed::Gone) | None => Ok(None),
+        Some(Renewed::Gone) | None => Ok(Ended::Over),
     }
 }
 
@@ -94,7 +101,11 @@ async fn campaign<M: Member>(
     let owner = OwnerToken::generate()?;
     let votes = VoteSet::default();
     let sent_at = electorate.clock.stamp();
-    let replaced = (electorate.book.lock()).begin(claim, owner, votes.clone(), &sent_at)?;
+    let begun = (electorate.book.lock()).begin(claim, owner, votes.clone(), &sent_at)?;
+    let replaced = match begun {
+        Begun::Asks(replaced) => replaced,
+        Begun::Holds(token) => return prove_again(electorate, claim, token).await,
+    };
     if let Some((replaced, its_votes)) = replaced {
         take_back_all(electorate, &home, claim, replaced, &its_votes);
     }
@@ -115,9 +126,9 @@ async fn campaign<M: Member>(
             (member, Grant::new(attempt.clone(), counted.token, proof))
         });
         guard.give_back(granted.collect()).await;
-        return Ok(Ended {
-            answer: count.loss(),
-            contenders: count.contenders(),
+        return Ok(match count.contenders() {
+            Some(contenders) => Ended::Split(contenders, count.loss()),
+            None => Ended::Decided(count.loss()),
         });
     };
 
@@ -134,10 +145,7 @@ async fn campaign<M: Member>(
     }
     guard.keep();
     let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
-    Ok(Ended {
-        answer: Ok(Acquired::Granted(grant)),
-        contenders: None,
-    })
+    Ok(Ended::Decided(Ok(Acquired::Granted(grant))))
 }
 
 /// Sends the ballots. A member that gives no answers gets one at a time, and is not counted on.
@@ -186,7 +194,7 @@ async fn count_votes<M: Member>(
     sent_at: &Stamp,
     round: &mut Round<Answer>,
     count: &mut VoteCount,
-) -> Option<(crate::model::token::FencingToken, Duration)> {
+) -> Option<(FencingToken, Duration)> {
     loop {
         match count.standing() {
             Standing::Won { token, ttl } => return Some((token, ttl)),
@@ -204,7 +212,7 @@ async fn count_votes<M: Member>(
                 Acquired::Granted(grant) => {
                     let counted = Counted {
                         token: grant.token,
-                        ttl: grant.proof.ttl,
+                        ttl: grant.proof.left_at(sent_at),
                         offset: offset(vote.micros, sent_at, &answered_at),
                     };
                     for (seat, token) in count.voted(seat, counted) {

@@ -44,16 +44,28 @@ enum Stage {
     Withdrawn,
 }
 
+/// How a request of a claim begins.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// The claim holds already, with this token. Nothing was entered.
+    Holds(FencingToken),
+    /// A new attempt was entered. It replaces this one, whose votes have to be taken back.
+    Asks(Option<(OwnerToken, VoteSet)>),
+}
+
 impl Book {
-    /// Enters a new attempt of a claim; returns the one that it replaces.
+    /// Enters a new attempt of a claim, unless the claim holds.
     pub(super) fn begin(
         &mut self,
         claim: &Claim,
         attempt: OwnerToken,
         votes: VoteSet,
         now: &Stamp,
-    ) -> Result<Option<(OwnerToken, VoteSet)>, Error> {
+    ) -> Result<Begun, Error> {
         self.sweep(now);
+        if let Some((_, token)) = self.holding(claim, now) {
+            return Ok(Begun::Holds(token));
+        }
         let entry = Entry {
             attempt,
             votes,
@@ -68,10 +80,10 @@ impl Book {
                 "this claim was withdrawn: key={}; make a new claim",
                 claim.key
             ))),
-            _ => Ok(self
-                .entries
-                .insert(claim.owner, entry)
-                .map(|old| (old.attempt, old.votes))),
+            _ => {
+                let replaced = self.entries.insert(claim.owner, entry);
+                Ok(Begun::Asks(replaced.map(|old| (old.attempt, old.votes))))
+            }
         }
     }
 
@@ -111,10 +123,21 @@ impl Book {
         (entry.attempt == attempt).then(|| entry.votes.clone())
     }
 
-    /// A renewal of an attempt that holds was proven until `until`.
-    pub(super) fn extend(&mut self, claim: &Claim, renewed: OwnerToken, until: Stamp) {
+    /// A renewal of an attempt was proven until `until`. False if the attempt does not hold any more: an answer that comes
+    /// when the hold is over does not bring it back (I2).
+    #[must_use]
+    pub(super) fn extend(
+        &mut self,
+        claim: &Claim,
+        renewed: OwnerToken,
+        until: Stamp,
+        now: &Stamp,
+    ) -> bool {
+        let held = self.holding(claim, now);
+        if held.is_none_or(|(holding, _)| holding != renewed) {
+            return false;
+        }
         if let Some(entry) = self.entries.get_mut(&claim.owner)
-            && entry.attempt == renewed
             && let Stage::Won { ends, .. } = &mut entry.stage
         {
             // Two renewals may be answered out of order.
@@ -123,6 +146,7 @@ impl Book {
                 entry.kept_until = kept(&until, claim.ttl);
             }
         }
+        true
     }
 
     /// What held for this claim holds no more, before any member is asked to release it. Returns the claim's last attempt,

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
 use super::electorate::Electorate;
+use super::failures::Failures;
 use super::round::{Round, home, patience_of};
 use super::vote_count::lasting;
 use crate::model::error::{Error, ErrorKind};
@@ -45,7 +46,7 @@ pub(super) async fn subscribe<M: Member>(
             }
             Some(Sign::Subscribed(Err(why))) => failures.note(why),
             Some(Sign::Woken) => woken += 1,
-            None => return Err(failures.undecided(need, electorate.members.len())),
+            None => return Err(undecided(&failures, need, electorate.members.len())),
         }
     }
     Ok(Hint::new(async move {
@@ -133,7 +134,7 @@ where
             .values()
             .any(|records| is_doubtful(records, need, silent))
     {
-        return Err(failures.undecided(need, electorate.members.len()));
+        return Err(undecided(&failures, need, electorate.members.len()));
     }
     Ok(records_of
         .into_values()
@@ -189,35 +190,13 @@ fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
     })
 }
 
-/// Why members gave no answer.
-#[derive(Default)]
-struct Failures {
-    denied: usize,
-    why: Option<Error>,
-}
-
-impl Failures {
-    fn note(&mut self, why: Error) {
-        if why.kind() == ErrorKind::Denied {
-            self.denied += 1;
-            self.why = Some(why);
-        } else {
-            self.why.get_or_insert(why);
-        }
-    }
-
-    fn undecided(self, need: usize, members: usize) -> Error {
-        // Without those that refuse us there is no majority at any time.
-        let error = if self.denied + need > members {
-            Error::denied(
-                "so many members refuse this caller that there is no majority; fix the user, the password or the access list",
-            )
-        } else {
-            Error::unavailable("no majority of the members answered; try later")
-        };
-        match self.why {
-            Some(why) => error.because(why),
-            None => error,
-        }
-    }
+fn undecided(failures: &Failures, need: usize, members: usize) -> Error {
+    let kind = failures.kind(need, members);
+    failures.explain(Error::new(
+        kind,
+        match kind {
+            ErrorKind::Unavailable => "no majority of the members answered; try later",
+            _ => "so many members refuse that there is no majority without them; see why the first one does",
+        },
+    ))
 }

@@ -25,10 +25,11 @@
 //!    next attempt follows after a short random pause.
 //! 5. **Won.** The lease counts from before the first request, and lasts as long as a majority lasts. Late votes join.
 //! 6. **Renewal.** Every member is asked; it is proven by a majority of *all* of them, not of those that voted first. A hold
-//!    that ran out by our clock is not renewed (I2). A member that lost its data gets its vote restored: it is asked for it
-//!    under the same owner token, while the hold is proven. A vote that arrives when the hold is over is taken back.
+//!    that ran out by our clock is not renewed (I2), nor is it by an answer that arrives after that. A member that lost its
+//!    data gets its vote restored: it is asked for it under the same owner token, while the hold is proven. A vote that
+//!    arrives when the hold is over is taken back.
 //! 7. **Release.** From here on no vote is renewed or restored. Every member that may hold a vote is asked. One that did not
-//!    hold it gets a tombstone, since the vote may still be under way.
+//!    hold it, or was asked for it twice, gets a tombstone, since a vote may still be under way.
 //!
 //! # Limits
 //!
@@ -53,6 +54,7 @@ mod backlog;
 mod book;
 mod client;
 mod electorate;
+mod failures;
 mod floor;
 mod look;
 mod release;

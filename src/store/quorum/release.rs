@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::electorate::{Electorate, as_attempt};
+use super::failures::Failures;
 use super::round::{Round, home, patience};
 use super::vote::take_back;
 use crate::model::error::Error;
@@ -22,7 +23,8 @@ pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &
     let clock = electorate.clock.clone();
     let mut round = Round::new(home.clone(), clock, patience(grant.claim.ttl));
     // Where no vote of ours is, another may have one already.
-    let (mut freed, mut free, mut gone, mut failure) = (0, 0, 0, None);
+    let (mut freed, mut free, mut gone) = (0, 0, 0);
+    let mut failures = Failures::default();
     for member in 0..members {
         if !votes.contains(member) {
             free += 1;
@@ -34,7 +36,7 @@ pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &
         round.ask(member, async move {
             let released = electorate.members[member].release(&beneath).await;
             electorate.heard(member, !matches!(released, Released::Unknown(_)));
-            if !matches!(released, Released::Released) {
+            if !matches!(released, Released::Released) || votes.was_asked_again(member) {
                 // A vote of ours may still be on its way there.
                 let task_home = home.clone();
                 home.spawn(take_back(electorate, task_home, member, attempt, votes));
@@ -57,13 +59,13 @@ pub(super) async fn release<M: Member>(electorate: &Arc<Electorate<M>>, grant: &
         match released {
             Released::Released => freed += 1,
             Released::AlreadyGone => gone += 1,
-            Released::Unknown(why) => failure = Some(why),
+            Released::Unknown(why) => failures.note(why),
             Released::Withheld { .. } => {}
         }
     }
     let is_quorate = freed + free + gone >= need;
     if !is_quorate {
-        return Released::Unknown(unconfirmed("released", failure));
+        return Released::Unknown(unconfirmed("released", &failures));
     }
     electorate.note_unanswered(&round);
     electorate.book.lock().strike(&grant.claim, owner);
@@ -88,7 +90,7 @@ pub(super) async fn withdraw<M: Member>(
     votes.close();
     let clock = electorate.clock.clone();
     let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
-    let (mut done, mut failure) = (0, None);
+    let (mut done, mut failures) = (0, Failures::default());
     for member in 0..electorate.members.len() {
         if !votes.contains(member) {
             done += 1;
@@ -109,19 +111,15 @@ pub(super) async fn withdraw<M: Member>(
     while done < electorate.need() {
         match round.next(false).await {
             Some((_, Ok(()))) => done += 1,
-            Some((_, Err(why))) => failure = Some(why),
-            None => return Err(unconfirmed("withdrawn", failure)),
+            Some((_, Err(why))) => failures.note(why),
+            None => return Err(unconfirmed("withdrawn", &failures)),
         }
     }
     Ok(())
 }
 
-fn unconfirmed(what: &str, failure: Option<Error>) -> Error {
-    let error = Error::in_doubt(format!(
+fn unconfirmed(what: &str, failures: &Failures) -> Error {
+    failures.explain(Error::in_doubt(format!(
         "no majority of the members confirmed that the lock was {what}; the rest ends with the ttl"
-    ));
-    match failure {
-        Some(why) => error.because(why),
-        None => error,
-    }
+    )))
 }

@@ -7,9 +7,11 @@ use tokio::runtime::Handle;
 
 use super::attempt::take_back_all;
 use super::electorate::{Electorate, as_attempt};
+use super::failures::Failures;
 use super::round::{Round, home, patience_of};
 use super::vote::restore_vote;
 use super::vote_count::{lasting, majority};
+use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::store::{Claim, Grant, GrantProof, Member, Renewed};
@@ -27,7 +29,7 @@ struct Tally {
     asked: usize,
     extended: Vec<Duration>,
     gone: usize,
-    failure: Option<Error>,
+    failures: Failures,
 }
 
 pub(super) async fn renew<M: Member>(
@@ -77,18 +79,19 @@ pub(super) async fn renew<M: Member>(
         answered += usize::from(answers.iter().any(is_answer));
         let mut answers = answers.into_iter();
         for tally in &mut tallies {
-            tally.add(answers.next());
+            tally.add(answers.next(), &sent_at);
         }
     }
 
     let mut decided: Vec<_> = tallies.into_iter().map(Tally::decide).map(Some).collect();
-    for ((claim, owner), answer) in batch.claims.iter().zip(&decided) {
+    let now = electorate.clock.stamp();
+    for ((claim, owner), answer) in batch.claims.iter().zip(&mut decided) {
         match answer {
             Some(Renewed::Extended(proof)) => {
-                electorate
-                    .book
-                    .lock()
-                    .extend(claim, *owner, sent_at.plus(proof.ttl));
+                let until = sent_at.plus(proof.ttl);
+                if !(electorate.book.lock()).extend(claim, *owner, until, &now) {
+                    *answer = Some(Renewed::Gone);
+                }
             }
             Some(Renewed::Gone) => give_up(electorate, &home, claim, *owner),
             _ => {}
@@ -171,17 +174,17 @@ impl Tally {
             asked: members,
             extended: Vec::with_capacity(members),
             gone: 0,
-            failure: None,
+            failures: Failures::default(),
         }
     }
 
     /// A member's answer; `None` if it gave fewer answers than it was asked for.
-    fn add(&mut self, answer: Option<Renewed>) {
+    fn add(&mut self, answer: Option<Renewed>, sent_at: &Stamp) {
         self.asked -= 1;
         match answer {
-            Some(Renewed::Extended(proof)) => self.extended.push(proof.ttl),
+            Some(Renewed::Extended(proof)) => self.extended.push(proof.left_at(sent_at)),
             Some(Renewed::Gone) => self.gone += 1,
-            Some(Renewed::Unknown(why)) => self.failure = Some(why),
+            Some(Renewed::Unknown(why)) => self.failures.note(why),
             None => {}
         }
     }
@@ -205,9 +208,6 @@ impl Tally {
             self.extended.len(),
             self.gone
         ));
-        Renewed::Unknown(match self.failure {
-            Some(why) => error.because(why),
-            None => error,
-        })
+        Renewed::Unknown(self.failures.explain(error))
     }
 }

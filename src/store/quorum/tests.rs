@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::book::Book;
+use super::book::{Begun, Book};
 use super::silence::{Ask, Silence};
 use super::vote_count::{Counted, Offset, Standing, VoteCount};
 use super::votes::VoteSet;
@@ -289,6 +289,33 @@ fn a_refusal_by_all_keeps_its_kind() {
     assert_eq!(count.loss().unwrap_err().kind(), ErrorKind::Denied);
 }
 
+#[test]
+fn a_refusal_is_reported_if_there_is_no_majority_without_those_that_refuse() {
+    let down = || Error::unavailable("down");
+    let denied = || Error::denied("no access");
+    let kind = |failures: [Option<Error>; 3]| {
+        let mut count = VoteCount::new(3);
+        for (seat, failure) in failures.into_iter().enumerate() {
+            match failure {
+                Some(why) => count.failed(seat, why),
+                None => drop(count.voted(seat, vote(7))),
+            }
+        }
+        assert_eq!(count.standing(), Standing::Lost);
+        let error = count.loss().unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        (error.kind(), cause.contains("no access"))
+    };
+    let both = kind([Some(down()), Some(denied()), Some(denied())]);
+    assert_eq!(both, (ErrorKind::Denied, true), "whichever failed first");
+    let one = kind([Some(denied()), Some(down()), None]);
+    assert_eq!(
+        one,
+        (ErrorKind::Unavailable, true),
+        "two of three may come back"
+    );
+}
+
 fn claim() -> Claim {
     let label = Label::parse("test").unwrap();
     Claim::new("key".parse().unwrap(), owner(), label, TTL)
@@ -306,15 +333,17 @@ fn zero() -> Stamp {
 fn a_replaced_attempt_cannot_win() {
     let (mut book, claim) = (Book::default(), claim());
     let (first, second) = (owner(), owner());
-    let mut begin = |attempt| {
-        let replaced = book.begin(&claim, attempt, VoteSet::default(), &zero());
-        replaced.unwrap().map(|(owner, _)| owner)
+    let mut begin = |attempt| match book.begin(&claim, attempt, VoteSet::default(), &zero()) {
+        Ok(Begun::Asks(replaced)) => replaced.map(|(owner, _)| owner),
+        other => panic!("{other:?}"),
     };
     assert_eq!(begin(first), None);
     assert_eq!(begin(second), Some(first));
     assert!(!book.win(&claim, first, token(1), zero().plus(TTL)));
     assert!(book.win(&claim, second, token(1), zero().plus(TTL)));
     assert_eq!(book.holding(&claim, &zero()), Some((second, token(1))));
+    let third = book.begin(&claim, owner(), VoteSet::default(), &zero());
+    assert!(matches!(third, Ok(Begun::Holds(held)) if held == token(1)));
 }
 
 #[test]
@@ -345,13 +374,16 @@ fn a_hold_ends_by_our_clock_and_a_late_answer_does_not_shorten_it() {
     book.begin(&claim, attempt, VoteSet::default(), &zero())
         .unwrap();
     assert!(book.win(&claim, attempt, token(1), zero().plus(TTL)));
-    book.extend(&claim, attempt, zero().plus(2 * TTL));
-    book.extend(&claim, attempt, zero().plus(TTL));
+    assert!(book.extend(&claim, attempt, zero().plus(2 * TTL), &zero()));
+    assert!(book.extend(&claim, attempt, zero().plus(TTL), &zero()));
     assert!(
         book.holding(&claim, &zero().plus(2 * TTL - Duration::from_nanos(1)))
             .is_some()
     );
     assert!(book.holding(&claim, &zero().plus(2 * TTL)).is_none());
+    let late = zero().plus(2 * TTL);
+    assert!(!book.extend(&claim, attempt, zero().plus(3 * TTL), &late));
+    assert!(book.holding(&claim, &late).is_none(), "it stays over");
 }
 
 #[test]

@@ -74,8 +74,8 @@ pub(super) async fn vote<M: Member>(
                 );
             }
         }
-        Ok(_) => ballot.votes.remove(member),
-        Err(why) if nothing_was_done(why.kind()) => ballot.votes.remove(member),
+        Ok(_) => ballot.votes.refused(member),
+        Err(why) if nothing_was_done(why.kind()) => ballot.votes.refused(member),
         Err(_) => {}
     }
     (vote, answered_at)
@@ -99,7 +99,7 @@ pub(super) async fn restore_vote<M: Member>(
         return true;
     };
     // Before the look: a release that comes between the two finds the vote in the set.
-    votes.insert(member);
+    votes.enter_again(member);
     if !electorate.holds(claim, owner) {
         return true;
     }
@@ -120,7 +120,10 @@ pub(super) async fn restore_vote<M: Member>(
             take_back(Arc::clone(electorate), home, member, attempt, votes).await;
         }
     }
-    matches!(answer, Some((Ok(_), _)))
+    match answer {
+        Some((Ok(vote), _)) => !matches!(vote.acquired, Acquired::NotReady { .. }),
+        _ => false,
+    }
 }
 
 /// Asks one member to withdraw an attempt. What it does not answer is asked again until the attempt's time is over, one

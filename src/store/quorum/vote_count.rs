@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::model::error::{Error, ErrorKind};
+use super::failures::Failures;
+use crate::model::error::Error;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, MAX_SKEW};
 
@@ -15,7 +16,7 @@ pub(super) struct VoteCount {
     need: usize,
     seats: Vec<Seat>,
     agreed: Option<Agreed>,
-    failure: Option<Error>,
+    failures: Failures,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ impl VoteCount {
             need: majority(members),
             seats: vec![Seat::Asked; members],
             agreed: None,
-            failure: None,
+            failures: Failures::default(),
         }
     }
 
@@ -100,7 +101,7 @@ impl VoteCount {
             };
             if !agreed.offset.and(counted.offset).is_near() {
                 *seat = Seat::Out;
-                self.failure.get_or_insert_with(clocks_disagree);
+                self.failures.note(clocks_disagree());
             } else if counted.token >= agreed.token {
                 *seat = Seat::Confirmed(counted);
             } else {
@@ -121,7 +122,7 @@ impl VoteCount {
 
     pub(super) fn failed(&mut self, seat: usize, why: Error) {
         self.seats[seat] = Seat::Out;
-        self.failure.get_or_insert(why);
+        self.failures.note(why);
     }
 
     pub(super) fn raised(&mut self, seat: usize) {
@@ -140,9 +141,8 @@ impl VoteCount {
         for seat in &mut self.seats {
             if matches!(seat, Seat::Asked | Seat::Raising(_)) {
                 *seat = Seat::Out;
-                self.failure.get_or_insert_with(|| {
-                    Error::unavailable("a member gave no answer in time; try later")
-                });
+                let late = "a member gave no answer in time; try later";
+                self.failures.note(Error::unavailable(late));
             }
         }
     }
@@ -233,22 +233,14 @@ impl VoteCount {
             });
         }
         let members = self.seats.len();
-        let kind = match self.failure.as_ref().map(Error::kind) {
-            // Nothing is in doubt: what a member may have granted does not count, and is taken back.
-            None | Some(ErrorKind::InDoubt) => ErrorKind::Unavailable,
-            Some(kind) => kind,
-        };
         let error = Error::new(
-            kind,
+            self.failures.kind(self.need, members),
             format!(
                 "no majority of the members could decide: members={members} need={} granted={ours} busy={busy}; see why one failed",
                 self.need
             ),
         );
-        Err(match &self.failure {
-            Some(failure) => error.because(failure.clone()),
-            None => error,
-        })
+        Err(self.failures.explain(error))
     }
 
     fn open_if(&self, open: bool) -> Standing {
