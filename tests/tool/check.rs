@@ -24,15 +24,20 @@ fn check_of(lease_file: &str, options: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Marks the record as a check does that finds the lease over.
-fn mark(file: &str) {
+/// Marks the record as a check does that finds the lease over. `root` comes before a command that only root may run.
+pub(crate) fn mark(file: &str, root: &str) {
     let line = std::fs::read_to_string(file).unwrap();
     let (text, _) = line.trim_end().rsplit_once(" sum=").unwrap();
     let text = text.replace("state=live", "state=over");
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    std::fs::write(file, format!("{text} sum={sum:016x}\n")).unwrap();
+    // Under its lock, and in one write.
+    let mark = format!(
+        "echo '{text} sum={sum:016x}' | {root}flock {file} dd of={file} conv=notrunc status=none"
+    );
+    let marked = Command::new("sh").args(["-c", &mark]).status().unwrap();
+    assert!(marked.success(), "{mark}");
 }
 
 #[test]
@@ -122,7 +127,7 @@ fn the_tool_treats_a_marked_lease_as_lost() {
     let line = begun.line();
     let (id, file) = line.split_once(' ').unwrap();
     tool.signal("-STOP");
-    mark(file);
+    mark(file, "");
     tool.signal("-CONT");
     let output = tool.output();
     assert_eq!(code(&output), 76, "{}", printed(&output));
@@ -178,4 +183,25 @@ fn the_examples_in_other_languages_check_their_lease() {
         .output();
     assert_eq!(code(&alone.unwrap()), 64);
     assert!(!result.is_there());
+}
+
+/// A folder is named from the root of the file system, or it is another one after `cd`.
+#[test]
+fn a_check_finds_its_lease_from_every_directory() {
+    let (_server, url) = server();
+    let script = format!("cd /; {TOOL} check");
+    let arguments = [
+        "run", "--store", &url, "--lock", "k", "--", "sh", "-c", &script,
+    ];
+    let output = crate::command::tool(&arguments)
+        .env("XDG_RUNTIME_DIR", ".")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", printed(&output));
+}
+
+#[test]
+fn a_variable_without_a_value_names_no_lease() {
+    let output = check_of("", &[]);
+    assert_eq!(code(&output), 64, "{}", printed(&output));
 }

@@ -95,6 +95,23 @@ fn a_trace_has_the_holds_and_runs_of_every_process() {
 }
 
 #[test]
+fn a_count_that_cannot_begin_leaves_no_counter_behind() {
+    let (_server, url) = server();
+    let folder = std::env::temp_dir().join(format!("leasehold-no-count-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let trace = folder.join("no/such/trace.json");
+    let output = tool(&["counter", "--store", &url, "--trace"])
+        .arg(&trace)
+        .env("TMPDIR", &folder)
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 64, "{}", printed(&output));
+    let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn rounds_and_a_time_exclude_each_other() {
     let output = counter("redis://127.0.0.1:1", "--rounds 3 --for 5s");
     assert_eq!(code(&output), 64, "{}", printed(&output));

@@ -124,60 +124,96 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A real wait of a few seconds: a lease runs out. The command runs as root, and the tool as another user.
+/// A tool of another user, and its command, which runs as root.
+#[cfg(target_os = "linux")]
+struct CommandOfRoot {
+    tool: Running,
+    id: String,
+    lease_file: String,
+    folder: Mark,
+}
+
+#[cfg(target_os = "linux")]
+impl CommandOfRoot {
+    fn start(url: &str) -> Self {
+        let folder = Mark::new();
+        std::fs::create_dir(folder.path()).unwrap();
+        // A copy of setpriv that is setuid: what it starts is root's, as with sudo.
+        let become_root = format!("{}/become-root", folder.path());
+        let tool_copy = format!("{}/leasehold", folder.path());
+        let root = root();
+        let set_up = format!(
+            "{root}install -m 4755 -o root $(command -v setpriv) {become_root} && {root}install -m 755 {TOOL} {tool_copy} && chmod 777 {}",
+            folder.path()
+        );
+        let set_up = Command::new("sh").args(["-c", &set_up]).status().unwrap();
+        assert!(set_up.success(), "needs root, or sudo without a password");
+        let begun = format!("{}/begun", folder.path());
+        let line = format!(
+            "exec {root}setpriv --reuid=65534 --regid=65534 --clear-groups {tool_copy} run --store '{url}' --lock k --ttl 3s -- \
+             {become_root} --reuid=0 --regid=0 --clear-groups \
+             sh -c 'exec > /dev/null 2>&1; echo $$ $LEASEHOLD_LEASE > {begun}; sleep 1000'"
+        );
+        let child = Command::new("sh")
+            .args(["-c", &line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let tool = Running(child.unwrap());
+        let mut line = String::new();
+        until("the command", || {
+            line = std::fs::read_to_string(&begun).unwrap_or_default();
+            line.ends_with('\n')
+        });
+        let (id, lease_file) = line.trim().split_once(' ').unwrap();
+        Self {
+            tool,
+            id: id.to_owned(),
+            lease_file: lease_file.to_owned(),
+            folder,
+        }
+    }
+
+    fn is_reported_and_not_waited_for(self) {
+        let output = self.tool.output();
+        assert_eq!(code(&output), 76, "{}", printed(&output));
+        assert!(
+            printed(&output).contains("does not let us signal it"),
+            "{}",
+            printed(&output)
+        );
+        assert!(runs(&self.id), "the command is still there");
+        let end = format!("{}kill -9 {}", root(), self.id);
+        let ended = Command::new("sh").args(["-c", &end]).status().unwrap();
+        assert!(ended.success());
+        let _ = std::fs::remove_dir_all(self.folder.path());
+    }
+}
+
+/// What makes a command root's.
+#[cfg(target_os = "linux")]
+fn root() -> &'static str {
+    if is_root() { "" } else { "sudo -n " }
+}
+
+/// A real wait of a few seconds: a lease runs out.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_lost_command_that_may_not_be_signalled_is_reported_and_not_waited_for() {
     let (server, url) = server();
-    let folder = Mark::new();
-    std::fs::create_dir(folder.path()).unwrap();
-    let root = if is_root() { "" } else { "sudo -n " };
-    // A copy of setpriv that is setuid: what it starts is root's, as with sudo.
-    let become_root = format!("{}/become-root", folder.path());
-    let tool_copy = format!("{}/leasehold", folder.path());
-    let set_up = format!(
-        "{root}install -m 4755 -o root $(command -v setpriv) {become_root} && {root}install -m 755 {TOOL} {tool_copy} && chmod 777 {}",
-        folder.path()
-    );
-    let set_up = Command::new("sh").args(["-c", &set_up]).status().unwrap();
-    assert!(set_up.success(), "needs root, or sudo without a password");
-    let begun = format!("{}/begun", folder.path());
-    let line = format!(
-        "exec {root}setpriv --reuid=65534 --regid=65534 --clear-groups {tool_copy} run --store '{url}' --lock k --ttl 3s -- \
-         {become_root} --reuid=0 --regid=0 --clear-groups sh -c 'exec > /dev/null 2>&1; echo $$ > {begun}; sleep 30'"
-    );
-    let child = Command::new("sh")
-        .args(["-c", &line])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let tool = Running(child.unwrap());
-    let mut id = String::new();
-    until("the command", || {
-        id = std::fs::read_to_string(&begun)
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        !id.is_empty()
-    });
+    let command = CommandOfRoot::start(&url);
     assert_eq!(server.cli(&["DEL", "k"]), "1");
-    let output = tool.output();
-    assert_eq!(code(&output), 76, "{}", printed(&output));
-    assert!(
-        printed(&output).contains("does not let us signal it"),
-        "{}",
-        printed(&output)
-    );
-    assert!(runs(&id), "the command is still there");
-    let end = format!("{root}kill -9 {id}");
-    assert!(
-        Command::new("sh")
-            .args(["-c", &end])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let _ = std::fs::remove_dir_all(folder.path());
+    command.is_reported_and_not_waited_for();
+}
+
+/// A real wait of a second or two: a lease is renewed.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_found_its_lease_over_and_may_not_be_signalled_is_not_waited_for() {
+    let (_server, url) = server();
+    let command = CommandOfRoot::start(&url);
+    crate::check::mark(&command.lease_file, root());
+    command.is_reported_and_not_waited_for();
 }
 
 #[test]

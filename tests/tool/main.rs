@@ -32,4 +32,5 @@ mod resolve;
 mod rests;
 mod run;
 mod starts;
+mod streams;
 mod terminal;

@@ -65,6 +65,22 @@ fn hold_exits_when_its_lease_is_lost() {
     assert_eq!(ended.unwrap().code(), Some(76));
 }
 
+/// A real wait of a second: a lease runs out.
+#[test]
+fn a_hold_whose_lease_ran_out_before_stdin_closed_is_lost() {
+    let (server, url) = server();
+    let mut holder = hold(&url, &["--lock", "k", "--ttl", "1s"]);
+    tokens(&mut holder);
+    let id = holder.id().to_string();
+    crate::command::send("-STOP", &id);
+    until("the end of the lock", || {
+        server.cli(&["EXISTS", "k"]) == "0"
+    });
+    drop(holder.stdin.take());
+    crate::command::send("-CONT", &id);
+    assert_eq!(holder.wait().unwrap().code(), Some(76));
+}
+
 #[test]
 fn the_exit_code_of_a_lock_that_was_not_acquired_can_be_chosen() {
     let (_server, url) = server();
@@ -285,4 +301,24 @@ fn with_wait_children_the_lock_is_kept_until_they_have_ended() {
     assert!(!printed(&output).contains("run on"), "{}", printed(&output));
     assert_eq!(server.cli(&["EXISTS", "k"]), "0");
     until("the end of the child", || !runs(&id));
+}
+
+/// A real wait of a second or two: a lease is renewed.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_lost_command_leaves_behind_is_not_waited_for() {
+    let (server, url) = server();
+    let left = Mark::new();
+    let script = format!(
+        "setsid sh -c 'exec > /dev/null 2>&1; echo $$ > {}; exec sleep 1000' & exec sleep 1000",
+        left.path()
+    );
+    let options = ["--lock", "k", "--ttl", "3s", "--wait-children"];
+    let tool = Running::run(&url, &options, &script);
+    let id = left.line();
+    assert_eq!(server.cli(&["DEL", "k"]), "1");
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", printed(&output));
+    assert!(runs(&id), "it has a session of its own");
+    crate::command::send("-KILL", &id);
 }

@@ -21,7 +21,7 @@ Exit codes:
        less is left of the lease than asked for
   64   bad usage                          65  the store holds data that is not ours
   69   the store cannot be reached        70  an error of the tool itself
-  71   the system refused: no process, no terminal, no file
+  71   the system refused: no process, no terminal, no file, no room for the answer
   75   the lock was not acquired in time  76  the lease was lost, and the command was ended
   77   the store refuses this caller
   126  the command cannot be executed     127 the command was not found
@@ -218,7 +218,7 @@ pub(crate) struct HoldArgs {
 /// SIGKILL, --kill-grace later, falls before the deadline. A lease that ends at once ends the command by SIGKILL alone.
 ///
 /// The tool exits as the command did: with its status, or by the same signal. Signals that are ignored when the tool starts
-/// (nohup) stay ignored.
+/// (nohup) stay ignored, except SIGPIPE.
 ///
 /// If the tool itself is killed by SIGKILL, the command's own process is killed too (Linux), but not what it has started.
 /// A command that runs as another user (sudo, setuid) cannot be signalled: if its lease is lost, the tool reports it and

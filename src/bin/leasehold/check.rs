@@ -34,7 +34,8 @@ pub(crate) fn fast(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode
 
 /// 0 if the lease is live with as much left as asked for, 1 if it is live with less, 76 if it is over.
 pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<u8, Failure> {
-    let Some(path) = std::env::var_os(VARIABLE) else {
+    let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let Some(path) = path else {
         return Err(Failure::usage(format!(
             "{VARIABLE} is not set: a check works in a command of leasehold run or leasehold leader"
         )));

@@ -22,7 +22,7 @@ pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Fa
         clock: Clock::system()?,
     };
     let report = conformance::run(&harness).await;
-    output.answer(people(&report), &scripts(&report));
+    output.answer(people(&report), &scripts(&report))?;
     let is_kept = report.failures().count() == 0 && !passed(&report).is_empty();
     Ok(if is_kept { code::DONE } else { code::NO })
 }

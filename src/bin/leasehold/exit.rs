@@ -25,7 +25,7 @@ pub(crate) mod code {
     pub(crate) const UNAVAILABLE: u8 = 69;
     /// An error of the tool itself.
     pub(crate) const SOFTWARE: u8 = 70;
-    /// The system refused: no process, no terminal, no file.
+    /// The system refused: no process, no terminal, no file, no room for the answer.
     pub(crate) const SYSTEM: u8 = 71;
     /// The lock was not acquired in time.
     pub(crate) const NOT_ACQUIRED: u8 = 75;

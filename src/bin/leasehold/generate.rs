@@ -1,6 +1,5 @@
 //! `leasehold generate`: shell completions and manual pages.
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::args::{Cli, GenerateArgs, What};
 use crate::exit::{Failure, code};
-use crate::output::Output;
+use crate::output::{Output, print};
 
 pub(crate) fn generate(args: &GenerateArgs, output: Output) -> Result<u8, Failure> {
     match (&args.dir, shell(args.what)) {
@@ -46,21 +45,19 @@ fn text(shell: Option<Shell>, output: Output) -> Result<(), Failure> {
             .render(&mut text)
             .map_err(not_written)?,
     }
+    let text = String::from_utf8_lossy(&text);
     if output.json {
-        let text = String::from_utf8_lossy(&text);
-        output.answer("", &json!({ "text": text }));
+        output.answer("", &json!({ "text": text }))
     } else {
-        // A reader that has gone away (`| head`) wants no more.
-        let _ = std::io::stdout().write_all(&text);
+        print(&text)
     }
-    Ok(())
 }
 
 /// One page for each subcommand. People hear nothing of what went well.
 fn pages(dir: &Path, output: Output) -> Result<(), Failure> {
     clap_mangen::generate_to(Cli::command(), dir).map_err(not_written)?;
     if output.json {
-        output.answer("", &json!({ "dir": dir }));
+        output.answer("", &json!({ "dir": dir }))?;
     }
     Ok(())
 }

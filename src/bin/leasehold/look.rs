@@ -29,12 +29,12 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
             if let Some(queue) = record.queue {
                 people += &format!("\nqueue      {queue}");
             }
-            output.answer(people, &scripts(&record));
+            output.answer(people, &scripts(&record))?;
             Ok(code::DONE)
         }
         None => {
             let scripts = json!({ "key": args.key.as_str(), "is_held": false });
-            output.answer(format!("{} is free", args.key), &scripts);
+            output.answer(format!("{} is free", args.key), &scripts)?;
             Ok(code::NO)
         }
     }
@@ -45,7 +45,7 @@ pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure>
     let records = locks.list(&args.prefix).await?;
     locks.shutdown().await;
     let scripts = Value::Array(records.iter().map(scripts).collect());
-    output.answer(table(&records), &scripts);
+    output.answer(table(&records), &scripts)?;
     Ok(code::DONE)
 }
 

@@ -59,13 +59,20 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = !error.use_stderr();
-            if is_help || !wants_json() {
-                // If this cannot be printed, neither can the error.
+            let json = wants_json();
+            let failure = if is_help {
+                match output::is_printed(error.print()) {
+                    Ok(()) => return ExitCode::from(code::DONE),
+                    Err(failure) => failure,
+                }
+            } else if json {
+                Failure::usage(error.render().to_string().trim_end())
+            } else {
+                // If this cannot be printed, no other message can.
                 let _ = error.print();
-                return ExitCode::from(if is_help { code::DONE } else { code::USAGE });
-            }
-            let failure = Failure::usage(error.render().to_string().trim_end());
-            Output { json: true }.failure(&failure);
+                return ExitCode::from(code::USAGE);
+            };
+            Output { json }.failure(&failure);
             return ExitCode::from(failure.code);
         }
     };
@@ -89,7 +96,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
     match command {
         Command::Generate(args) => return generate::generate(args, output).map(Status::from),
         Command::Check(args) => return check::check(args, output).map(Status::from),
-        Command::Sql(args) => return Ok(Status::from(sql::sql(args, output))),
+        Command::Sql(args) => return sql::sql(args, output).map(Status::from),
         _ => {}
     }
     output.listen();
@@ -110,7 +117,7 @@ fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
             Command::Counter(args) => counter::counter(args, output).await,
             Command::Check(args) => check::check(args, output),
             Command::Generate(args) => generate::generate(args, output),
-            Command::Sql(args) => Ok(sql::sql(args, output)),
+            Command::Sql(args) => sql::sql(args, output),
         };
         code.map(Status::from)
     })

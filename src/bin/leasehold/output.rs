@@ -1,7 +1,7 @@
 //! Output for people and for scripts: answers go to stdout, everything else to stderr. With `--json` each line is one JSON object.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,14 +16,12 @@ pub(crate) struct Output {
 
 impl Output {
     /// The result of the subcommand.
-    pub(crate) fn answer(self, people: impl Display, scripts: &Value) {
-        let mut out = std::io::stdout().lock();
-        // A reader that has gone away (`| head`) wants no more.
-        let _ = if self.json {
-            writeln!(out, "{scripts}")
+    pub(crate) fn answer(self, people: impl Display, scripts: &Value) -> Result<(), Failure> {
+        print(&if self.json {
+            format!("{scripts}\n")
         } else {
-            writeln!(out, "{people}")
-        };
+            format!("{people}\n")
+        })
     }
 
     /// An event on the way. It goes to stderr, because stdout belongs to the command.
@@ -48,6 +46,8 @@ impl Output {
         let log = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
             .with_writer(std::io::stderr)
+            // It would report a stream that cannot be written to the same stream, and panic.
+            .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
             .without_time();
@@ -63,6 +63,22 @@ impl Output {
             &failure.message,
             &json!({ "error": failure.message, "exit": failure.code }),
         );
+    }
+}
+
+/// Writes a text to stdout as it is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    is_printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What came of a write to stdout.
+pub(crate) fn is_printed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        // A reader that has gone away (`| head`) wants no more.
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(why) => Err(Failure::system("the answer could not be written", &why)),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn resolve(args: &ResolveArgs, output: Output) -> Result<u8, Fa
     let keys: Vec<&str> = args.keys.iter().map(|key| key.as_str()).collect();
     let scripts =
         json!({ "key": keys.join(","), "txn_id": txn_id.to_string(), "is_applied": is_applied });
-    output.answer(answer, &scripts);
+    output.answer(answer, &scripts)?;
     Ok(if is_applied { code::DONE } else { code::NO })
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn revoke(args: &RevokeArgs, output: Output) -> Result<u8, Fail
             output.answer(
                 format!("{key} was taken away, and is free in {}", span(free_in)),
                 &json!({ "key": key, "was_held": true, "free_in_ms": millis(free_in) }),
-            );
+            )?;
             Ok(code::DONE)
         }
         Revoked::NotHeld => {
@@ -43,7 +43,7 @@ pub(crate) async fn revoke(args: &RevokeArgs, output: Output) -> Result<u8, Fail
             };
             let free_in_ms = free_in.map_or(0, millis);
             let scripts = json!({ "key": key, "was_held": false, "is_resting": is_resting, "free_in_ms": free_in_ms });
-            output.answer(people, &scripts);
+            output.answer(people, &scripts)?;
             Ok(code::NO)
         }
         other => Err(Failure {

@@ -59,13 +59,13 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let ttl_in_force = locks.settings().ttl;
     locks.shutdown().await;
 
+    let clock = Clock::system()?;
+    // Begun here and ended here: the processes add their lines.
+    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
     // Until now there was nothing to put away.
     let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone(), output.json);
-    // Begun here and ended here: the processes add their lines.
-    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
-    let clock = Clock::system()?;
     let started = clock.stamp();
     let report = match run(args, &plan, ttl_in_force, &mut signals).await {
         Ok((rounds, pauses)) => {
@@ -85,7 +85,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let traced = trace.map_or(Ok(0), |trace| trace.finish());
     let report = report?;
     traced?;
-    output.answer(report.people(), &report.scripts());
+    output.answer(report.people(), &report.scripts())?;
     Ok(if report.lost() == 0 {
         code::DONE
     } else {
@@ -146,6 +146,8 @@ async fn run(
             reported = news.recv() => reported,
             signal = signals.ending() => {
                 progress.done();
+                // It would stop a process that is to end.
+                nemesis.map(Nemesis::end);
                 process::end(&mut processes).await?;
                 return Err(Failure {
                     code: code::of(signal),

@@ -164,6 +164,8 @@ impl Drop for Locked<'_> {
 fn folder() -> PathBuf {
     let ours = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let in_memory = [ours, Some(PathBuf::from("/dev/shm"))];
-    let folder = in_memory.into_iter().flatten().find(|path| path.is_dir());
+    // The command may change its directory, in which a relative path is another.
+    let is_usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
+    let folder = in_memory.into_iter().flatten().find(is_usable);
     folder.unwrap_or_else(std::env::temp_dir)
 }

@@ -10,13 +10,14 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid};
 
 use super::descendants;
-use super::exec::{BACKGROUND, EXEC, FOREGROUND};
+use super::exec::{BACKGROUND, EXEC, FOREGROUND, language};
 use super::held::Held;
 use super::peers::has_peers;
 use super::terminal::Terminal;
 use crate::exit::{Failure, Status};
 use crate::itself;
 use crate::lease_file::VARIABLE;
+use crate::output::Output;
 
 #[derive(Debug)]
 pub(super) struct Child {
@@ -59,6 +60,7 @@ impl Child {
         command: &[OsString],
         held: &Held,
         lease_file: Option<&Path>,
+        output: Output,
     ) -> Result<Self, Failure> {
         descendants::adopt();
         let failed = |why| Failure::system("the command could not be started", &why);
@@ -80,6 +82,7 @@ impl Child {
             .arg(EXEC)
             .arg(getpid().to_string())
             .arg(place)
+            .arg(language(output))
             .args(command)
             .env("LEASEHOLD_KEY", held.keys())
             .env("LEASEHOLD_TOKEN", held.tokens())

@@ -1,6 +1,7 @@
 //! `leasehold hold`: holds a lock without a command, for a script that works under it.
 
 use std::io::Read;
+use std::time::Duration;
 
 use leasehold::LockManager;
 use nix::sys::signal::Signal;
@@ -41,23 +42,35 @@ async fn acquire_and_hold(
         signal = signals.ending() => return Ok(Status::Signal(signal)),
     };
     let (key, token) = held.to_json();
-    output.answer(
-        held.tokens(),
-        &json!({ "event": "acquired", "key": key, "token": token }),
-    );
-    let ended = until_it_ends(&held, signals, output).await?;
+    let acquired = json!({ "event": "acquired", "key": key, "token": token });
+    let ended = match output.answer(held.tokens(), &acquired) {
+        Ok(()) => until_it_ends(&held, signals, output).await,
+        Err(failure) => Err(failure),
+    };
     release(held, output).await;
-    Ok(match ended {
+    Ok(match ended? {
         Ended::Asked(Some(signal)) => Status::Signal(signal),
         Ended::Asked(None) => Status::Code(code::DONE),
         Ended::Lost => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     /// By a signal, or by the end of stdin.
     Asked(Option<Signal>),
     Lost,
+}
+
+impl Ended {
+    /// What the script did last was under the lock only if the lease is still live.
+    fn with_stdin(remaining: Duration) -> Self {
+        if remaining.is_zero() {
+            Self::Lost
+        } else {
+            Self::Asked(None)
+        }
+    }
 }
 
 async fn until_it_ends(
@@ -66,17 +79,20 @@ async fn until_it_ends(
     output: Output,
 ) -> Result<Ended, Failure> {
     let closed = stdin_closed()?;
-    Ok(tokio::select! {
-        reason = held.lost() => {
-            output.event(
-                format!("the lease was lost: key={} reason={reason}", held.keys()),
-                &json!({ "event": "lost", "key": held.keys(), "reason": reason.to_string() }),
-            );
-            Ended::Lost
-        }
+    let ended = tokio::select! {
+        _ = held.lost() => Ended::Lost,
         signal = signals.ending() => Ended::Asked(Some(signal)),
-        _ = closed => Ended::Asked(None),
-    })
+        _ = closed => Ended::with_stdin(held.remaining()),
+    };
+    if ended == Ended::Lost {
+        // It is over already, so this does not wait.
+        let reason = held.lost().await;
+        output.event(
+            format!("the lease was lost: key={} reason={reason}", held.keys()),
+            &json!({ "event": "lost", "key": held.keys(), "reason": reason.to_string() }),
+        );
+    }
+    Ok(ended)
 }
 
 /// Resolves when stdin has ended. A thread reads it, because a read of a terminal cannot be cancelled.
@@ -93,4 +109,16 @@ fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
         })
         .map_err(|why| Failure::system("no thread could be started", &why))?;
     Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_that_ends_after_its_lease_has_lost_it() {
+        let left = Duration::from_nanos(1);
+        assert_eq!(Ended::with_stdin(left), Ended::Asked(None));
+        assert_eq!(Ended::with_stdin(Duration::ZERO), Ended::Lost);
+    }
 }

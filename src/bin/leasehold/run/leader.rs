@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
 
-/// The pause before another campaign, after a store that could not be reached or a term that was lost.
+/// The pause before another campaign, after one that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<Status, Failure> {
@@ -50,7 +50,7 @@ async fn lead(
     let election = locks.election(&args.election);
     loop {
         let held = tokio::select! {
-            held = campaign(&election, args, &clock, output) => held?,
+            held = campaign(&election, args.label.as_str(), &clock, output) => held?,
             signal = signals.ending() => return Ok(Status::Signal(signal)),
         };
         match run_under(held, &args.command, countdown, signals, renewals, output).await? {
@@ -70,25 +70,63 @@ async fn lead(
 /// Campaigns until it has won.
 async fn campaign(
     election: &Election,
-    args: &LeaderArgs,
+    name: &str,
     clock: &Clock,
     output: Output,
 ) -> Result<Held, Failure> {
     loop {
-        match election.campaign(args.label.as_str()).await {
+        match election.campaign(name).await {
             Ok(leadership) => return Ok(Held::Term(leadership)),
-            Err(error) => match error.kind() {
-                ErrorKind::Contended => {}
-                ErrorKind::Unavailable | ErrorKind::InDoubt => {
-                    let why = with_causes(&error);
-                    output.event(
-                        format!("{why}; campaigning again"),
-                        &json!({ "event": "campaign_failed", "why": why }),
-                    );
-                    clock.sleep(PAUSE).await;
+            Err(error) if error.kind() == ErrorKind::Contended => {}
+            Err(error) if error.is_retryable() => {
+                let why = with_causes(&error);
+                output.event(
+                    format!("{why}; campaigning again"),
+                    &json!({ "event": "campaign_failed", "why": why }),
+                );
+                clock.sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Settings;
+    use leasehold::handler::{AcquireOutcome, Event};
+    use leasehold::store::MemoryStore;
+
+    use super::*;
+
+    /// A real pause of a second, between two campaigns.
+    #[tokio::test]
+    async fn a_candidate_outwaits_a_store_that_grants_nothing_yet() {
+        let store = MemoryStore::new().unwrap();
+        store.restart(Duration::from_secs(24 * 60 * 60));
+        let mut settings = Settings::default();
+        settings.wait = Duration::ZERO;
+        let failed = Arc::new(Notify::new());
+        let notified = Arc::clone(&failed);
+        let locks = LockManager::builder(store)
+            .settings(settings)
+            .observer(move |event: &Event<'_>| {
+                if let Event::Acquire { outcome, .. } = event
+                    && matches!(outcome, AcquireOutcome::Failed(_))
+                {
+                    notified.notify_one();
                 }
-                _ => return Err(error.into()),
-            },
+            })
+            .build()
+            .unwrap();
+        let (election, clock) = (locks.election("k"), Clock::system().unwrap());
+        let twice = async {
+            failed.notified().await;
+            failed.notified().await;
+        };
+        tokio::select! {
+            ended = campaign(&election, "a", &clock, Output { json: true }) => panic!("{ended:?}"),
+            () = twice => {}
         }
     }
 }

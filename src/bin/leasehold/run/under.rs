@@ -66,6 +66,7 @@ async fn start_and_watch(
             &command.command,
             held,
             lease_file.as_ref().map(LeaseFile::path),
+            output,
         )?,
         held,
         lease_file,
@@ -73,7 +74,6 @@ async fn start_and_watch(
         output,
         waits_for_children: command.wait_children,
         asked: None,
-        is_refused: false,
     };
     let ended = watched.until_it_ends(&clock, signals, renewals).await;
     if ended.is_err() {
@@ -141,8 +141,6 @@ struct Watched<'a> {
     waits_for_children: bool,
     /// The last signal that asked us to end, and was forwarded.
     asked: Option<Signal>,
-    /// The system does not let us signal the command.
-    is_refused: bool,
 }
 
 impl Watched<'_> {
@@ -157,7 +155,9 @@ impl Watched<'_> {
         loop {
             if !is_killed && !self.publish()? {
                 is_killed = true;
-                self.signal(Signal::SIGKILL);
+                if let Some(ended) = self.kill() {
+                    return Ok(ended);
+                }
             }
             let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
             let pause = match self.countdown.step(self.held.remaining(), warned_for) {
@@ -173,13 +173,8 @@ impl Watched<'_> {
                 }
                 Step::Kill => {
                     is_killed = true;
-                    self.signal(Signal::SIGKILL);
-                    if self.is_refused {
-                        return Ok(self.report_unkillable());
-                    }
-                    // What it has left behind is waited for only under a live lease.
-                    if let Some(end) = self.child.end(false) {
-                        return Ok(self.leave(end, true));
+                    if let Some(ended) = self.kill() {
+                        return Ok(ended);
                     }
                     None
                 }
@@ -189,7 +184,7 @@ impl Watched<'_> {
                     Signal::SIGCHLD => {
                         self.child.look()?;
                         self.child.keep_going();
-                        if let Some(end) = self.child.end(self.waits_for_children) {
+                        if let Some(end) = self.child.end(self.waits_for_children && !is_killed) {
                             let is_lost = warned_at.is_some() || is_killed || !self.held.is_live();
                             return Ok(self.leave(end, is_lost));
                         }
@@ -218,11 +213,23 @@ impl Watched<'_> {
         if asks_to_end(signal) {
             self.asked = Some(signal);
         }
-        self.is_refused |= self.child.forward(signal) == Err(NotAllowed);
+        // If the command is another user's, whoever sent the signal sees that it runs on.
+        let _ = self.child.forward(signal);
     }
 
-    fn signal(&mut self, signal: Signal) {
-        self.is_refused |= self.child.signal(signal) == Err(NotAllowed);
+    fn signal(&self, signal: Signal) {
+        // One that could not be sent is followed by SIGKILL, whose refusal is reported.
+        let _ = self.child.signal(signal);
+    }
+
+    /// Ends the command with its lease. `None` if its end has yet to be waited for.
+    fn kill(&mut self) -> Option<Ended> {
+        if self.child.signal(Signal::SIGKILL) == Err(NotAllowed) {
+            return Some(self.report_unkillable());
+        }
+        // What it has left behind is waited for only under a live lease.
+        let end = self.child.end(false)?;
+        Some(self.leave(end, true))
     }
 
     fn report_at_risk(&self) {
@@ -279,7 +286,7 @@ impl Watched<'_> {
         }
     }
 
-    fn leave(&mut self, end: End, is_lost: bool) -> Ended {
+    fn leave(&self, end: End, is_lost: bool) -> Ended {
         let status = self.child.status(end);
         if !is_lost {
             self.output
