@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::span::in_millis;
 
 /// Why a lease does not allow an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -13,7 +14,9 @@ pub enum LeaseError {
     Lost(LostReason),
     /// The lease is live, but the remaining time is shorter than required.
     #[error(
-        "the lease is too short: remaining={remaining:?} needed={needed:?}; wait for a renewal or ask for less"
+        "the lease is too short: remaining={:?} needed={:?}; wait for a renewal or ask for less",
+        in_millis(*.remaining),
+        in_millis(*.needed)
     )]
     TooShort {
         /// The remaining time.

@@ -10,6 +10,7 @@ use super::hold::Hold;
 use crate::clock::Stamp;
 use crate::lease::Lease;
 use crate::model::error::{Error, LostReason};
+use crate::model::span::in_millis;
 
 /// The target of these lines: a name that stays the same when files move.
 const TARGET: &str = "leasehold::manager";
@@ -58,7 +59,7 @@ impl Failures {
             lines += 1;
             let lease = &hold.lease;
             if lines <= MOST_LINES {
-                tracing::warn!(target: TARGET, key = %lease.key(), remaining = ?lease.remaining(), %error, "renewals fail");
+                tracing::warn!(target: TARGET, key = %lease.key(), remaining = ?in_millis(lease.remaining()), %error, "renewals fail");
             }
             let failure = Failure {
                 since: *now,
@@ -96,8 +97,9 @@ impl Failures {
         if reason == LostReason::Released {
             return;
         }
-        let failing_for: Option<Duration> =
-            failure.as_ref().map(|failure| now.since(&failure.since));
+        let failing_for: Option<Duration> = failure
+            .as_ref()
+            .map(|failure| in_millis(now.since(&failure.since)));
         let last_error = failure.map(|failure| failure.last_error);
         tracing::warn!(
             target: TARGET,

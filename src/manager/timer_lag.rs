@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::model::span::in_millis;
+
 /// The sign of a starved machine: a thread that comes late to its timers renews late too.
 #[derive(Debug, Default)]
 pub(super) struct TimerLag {
@@ -26,7 +28,7 @@ impl TimerLag {
         let worst = self.worst.fetch_max(nanos, Ordering::Relaxed);
         if nanos > worst && lag > tolerable {
             tracing::warn!(
-                target: "leasehold::manager", ?lag,
+                target: "leasehold::manager", lag = ?in_millis(lag),
                 "the lock manager's thread is starved: heartbeats are sent late"
             );
         }

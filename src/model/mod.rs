@@ -10,5 +10,6 @@ pub(crate) mod run_event;
 pub(crate) mod run_sink;
 #[cfg(feature = "serde")]
 mod serde;
+pub(crate) mod span;
 pub(crate) mod token;
 pub(crate) mod txn;

@@ -1,5 +1,6 @@
 //! What the log says about renewals that fail: each thing once, with its cause.
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use leasehold::LockManager;
 use leasehold::clock::ManualClock;
@@ -26,11 +27,49 @@ async fn renewals_that_fail_are_reported_once_and_so_is_the_store_that_answers_a
     assert!(guard.lease().is_live());
     let warned = log::lines(&["WARN", "renewals fail", "key=log/shaky "]);
     assert_eq!(warned.len(), 1, "{warned:?}");
-    assert!(
-        warned[0].contains("remaining=") && warned[0].contains("error="),
-        "{warned:?}"
-    );
+    assert!(warned[0].contains("error="), "{warned:?}");
+    is_read_at_once(field(&warned[0], "remaining"));
     assert!(!log::lines(&["INFO", "store reachable again"]).is_empty());
+}
+
+/// The value of a field, without quotes.
+fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
+    rest.split(' ').next().unwrap()
+}
+
+/// A time in seconds or milliseconds that nobody has to read twice: `8.299s`, `120ms`.
+#[track_caller]
+fn is_read_at_once(time: &str) {
+    let number = time.strip_suffix("ms").or_else(|| time.strip_suffix('s'));
+    let (whole, part) = number
+        .unwrap()
+        .split_once('.')
+        .unwrap_or((number.unwrap(), ""));
+    assert!(whole.parse::<u64>().is_ok() && part.len() <= 3, "{time}");
+}
+
+/// The clock stands between two milliseconds.
+#[tokio::test]
+async fn times_in_the_log_are_in_whole_milliseconds() {
+    let scene = scene();
+    scene.clock.advance(Duration::from_nanos(123_456_789));
+    let guard = scene.locks.lock("log/times").acquire().await.unwrap();
+    scene.network.block(Operation::Renew);
+    // It has planned its next renewal, and comes late to it.
+    scene.locks.settled().await;
+    scene.clock.advance(Duration::from_nanos(4_567_890_123));
+    scene.pass(secs(12)).await;
+    assert!(!guard.lease().is_live());
+    let failing = log::lines(&["WARN", "renewals fail", "key=log/times "]);
+    is_read_at_once(field(&failing[0], "remaining"));
+    let lost = log::lines(&["WARN", "lease lost", "key=log/times "]);
+    is_read_at_once(field(&lost[0], "failing_for"));
+    let starved = log::lines(&["WARN", "is starved"]);
+    assert!(!starved.is_empty());
+    for line in &starved {
+        is_read_at_once(field(line, "lag"));
+    }
 }
 
 #[tokio::test]
@@ -100,6 +139,8 @@ impl<S: tracing::Subscriber> Layer<S> for Asking {
 
 #[test]
 fn a_subscriber_may_ask_the_manager_at_each_line() {
+    // Otherwise this subscriber may become the program's first, and those that keep the lines would be refused.
+    log::keep();
     let (say, said) = std::sync::mpsc::channel();
     // The manager would wait for itself for ever.
     std::thread::spawn(move || {

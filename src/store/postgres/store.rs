@@ -16,6 +16,7 @@ use super::target::Target;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
+use crate::model::span::in_millis;
 use crate::store::dial::runtime;
 use crate::store::{
     Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockInfo, LockMode, Released,
@@ -134,7 +135,7 @@ fn report(server: &Server, target: &Target) {
     if !server.closed_for.is_zero() {
         tracing::warn!(
             target: "leasehold::postgres", address = %target.options.address,
-            grants_in = ?server.closed_for,
+            grants_in = ?in_millis(server.closed_for),
             "this postgresql is not the server of before, and may lack the newest grants: it grants nothing yet"
         );
     }

@@ -13,6 +13,7 @@ use super::reply::{self, Answer, Armed, Outcome};
 use super::script::{ARM, Call};
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::span::in_millis;
 
 /// What a server is for grants.
 pub(super) enum Judged {
@@ -170,9 +171,10 @@ fn log_quarantine(
     let is_news = client.markers.is_news(slot, left.is_some());
     if let Some(left) = left.filter(|_| is_news) {
         tracing::warn!(
-            target: "leasehold::redis", "redis at {} grants nothing for another {left:?}: it restarted, was replaced or was flushed, and may have \
+            target: "leasehold::redis", "redis at {} grants nothing for another {:?}: it restarted, was replaced or was flushed, and may have \
              forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
             connection.address(),
+            in_millis(left),
             client.options().max_ttl,
         );
     }
