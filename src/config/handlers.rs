@@ -61,6 +61,9 @@ enum RotationName {
     Hourly,
 }
 
+/// The longest span of a rate.
+const LONGEST_RATE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// A number of calls for each span of time.
 type Rate = (u32, Duration);
 
@@ -267,8 +270,8 @@ impl Read<'_> {
                 span.to_owned()
             };
             let span = humantime::parse_duration(&span).ok()?;
-            // The interval between calls must be at least a nanosecond.
-            let is_rate = count > 0 && span.as_nanos() >= u128::from(count);
+            // The limits of a `Rate`, which a build without the feature does not know.
+            let is_rate = count > 0 && span.as_nanos() >= u128::from(count) && span <= LONGEST_RATE;
             is_rate.then_some((count, span))
         })
     }

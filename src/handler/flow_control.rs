@@ -19,39 +19,54 @@ use super::request::AcquireRequest;
 use crate::clock::{Clock, ClockKind};
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::span::in_millis;
 
 /// So many in so much time (feature `flow-control`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(Quota);
+
+/// The longest time in which a burst comes back. The limiters count nanoseconds in 64 bits, without a check for overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Rate {
     /// At most `count` calls in each `span`, spread over it; up to `count` may arrive together after a pause.
     ///
     /// # Errors
     ///
-    /// `Invalid` if either is zero, or if the calls would come less than a nanosecond apart.
+    /// `Invalid` if either is zero, if the calls would come less than a nanosecond apart, or if `span` is longer than 100 years.
     pub fn per(count: u32, span: Duration) -> Result<Self, Error> {
         let quota = NonZeroU32::new(count)
             .and_then(|burst| Some(Quota::with_period(span / count)?.allow_burst(burst)));
-        quota.map(Self).ok_or_else(|| {
+        let rate = quota.map(Self).ok_or_else(|| {
             Error::invalid(format!(
                 "a rate must be at least one call in a time that is not zero: count={count} span={span:?}"
             ))
-        })
+        });
+        rate?.checked()
     }
 
     /// Sets how many calls may arrive together after a pause. Default: the calls of one span.
     ///
     /// # Errors
     ///
-    /// `Invalid` if it is zero.
+    /// `Invalid` if it is zero, or if at this rate so many calls take longer than 100 years.
     pub fn burst(self, count: u32) -> Result<Self, Error> {
         let count = NonZeroU32::new(count).ok_or_else(|| {
             Error::invalid(
                 "a burst must be at least one call: count=0; leave it out for the default",
             )
         })?;
-        Ok(Self(self.0.allow_burst(count)))
+        Self(self.0.allow_burst(count)).checked()
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        let burst = self.0.burst_size().get();
+        match self.0.replenish_interval().checked_mul(burst) {
+            Some(span) if span <= LONGEST => Ok(self),
+            _ => Err(Error::invalid(format!(
+                "a rate is too slow: a burst of {burst} calls takes longer than 100 years; use a shorter span or a smaller burst"
+            ))),
+        }
     }
 }
 
@@ -181,7 +196,9 @@ impl FlowControl {
             let now = governor::clock::Clock::now(&limits.ticks);
             let pause = not_until.wait_time_from(now);
             if !self.waits || pause > request.remaining() {
-                return Err(over(request, what, &format!("next_in={pause:?}")));
+                // Rounded up: a call at that time gets through.
+                let next_in = in_millis(pause.saturating_add(Duration::from_nanos(999_999)));
+                return Err(over(request, what, &format!("next_in={next_in:?}")));
             }
             request.clock().sleep(pause).await;
         }

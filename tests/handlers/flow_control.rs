@@ -1,4 +1,6 @@
 //! Flow control: rates, a limit at once, refusing and waiting.
+use std::time::Duration;
+
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 use leasehold::handler::{FlowControl, Rate};
 use leasehold::{ErrorKind, Settings};
@@ -154,9 +156,47 @@ fn a_rate_of_nothing_is_refused() {
     for refused in [
         Rate::per(0, secs(1)),
         Rate::per(1, secs(0)),
-        Rate::per(2, std::time::Duration::from_nanos(1)),
+        Rate::per(2, Duration::from_nanos(1)),
         rate(1).burst(0),
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
     }
+}
+
+/// The longest time in which a burst may come back.
+const LONGEST: Duration = secs(100 * 365 * 24 * 60 * 60);
+
+#[test]
+fn a_rate_of_once_in_a_blue_moon_is_refused_before_it_is_used() {
+    for refused in [
+        Rate::per(1, Duration::MAX),
+        Rate::per(u32::MAX, Duration::MAX),
+        Rate::per(1, LONGEST + secs(1)),
+        Rate::per(1, LONGEST).and_then(|rate| rate.burst(2)),
+        rate(1).burst(u32::MAX),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("100 years"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_slowest_rate_lets_one_call_through_and_says_when_the_next_may_come() {
+    let slowest = Rate::per(1, LONGEST).unwrap();
+    let world = limited(FlowControl::new().per_key(slowest).in_total(slowest));
+    assert!(passes(&world, "a").await);
+    world.pass(secs(60)).await;
+    assert!(!passes(&world, "a").await);
+    assert!(!passes(&world, "b").await);
+}
+
+#[tokio::test]
+async fn a_refusal_says_in_whole_milliseconds_when_a_call_may_come() {
+    let world = limited(FlowControl::new().per_key(rate(3)));
+    for _ in 0..3 {
+        assert!(passes(&world, "a").await);
+    }
+    let refused = world.ours.lock("a").try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains(" next_in=334ms;"), "{refused}");
 }
