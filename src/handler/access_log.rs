@@ -16,7 +16,7 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 ///
 /// | `event` | fields |
 /// |---|---|
-/// | `acquire` | `key`, `holder` (the label), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
+/// | `acquire` | `key`, `holder` (the label, in quotes), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
 /// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
@@ -52,16 +52,16 @@ impl Observer for AccessLog {
                 match outcome {
                     AcquireOutcome::Held { lease } => {
                         let token = lease.token();
-                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "held", wait_us, %token);
+                        line!(Level::INFO, event = "acquire", %key, holder = label.as_str(), outcome = "held", wait_us, %token);
                     }
                     AcquireOutcome::Busy => {
-                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "busy", wait_us);
+                        line!(Level::INFO, event = "acquire", %key, holder = label.as_str(), outcome = "busy", wait_us);
                     }
                     AcquireOutcome::Failed(error) => {
-                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "failed", wait_us, error = error.to_string());
+                        line!(Level::INFO, event = "acquire", %key, holder = label.as_str(), outcome = "failed", wait_us, error = error.to_string());
                     }
                     AcquireOutcome::Abandoned => {
-                        line!(Level::INFO, event = "acquire", %key, holder = %label, outcome = "abandoned", wait_us);
+                        line!(Level::INFO, event = "acquire", %key, holder = label.as_str(), outcome = "abandoned", wait_us);
                     }
                 }
             }
@@ -73,15 +73,16 @@ impl Observer for AccessLog {
                 released,
                 held_for,
                 took,
+                ..
             } => {
                 let (outcome, hold_us, release_us) =
                     (word(released), micros(held_for), micros(took));
                 if let Released::Unknown(error) = released {
-                    line!(Level::WARN, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us, error = error.to_string());
+                    line!(Level::WARN, event = "release", %key, holder = label.as_str(), %token, %reason, outcome, hold_us, release_us, error = error.to_string());
                 } else if let Released::Withheld { why } = released {
-                    line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us, %why);
+                    line!(Level::INFO, event = "release", %key, holder = label.as_str(), %token, %reason, outcome, hold_us, release_us, %why);
                 } else {
-                    line!(Level::INFO, event = "release", %key, holder = %label, %token, %reason, outcome, hold_us, release_us);
+                    line!(Level::INFO, event = "release", %key, holder = label.as_str(), %token, %reason, outcome, hold_us, release_us);
                 }
             }
             Event::Lost {
@@ -90,7 +91,7 @@ impl Observer for AccessLog {
                 token,
                 reason,
             } => {
-                line!(Level::WARN, event = "lost", %key, holder = %label, %token, reason = reason.to_string());
+                line!(Level::WARN, event = "lost", %key, holder = label.as_str(), %token, reason = reason.to_string());
             }
             _ => {}
         }

@@ -52,13 +52,15 @@ impl Chain {
             depth: &depth,
         };
         let asked = AssertUnwindSafe(next.run(request)).catch_unwind();
-        let asked = select(Box::pin(asked), Box::pin(closed));
-        let answered = match clock.timeout(limit, asked).await {
+        let mut asked = select(Box::pin(asked), Box::pin(closed));
+        // Where the call is can be read until it is dropped.
+        let answered = match clock.timeout(limit, &mut asked).await {
             Some(Either::Left((Ok(answered), _))) => answered,
             Some(Either::Right((error, _))) => Err(error),
             Some(Either::Left((Err(_), _))) => Err(panicked(depth.name(&self.handlers))),
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
+        drop(asked);
         if let Err(error) = &answered {
             self.notify_each(|handler| handler.acquire_failed(request, error));
         }

@@ -106,6 +106,9 @@ pub enum Event<'a> {
         token: FencingToken,
         /// Why it ended.
         reason: EndReason,
+        /// Whether an [`Acquire`](Self::Acquire) has reported it as held: not if a handler refused the grant, or its caller went
+        /// away.
+        was_reported: bool,
         /// How the release went; a hold that was handed off in this process counts as released.
         released: &'a Released,
         /// How long it was held, until its runs in progress had ended.

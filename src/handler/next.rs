@@ -26,8 +26,14 @@ pub(crate) trait Last: Sync {
 pub(super) struct Depth(AtomicUsize);
 
 impl Depth {
-    fn set(&self, depth: usize) {
-        self.0.store(depth, Ordering::Relaxed);
+    /// The call goes on behind `reached` handlers, and is back with the last of them when the answer is dropped: also where that
+    /// handler has given up what is behind it.
+    fn behind(&self, reached: usize) -> Behind<'_> {
+        self.0.store(reached + 1, Ordering::Relaxed);
+        Behind {
+            depth: self,
+            reached,
+        }
     }
 
     /// The active handler, or the step behind all of them.
@@ -35,6 +41,20 @@ impl Depth {
         match self.0.load(Ordering::Relaxed).checked_sub(1) {
             Some(index) => handlers.get(index).map_or("the store", |h| h.name()),
             None => "none",
+        }
+    }
+}
+
+struct Behind<'a> {
+    depth: &'a Depth,
+    reached: usize,
+}
+
+impl Drop for Behind<'_> {
+    fn drop(&mut self) {
+        // A panic comes from where the call was.
+        if !std::thread::panicking() {
+            self.depth.0.store(self.reached, Ordering::Relaxed);
         }
     }
 }
@@ -65,8 +85,8 @@ impl Next<'_> {
             last,
             depth,
         } = self;
-        depth.set(reached + 1);
-        let answered = match handlers.get(reached) {
+        let _behind = depth.behind(reached);
+        match handlers.get(reached) {
             Some(handler) => {
                 let next = Next {
                     handlers,
@@ -77,9 +97,7 @@ impl Next<'_> {
                 handler.acquire(request, next).await
             }
             None => last.ask(request).await,
-        };
-        depth.set(reached);
-        answered
+        }
     }
 }
 
@@ -107,7 +125,7 @@ impl NextRelease<'_> {
             step,
             depth,
         } = self;
-        depth.set(reached + 1);
+        let _behind = depth.behind(reached);
         if let Some(handler) = handlers.get(reached) {
             let next = NextRelease {
                 handlers,
@@ -119,9 +137,7 @@ impl NextRelease<'_> {
             handler.release(request, next).await;
         }
         // Also if a handler behind this one has dropped its `next`.
-        let released = step.go_on().await;
-        depth.set(reached);
-        released
+        step.go_on().await
     }
 }
 

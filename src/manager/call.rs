@@ -168,9 +168,13 @@ impl<'a> ObservedCall<'a> {
     fn end(mut self, answer: &Result<Option<LockGuard>, Error>) {
         self.is_over = true;
         self.report(match answer {
-            Ok(Some(guard)) => AcquireOutcome::Held {
-                lease: guard.lease(),
-            },
+            Ok(Some(guard)) => {
+                // Before the report: the hold may end at any time.
+                guard.hold().set_reported(true);
+                AcquireOutcome::Held {
+                    lease: guard.lease(),
+                }
+            }
             Ok(None) => AcquireOutcome::Busy,
             Err(error) => AcquireOutcome::Failed(error),
         });

@@ -72,6 +72,7 @@ fn successor(hold: &Hold, grant: Grant) -> Option<Arc<Hold>> {
     let next = Hold::new(lease, origin, hold.began, turn);
     // What handlers attached to the write hold stays attached.
     next.attachments().put(hold.attachments().take());
+    next.set_reported(hold.is_reported());
     Some(next)
 }
 

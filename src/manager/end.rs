@@ -161,6 +161,7 @@ impl Ending<'_> {
             label: &request.label,
             token: request.token,
             reason: request.reason,
+            was_reported: self.hold.is_reported(),
             released: &released,
             held_for: request.held_for,
             took: self.context.clock.stamp().since(&begun_at),

@@ -27,6 +27,8 @@ pub(crate) struct Hold {
     pub(super) began: Stamp,
     /// Whether a caller got the guard, and does not try again: before, no job was done under the hold.
     leaves_rest: AtomicBool,
+    /// Whether observers were told that a caller holds it.
+    is_reported: AtomicBool,
     /// Its place in the book of holds.
     pub(super) id: OnceLock<HoldId>,
     turn: Mutex<Option<Turn>>,
@@ -85,6 +87,7 @@ impl Hold {
             origin,
             began,
             leaves_rest: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             id: OnceLock::new(),
             turn: Mutex::new(Some(turn)),
             detached: DetachedWork::default(),
@@ -120,6 +123,14 @@ impl Hold {
         if !span.is_disabled() {
             span.record("outcome", display(outcome()));
         }
+    }
+
+    pub(super) fn set_reported(&self, is_reported: bool) {
+        self.is_reported.store(is_reported, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_reported(&self) -> bool {
+        self.is_reported.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_leaves_rest(&self, leaves_rest: bool) {

@@ -33,10 +33,10 @@ async fn an_acquire_and_its_release_are_logged_with_their_times() {
         lines("release"),
         [
             format!(
-                r#"event="acquire" key=release holder=host-a outcome="held" wait_us=0 token={token}"#
+                r#"event="acquire" key=release holder="host-a" outcome="held" wait_us=0 token={token}"#
             ),
             format!(
-                r#"event="release" key=release holder=host-a token={token} reason=released outcome="released" hold_us=3000000 release_us=0"#
+                r#"event="release" key=release holder="host-a" token={token} reason=released outcome="released" hold_us=3000000 release_us=0"#
             ),
         ]
     );
@@ -73,8 +73,24 @@ async fn a_candidate_is_logged_by_its_own_name() {
     let lines = lines("leader");
     assert_eq!(lines.len(), 2, "{lines:?}");
     for line in &lines {
-        assert!(line.contains("holder=candidate-7 "), "{line}");
+        assert!(line.contains(r#"holder="candidate-7" "#), "{line}");
     }
+}
+
+#[tokio::test]
+async fn a_holder_writes_no_field_of_its_own_into_the_log() {
+    log::keep();
+    let name = Label::parse(r#"eve" outcome="held" token=7 x="#).unwrap();
+    let world = World::built(no_handoff(), |b| b.label(name).observer(AccessLog::new()));
+    let _theirs = world.theirs.lock("forged").acquire().await.unwrap();
+    let lock = world.ours.lock("forged");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(
+        lines("forged"),
+        [
+            r#"event="acquire" key=forged holder="eve\" outcome=\"held\" token=7 x=" outcome="busy" wait_us=0"#
+        ]
+    );
 }
 
 #[tokio::test]
@@ -99,7 +115,7 @@ async fn a_busy_lock_is_logged_with_its_wait() {
     assert!(answer.unwrap().is_none());
     assert_eq!(
         lines("busy"),
-        [r#"event="acquire" key=busy holder=host-a outcome="busy" wait_us=2000000"#]
+        [r#"event="acquire" key=busy holder="host-a" outcome="busy" wait_us=2000000"#]
     );
 }
 

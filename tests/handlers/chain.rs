@@ -261,6 +261,81 @@ async fn a_call_that_hangs_in_a_handler_ends_with_the_manager() {
     }
 }
 
+/// Gives up what is behind it while that hangs, and panics then.
+struct GivingUp;
+
+impl Handler for GivingUp {
+    fn name(&self) -> &'static str {
+        "giving up"
+    }
+
+    async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        next: Next<'_>,
+    ) -> Result<AcquireResponse, Error> {
+        {
+            let mut rest = Box::pin(next.run(request));
+            assert!(poll_once(rest.as_mut()).await.is_pending());
+        }
+        panic!("a planted panic");
+    }
+
+    async fn release(&self, _: &ReleaseRequest, next: NextRelease<'_>) {
+        {
+            let mut rest = Box::pin(next.run());
+            assert!(poll_once(rest.as_mut()).await.is_pending());
+        }
+        panic!("a planted panic");
+    }
+}
+
+/// Keeps the errors that it is notified of.
+struct Notified(Calls);
+
+impl Handler for Notified {
+    fn release_failed(&self, _: &ReleaseRequest, error: &Error) {
+        self.0.lock().push(error.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_gave_up_what_is_behind_it_is_named_as_the_one_that_failed() {
+    let world = World::built(no_handoff(), |b| {
+        b.handler(GivingUp).handler(at_acquire(Deed::Hang, false))
+    });
+    let failed = world.ours.lock("a").acquire().await.unwrap_err();
+    assert!(
+        failed.to_string().contains("handler=giving up;"),
+        "{failed}"
+    );
+
+    let heard = Calls::default();
+    let world = World::built(no_handoff(), |b| {
+        b.handler(Notified(Arc::clone(&heard)))
+            .handler(OnRelease(GivingUp))
+            .handler(at_release(Deed::Hang, false))
+    });
+    let guard = world.ours.lock("a").acquire().await.unwrap();
+    let released = while_time_passes(&world, secs(60), Box::pin(guard.release())).await;
+    assert!(matches!(released, Ok(Released::Released)));
+    let heard = heard.lock();
+    assert!(heard[0].contains("handler=giving up;"), "{heard:?}");
+}
+
+/// A handler of releases alone.
+struct OnRelease<H>(H);
+
+impl<H: Handler> Handler for OnRelease<H> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    async fn release(&self, request: &ReleaseRequest, next: NextRelease<'_>) {
+        self.0.release(request, next).await;
+    }
+}
+
 /// A handler for one key.
 struct OnKey<H>(&'static str, H);
 

@@ -3,9 +3,9 @@ use crate::prometheus::Prometheus;
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 use leasehold::clock::ManualClock;
 use leasehold::executor::EffectError;
-use leasehold::handler::Metrics;
+use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Metrics, Next};
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{LockManager, LockManagerBuilder, Settings};
+use leasehold::{Error, ErrorKind, LockManager, LockManagerBuilder, Settings};
 
 /// A world whose first manager is measured by a recorder of its own.
 fn measured(settings: Settings, make: impl FnOnce() -> Metrics) -> (World, Prometheus) {
@@ -145,6 +145,58 @@ async fn what_went_wrong_is_counted_by_its_name() {
     let busy = while_time_passes(&world, secs(60), lock.acquire_within(ms(500))).await;
     assert!(busy.unwrap().is_none());
     seen.shows(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#, 0.5);
+}
+
+/// Refuses what was granted.
+struct Refusing;
+
+impl Handler for Refusing {
+    async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        next: Next<'_>,
+    ) -> Result<AcquireResponse, Error> {
+        drop(next.run(request).await?);
+        if request.key().as_str() == "hangs" {
+            std::future::pending::<()>().await;
+        }
+        Err(Error::new(ErrorKind::Denied, "not today"))
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_no_caller_got_is_not_counted_as_held() {
+    let recorder = Prometheus::default();
+    let metrics = ::metrics::with_local_recorder(&recorder, Metrics::new);
+    let world = World::built(no_handoff(), |b| b.observer(metrics).handler(Refusing));
+    assert!(world.ours.lock("refused").acquire().await.is_err());
+    {
+        let lock = world.ours.lock("hangs");
+        let mut asked = Box::pin(lock.acquire());
+        assert!(poll_once(asked.as_mut()).await.is_pending());
+    }
+    for key in ["refused", "hangs"] {
+        until_ended(&world, key).await;
+    }
+    world.ours.shutdown().await;
+    recorder.shows(r#"leasehold_acquire_seconds_count{outcome="failed"}"#, 1.0);
+    recorder.shows(
+        r#"leasehold_acquire_seconds_count{outcome="abandoned"}"#,
+        1.0,
+    );
+    recorder.shows(r#"leasehold_hold_seconds_count{reason="dropped"}"#, 0.0);
+    recorder.shows("leasehold_held", 0.0);
+}
+
+#[tokio::test]
+async fn a_write_hold_that_became_a_read_hold_is_counted_once() {
+    let (world, seen) = measured(no_handoff(), Metrics::new);
+    let writer = world.ours.read_write("a").write().await.unwrap();
+    let reader = writer.downgrade().await.unwrap();
+    seen.shows("leasehold_held", 1.0);
+    let _ = reader.release().await;
+    seen.shows("leasehold_held", 0.0);
+    seen.shows(r#"leasehold_hold_seconds_count{reason="released"}"#, 1.0);
 }
 
 #[tokio::test]

@@ -145,6 +145,11 @@ impl Observer for Metrics {
                 LostReason::Closed => to.lost.closed.increment(1),
                 LostReason::Released | LostReason::Forked => to.lost.other.increment(1),
             },
+            // A grant that no caller got was never counted.
+            Event::Release {
+                was_reported: false,
+                ..
+            } => {}
             Event::Release {
                 reason, held_for, ..
             } => {
