@@ -200,6 +200,140 @@ fn an_impossible_pair_is_reported_at_the_field_at_fault() {
     assert!(message.contains("config:2:1: ttl: "), "{message}");
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn a_url_and_the_settings_beside_it_are_judged_together() {
+    let config = Config::parse("store = 'redis://db?max_ttl=1m'\nttl = '40s'\n").unwrap();
+    let settings = config.top().unwrap().settings();
+    assert_eq!(settings.ttl, Duration::from_secs(40));
+    assert_eq!(settings.max_ttl, Duration::from_secs(60));
+    // Nobody set a ttl, and it follows the limit of the URL.
+    let config = Config::parse("store = 'redis://db?max_ttl=5s'\n").unwrap();
+    assert_eq!(config.top().unwrap().settings().ttl, Duration::from_secs(5));
+    let message = refused("store = 'redis://db?max_ttl=5s'\nttl = '6s'\n");
+    assert!(
+        message.contains("config:2:1: ttl: setting ttl=6s"),
+        "{message}"
+    );
+    let message = refused("store = 'redis://db?max_ttl=1m'\nmax_ttl = '90s'\n");
+    assert!(
+        message.contains("config:1:1: store: the URL has max_ttl=60s"),
+        "{message}"
+    );
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn the_ttl_of_a_session_may_be_longer_than_the_default_limit() {
+    let config = Config::parse("store = 'zookeeper://zk'\nttl = '40s'\n").unwrap();
+    assert_eq!(
+        config.top().unwrap().settings().ttl,
+        Duration::from_secs(40)
+    );
+}
+
+#[test]
+fn what_stands_at_the_top_is_judged_with_each_manager_and_not_alone() {
+    let config = Config::parse(
+        "max_hold = '5s'\n[handlers]\nwaits = true\n[managers.a]\nstore = 'memory:'\nttl = '3s'\nhandlers = { at_once = 2 }\n",
+    )
+    .unwrap();
+    let settings = config.manager("a").unwrap().settings();
+    assert_eq!(settings.max_hold, Some(Duration::from_secs(5)));
+    let message = refused("max_hold = '5s'\n[managers.a]\nstore = 'memory:'\n");
+    assert!(message.contains("config:1:1: max_hold: "), "{message}");
+    assert!(refused("max_hold = '5s'\n").contains("config:1:1: max_hold: "));
+}
+
+#[test]
+fn a_number_that_is_too_large_is_reported_as_that_at_its_position() {
+    for (line, field) in [
+        ("timeout_millis = 9223372036854775807", "timeout_millis"),
+        ("own_second = 9223372036854775807", "own_second"),
+        ("max_waiters = 99999999999999999999", "max_waiters"),
+        ("handoff_count = 4294967296", "handoff_count"),
+        ("ttl = '99999999999999999999s'", "ttl"),
+        (
+            "handlers.rate_per_key = '1/200years'",
+            "handlers.rate_per_key",
+        ),
+        (
+            "handlers.at_once = 99999999999999999999",
+            "handlers.at_once",
+        ),
+    ] {
+        let message = refused(&format!("store = 'memory:'\n{line}\n"));
+        assert!(message.contains("config:2:"), "{line}: {message}");
+        assert!(
+            message.contains(&format!(": {field}: ")),
+            "{line}: {message}"
+        );
+        assert!(!message.contains("of type=integer"), "{line}: {message}");
+    }
+    let vars = [
+        ("LEASEHOLD_STORE", "memory:"),
+        ("LEASEHOLD_TIMEOUT_MILLIS", "18446744073709551615"),
+    ];
+    let message = from_vars(&vars).unwrap_err().to_string();
+    assert!(
+        message.contains("environment:LEASEHOLD_TIMEOUT_MILLIS: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_names_are() {
+    for text in [
+        "\"a\\nb\" = 3",
+        "[managers.\"a\\nb\"]\ntll = '5s'",
+        "[managers.\"a\\nb\"]\nstore = 3",
+    ] {
+        let message = refused(text);
+        assert!(!message.contains('\n'), "{message:?}");
+        assert!(message.contains("a\\nb"), "{message:?}");
+    }
+}
+
+/// This program again, with a variable that is no text.
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_refused_and_not_changed() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    const CHILD: &str = "CONFIG_OF_BYTES";
+    if std::env::var_os(CHILD).is_some() {
+        let error = Config::from_env().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        println!("refused as {error}");
+        return;
+    }
+    for (name, value, reported) in [
+        (
+            &b"LEASEHOLD_STORE"[..],
+            &b"memory:s3same-\xff"[..],
+            "LEASEHOLD_STORE",
+        ),
+        (b"LEASEHOLD_CONFIG", b"/no/s3same-\xff", "LEASEHOLD_CONFIG"),
+        (b"LEASEHOLD_T\xffL", b"5s", "LEASEHOLD_T"),
+    ] {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_variable_that_is_no_text_is_refused_and_not_changed",
+                "--nocapture",
+            ])
+            .env(CHILD, "1")
+            .env("LEASEHOLD_STORE", "memory:")
+            .env(OsStr::from_bytes(name), OsStr::from_bytes(value))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{child:?}");
+        assert!(said.contains(&format!("environment:{reported}")), "{said}");
+        assert!(!said.contains("s3same"), "{said}");
+    }
+}
+
 #[test]
 fn one_field_under_two_names_is_an_error_that_names_both() {
     let message = refused("store = 'memory:'\nttl = '10s'\nown_second = 10\n");
@@ -219,6 +353,8 @@ fn a_store_that_cannot_be_built_is_reported_with_its_line_and_never_with_its_pas
         "store = 'memory:'\nttl = 'x://me:c4nary-s3same@db'",
         "store = 'memory:'\nmax_waiters = 'x://me:c4nary-s3same@db'",
         "store = 'memory:'\nlabel = \"x://me:c4nary-s3same@db\\n\"",
+        "store = 'memory:'\nmax_waiters = 'x://me:\"c4nary-s3same@db'",
+        "store = 'memory:'\nttl = '7c4nary-s3same'",
     ] {
         let error = Config::parse(text).unwrap_err();
         assert!(

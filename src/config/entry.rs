@@ -87,5 +87,17 @@ pub(super) fn located(
 ) -> Error {
     let what = what.to_string();
     let what = what.strip_prefix(&format!("{kind}: ")).unwrap_or(&what);
-    Error::new(kind, format!("{origin}: {field}: {what}"))
+    Error::new(kind, in_one_line(&format!("{origin}: {field}: {what}")))
+}
+
+/// A name in quotes may contain any character.
+fn in_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line
 }

@@ -2,9 +2,9 @@
 
 use toml::Value;
 
-use super::entry::{Entry, Origin, Section};
+use super::entry::{Entry, Origin, Section, located};
 use super::field;
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
 
 const PREFIX: &str = "LEASEHOLD_";
 
@@ -15,6 +15,31 @@ pub(super) struct Environment {
     /// The file whose values the variables override.
     pub(super) file: Option<String>,
     pub(super) section: Section,
+}
+
+/// The variables of this process. Ours are text: one that is not would be another value.
+pub(super) fn of_this_process() -> Result<Vec<(String, String)>, Error> {
+    let ours = std::env::vars_os().filter(|(name, _)| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(PREFIX.as_bytes())
+    });
+    ours.map(
+        |(name, value)| match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => Ok((name, value)),
+            (name, _) => {
+                let name = name.unwrap_or_else(|name| name.to_string_lossy().into_owned());
+                let field = name.clone();
+                let message = "it is not UTF-8; write it as text";
+                Err(located(
+                    &Origin::Variable(name),
+                    &field,
+                    ErrorKind::Invalid,
+                    message,
+                ))
+            }
+        },
+    )
+    .collect()
 }
 
 pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<Environment, Error> {

@@ -53,15 +53,15 @@ fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
     let plain = name.replace('-', "_");
     for (other, field, unit) in OTHER_NAMES {
         if *other == plain {
-            return Ok((field, in_unit(entry, *unit)?));
+            return as_readable(field, in_unit(entry, *unit)?);
         }
     }
     let known = |fields: &[&'static str]| fields.iter().copied().find(|known| *known == name);
-    if let Some(field) = known(SETTINGS) {
-        return Ok((field, checked(field, entry)?));
-    }
-    match known(&BESIDE).or_else(|| known(handlers::FIELDS)) {
-        Some(field) => Ok((field, entry)),
+    match known(SETTINGS)
+        .or_else(|| known(&BESIDE))
+        .or_else(|| known(handlers::FIELDS))
+    {
+        Some(field) => as_readable(field, entry),
         None => {
             let message = format!(
                 "unknown name; use {}, {}, {}",
@@ -72,6 +72,16 @@ fn read(name: &str, entry: Entry) -> Result<(&'static str, Entry), Error> {
             Err(refused(&entry, message))
         }
     }
+}
+
+/// The entry of a field. A setting is read at once, to report it at its position; anything else is read later.
+fn as_readable(field: &'static str, entry: Entry) -> Result<(&'static str, Entry), Error> {
+    let entry = if SETTINGS.contains(&field) {
+        checked(field, entry)?
+    } else {
+        entry
+    };
+    Ok((field, entry))
 }
 
 /// `10` of the unit seconds is `10s`.
@@ -106,7 +116,10 @@ fn checked(field: &str, mut entry: Entry) -> Result<Entry, Error> {
     let mut why = why.message().replace('\n', " ");
     // The value may be a URL in the wrong place; its password must not appear in a log.
     if let Some(text) = entry.value.as_str().filter(|text| !text.is_empty()) {
-        why = why.replace(text, "...");
+        // As a message quotes it, and as it is.
+        why = why
+            .replace(&format!("{text:?}"), "\"...\"")
+            .replace(text, "...");
     }
     let message = format!(
         "it cannot be read: {}; {}",
@@ -133,20 +146,33 @@ fn alone(field: &str, value: &Value) -> Result<Settings, toml::de::Error> {
 
 /// The settings of a section, validated as a whole.
 pub(super) fn settings(section: &Section) -> Result<Settings, Error> {
+    let settings = unchecked(section)?;
+    validate(section, &settings)?;
+    Ok(settings)
+}
+
+/// The settings of a section, which a URL may change.
+pub(super) fn unchecked(section: &Section) -> Result<Settings, Error> {
     let mut table = Table::new();
     for (field, entry) in section.entries() {
         if SETTINGS.contains(&field) {
             table.insert(field.to_owned(), entry.value.clone());
         }
     }
-    let settings: Settings = table
+    table
         .try_into()
-        .map_err(|why: toml::de::Error| Error::invalid(why.message().to_owned()))?;
+        .map_err(|why: toml::de::Error| Error::invalid(why.message().to_owned()))
+}
+
+/// Reports the first setting that is out of range at its position.
+pub(super) fn validate(section: &Section, settings: &Settings) -> Result<(), Error> {
     let Some(fault) = settings.fault() else {
-        return Ok(settings);
+        return Ok(());
     };
     // A field that nobody set is out of range if another field leaves it no room.
     let entry = section.get(fault.field).or_else(|| section.get("ttl"));
+    // Or the store's URL set it.
+    let entry = entry.or_else(|| section.get("store"));
     Err(match entry {
         Some(entry) => located(
             &entry.origin,

@@ -143,9 +143,13 @@ fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, E
     let kind = value.type_str();
     let value = match value {
         DeValue::String(text) => Some(Value::String(text.into_owned())),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .ok()
-            .map(Value::Integer),
+        DeValue::Integer(number) => {
+            let Ok(number) = i64::from_str_radix(number.as_str(), number.radix()) else {
+                let message = "the number is too large; use one of at most 9223372036854775807";
+                return Err(located(&origin, &written, ErrorKind::Invalid, message));
+            };
+            Some(Value::Integer(number))
+        }
         DeValue::Boolean(on) => Some(Value::Boolean(on)),
         _ => None,
     };

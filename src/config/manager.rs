@@ -24,10 +24,12 @@ pub struct ManagerConfig {
 
 impl ManagerConfig {
     pub(super) fn of(name: Option<&str>, section: &Section) -> Result<Self, Error> {
-        let settings = field::settings(section)?;
+        let settings = field::unchecked(section)?;
         let store = field::store(section)?;
         let label = field::label(section)?;
-        Plan::of(&store, settings.clone()).map_err(|why| at_fault(section, &why))?;
+        let plan = Plan::unchecked(&store, settings).map_err(|why| at_fault(section, &why))?;
+        let settings = plan.settings().clone();
+        field::validate(section, &settings)?;
         Ok(Self {
             store,
             settings,
@@ -37,7 +39,7 @@ impl ManagerConfig {
         })
     }
 
-    /// Its settings.
+    /// Its settings, with those that its store's URL gives.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -125,14 +125,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `Invalid` also for an unknown variable that begins with `LEASEHOLD_`.
+    /// As [`read`](Self::read); `Invalid` also for a variable that begins with `LEASEHOLD_` and is unknown, or not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
-        Self::from_vars(std::env::vars_os().filter_map(|(name, value)| {
-            Some((
-                name.into_string().ok()?,
-                value.to_string_lossy().into_owned(),
-            ))
-        }))
+        Self::from_vars(environment::of_this_process()?)
     }
 
     /// As [`from_env`](Self::from_env), from the given variables. Those that do not begin with `LEASEHOLD_` are ignored.
@@ -158,8 +153,11 @@ impl Config {
         let top = if sections.top.has("store") {
             Some(ManagerConfig::of(None, &sections.top)?)
         } else {
-            field::settings(&sections.top)?;
-            Handlers::of(&sections.top)?;
+            // Each manager is checked with what it inherits.
+            if sections.managers.is_empty() {
+                field::settings(&sections.top)?;
+                Handlers::of(&sections.top)?;
+            }
             None
         };
         let mut managers = BTreeMap::new();

@@ -71,11 +71,18 @@ enum Source {
 
 impl Plan {
     /// Reads a URL and makes it agree with the settings. Connects to nothing.
+    pub(crate) fn of(url: &str, settings: Settings) -> Result<Self, Error> {
+        let plan = Self::unchecked(url, settings)?;
+        plan.settings.validate()?;
+        Ok(plan)
+    }
+
+    /// As [`of`](Self::of), for a caller that validates the settings itself.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         allow(unused_mut, reason = "only these stores affect the settings")
     )]
-    pub(crate) fn of(url: &str, mut settings: Settings) -> Result<Self, Error> {
+    pub(crate) fn unchecked(url: &str, mut settings: Settings) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
@@ -106,8 +113,13 @@ impl Plan {
             "postgres" | "postgresql" => Source::Postgres(Box::new(postgres(url, &mut settings)?)),
             _ => return Err(refusal(scheme, rest)),
         };
-        settings.validate()?;
         Ok(Self { source, settings })
+    }
+
+    /// The settings that the manager gets.
+    #[cfg(feature = "config")]
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub(super) async fn builder(self) -> Result<LockManagerBuilder, Error> {
@@ -186,7 +198,7 @@ fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     }
     let mut options = FileOptions::parse(url)?;
     // The store reports why it did not answer, before the manager stops waiting.
-    options.request_timeout = settings.request_timeout * 4 / 5;
+    options.request_timeout = settings.request_timeout / 5 * 4;
     Ok(options)
 }
 
@@ -336,6 +348,44 @@ mod tests {
         };
         let error = Plan::of("memory:", settings).unwrap_err();
         assert!(error.to_string().contains("max_waiters=0"), "{error}");
+    }
+
+    #[test]
+    fn no_setting_is_too_large_to_be_refused() {
+        let urls = [
+            "memory:",
+            #[cfg(all(feature = "file", target_os = "linux"))]
+            "file:",
+            #[cfg(feature = "redis")]
+            "redis://db",
+            #[cfg(feature = "redis")]
+            "redis://db?max_ttl=5s",
+            #[cfg(feature = "redis")]
+            "redlock://a,b,c",
+            #[cfg(feature = "postgres")]
+            "postgres://db/d",
+            #[cfg(feature = "zookeeper")]
+            "zookeeper://zk",
+        ];
+        let longest: [fn(&mut Settings); 9] = [
+            |settings| settings.ttl = std::time::Duration::MAX,
+            |settings| settings.max_ttl = std::time::Duration::MAX,
+            |settings| settings.margin = std::time::Duration::MAX,
+            |settings| settings.wait = std::time::Duration::MAX,
+            |settings| settings.retry_delay = std::time::Duration::MAX,
+            |settings| settings.request_timeout = std::time::Duration::MAX,
+            |settings| settings.lock_delay = std::time::Duration::MAX,
+            |settings| settings.commit_budget = std::time::Duration::MAX,
+            |settings| settings.handoff_time = std::time::Duration::MAX,
+        ];
+        for url in urls {
+            for (number, set) in longest.iter().enumerate() {
+                let mut settings = Settings::default();
+                set(&mut settings);
+                let refused = Plan::of(url, settings).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Invalid, "{url} {number}");
+            }
+        }
     }
 
     #[tokio::test]
