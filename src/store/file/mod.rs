@@ -31,6 +31,7 @@ mod errors;
 mod kept;
 mod key_file;
 mod options;
+mod peers;
 mod process;
 mod slots;
 mod stale;

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind as IoKind;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::AtFlags;
 
 use super::directory::Directory;
+use super::peers::{Peers, Sent, address};
 use super::process::name;
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
@@ -26,40 +26,20 @@ const LONGEST: usize = 16 + Key::MAX_LEN;
 #[derive(Debug)]
 pub(super) struct Wakeups {
     waiting: Arc<Mutex<HashMap<Key, Waiters>>>,
-    /// Sends. Empty until this process may have a socket.
-    sender: OnceLock<UnixDatagram>,
+    peers: Peers,
     process: u64,
     /// Whether this process receives. Set by the first waiter.
     receives: OnceLock<bool>,
-}
-
-/// What became of a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sent {
-    /// It arrived, or its process polls.
-    Sent,
-    /// Its process is dead.
-    Refused,
 }
 
 impl Wakeups {
     pub(super) fn new(process: u64) -> Self {
         Self {
             waiting: Arc::default(),
-            sender: OnceLock::new(),
+            peers: Peers::default(),
             process,
             receives: OnceLock::new(),
         }
-    }
-
-    /// Made by the first message. If that fails (`EMFILE`), the next one tries again.
-    fn sender(&self) -> Option<&UnixDatagram> {
-        if self.sender.get().is_none() {
-            let made = UnixDatagram::unbound().ok()?;
-            made.set_nonblocking(true).ok()?;
-            let _ = self.sender.set(made);
-        }
-        self.sender.get()
     }
 
     /// Whether messages reach this process. The first call binds its socket and starts the thread that reads it.
@@ -101,15 +81,8 @@ impl Wakeups {
         key: &Key,
         owner: &OwnerToken,
     ) -> Sent {
-        let Some(sender) = self.sender() else {
-            return Sent::Sent;
-        };
         let message = [owner.as_bytes().as_slice(), key.as_str().as_bytes()].concat();
-        match sender.send_to(&message, address(directory, &name(process))) {
-            Err(error) if error.kind() == IoKind::ConnectionRefused => Sent::Refused,
-            // A full queue belongs to a process that is stopped or very slow: the handover time decides.
-            _ => Sent::Sent,
-        }
+        self.peers.send(directory, process, &message)
     }
 
     /// Ends the thread and deletes the socket.
@@ -117,10 +90,8 @@ impl Wakeups {
         if self.receives.get() != Some(&true) {
             return;
         }
+        let _ = self.peers.send(directory, self.process, &[]);
         let name = name(self.process);
-        if let Some(sender) = self.sender() {
-            let _ = sender.send_to(&[], address(directory, &name));
-        }
         let _ = rustix::fs::unlinkat(directory.sockets(), &*name, AtFlags::empty());
     }
 }
@@ -132,11 +103,6 @@ pub(super) fn is_abandoned(directory: &Directory, name: &str) -> bool {
     };
     let connected = probe.connect(address(directory, name));
     connected.is_err_and(|error| error.kind() == IoKind::ConnectionRefused)
-}
-
-/// A path that is short enough for the address of a socket, however long the directory's is.
-fn address(directory: &Directory, name: &str) -> String {
-    format!("/proc/self/fd/{}/{name}", directory.sockets().as_raw_fd())
 }
 
 fn listen(
@@ -173,10 +139,8 @@ fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiters>>) {
                 let key = Key::parse(std::str::from_utf8(key).ok()?).ok()?;
                 Some((OwnerToken::from_bytes(*owner), key))
             });
-        if let Some((owner, key)) = parsed
-            && let Some(waiters) = waiting.lock().get_mut(&key)
-        {
-            waiters.wake_claim(&owner);
-        }
+        let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.take(&owner));
+        // Outside of the lock, which whoever wakes up needs first.
+        drop(woken);
     }
 }

@@ -38,10 +38,10 @@ impl Waiters {
         }
     }
 
-    /// Wakes one claim.
+    /// Takes out the hint of one claim, which resolves when this is dropped.
     #[cfg(all(feature = "file", target_os = "linux"))]
-    pub(crate) fn wake_claim(&mut self, owner: &OwnerToken) {
-        self.hints.remove(owner);
+    pub(crate) fn take(&mut self, owner: &OwnerToken) -> Option<oneshot::Sender<()>> {
+        self.hints.remove(owner)
     }
 
     /// Whether nobody waits for a hint.
