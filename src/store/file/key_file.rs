@@ -78,7 +78,8 @@ impl<'a> KeyFile<'a> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
             return Err(damaged(directory, key));
         }
-        let slot = slots::read(opened.as_fd(), &directory.boot, directory.path())?;
+        let size = stat.st_size as u64;
+        let slot = slots::read(opened.as_fd(), size, &directory.boot, directory.path())?;
         let record = codec::decode(key, &slot.payload).ok_or_else(|| damaged(directory, key))?;
         file.sequence = slot.sequence;
         Ok(Ok((file, record)))

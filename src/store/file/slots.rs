@@ -35,9 +35,14 @@ enum Read {
     Damaged(Option<u64>),
 }
 
-/// The state that a file has.
-pub(super) fn read(file: BorrowedFd<'_>, boot: &[u8; 16], directory: &Path) -> Result<Slot, Error> {
-    let slots = [read_slot(file, 0, boot), read_slot(file, SLOT, boot)];
+/// The state that a file of this size has.
+pub(super) fn read(
+    file: BorrowedFd<'_>,
+    size: u64,
+    boot: &[u8; 16],
+    directory: &Path,
+) -> Result<Slot, Error> {
+    let slots = [0, SLOT].map(|offset| read_slot(file, size, offset, boot));
     let [first, second] = slots
         .map(|slot| slot.map_err(|errno| no_effect("read the state of a lock", directory, errno)));
     newest(first?, second?).ok_or_else(|| {
@@ -67,8 +72,14 @@ fn offset(sequence: u64) -> u64 {
     if sequence % 2 == 1 { 0 } else { SLOT }
 }
 
-fn read_slot(file: BorrowedFd<'_>, offset: u64, boot: &[u8; 16]) -> rustix::io::Result<Read> {
-    let mut bytes = vec![0; PAGE];
+fn read_slot(
+    file: BorrowedFd<'_>,
+    end: u64,
+    offset: u64,
+    boot: &[u8; 16],
+) -> rustix::io::Result<Read> {
+    // To the end of the file and not beyond, which would be one more call.
+    let mut bytes = vec![0; end.saturating_sub(offset).min(PAGE as u64) as usize];
     let mut len = read_all(file, &mut bytes, offset)?;
     if bytes[..len].iter().all(|byte| *byte == 0) {
         return Ok(Read::Empty);
@@ -200,7 +211,8 @@ mod tests {
     }
 
     fn state(file: &File) -> Result<(u64, Vec<u8>), crate::ErrorKind> {
-        read(file.as_fd(), &BOOT, Path::new("d"))
+        let size = file.metadata().unwrap().len();
+        read(file.as_fd(), size, &BOOT, Path::new("d"))
             .map(|slot| (slot.sequence, slot.payload))
             .map_err(|error| error.kind())
     }
@@ -250,8 +262,10 @@ mod tests {
         let foreign = file("foreign");
         foreign.write_all_at(b"12345\n", 0).unwrap();
         assert_eq!(state(&foreign), damaged);
+        let other = written("boot", &[b"one"]);
         let other = read(
-            written("boot", &[b"one"]).as_fd(),
+            other.as_fd(),
+            other.metadata().unwrap().len(),
             b"another boot....",
             Path::new("d"),
         );

@@ -148,7 +148,7 @@ impl Tokens {
             }
             (0, None)
         } else {
-            let slot = slots::read(file.as_fd(), &NO_BOOT, &self.path)?;
+            let slot = slots::read(file.as_fd(), size as u64, &NO_BOOT, &self.path)?;
             let content = Content::parse(&slot.payload).ok_or_else(|| {
                 Error::corrupt(format!(
                     "the file of the tokens is of another format: directory={}; use a directory of leasehold's own",
