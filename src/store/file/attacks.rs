@@ -112,6 +112,12 @@ async fn a_directory_that_was_moved_grants_nothing_and_ends_its_holds() {
         renewed(&moved, &grant).await,
         Renewed::Extended(_)
     ));
+    // Where it is does not matter to a release.
+    std::fs::rename(&directory.0, &elsewhere.0).unwrap();
+    let released = moved.release(&grant).await;
+    assert!(matches!(released, Released::Released), "{released:?}");
+    std::fs::rename(&elsewhere.0, &directory.0).unwrap();
+    let grant = granted(&moved, &claim("a")).await;
     std::fs::remove_dir_all(&directory.0).unwrap();
     assert!(matches!(renewed(&moved, &grant).await, Renewed::Gone));
 }

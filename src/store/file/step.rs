@@ -49,6 +49,16 @@ impl Inner {
         step: Step<'_, T>,
     ) -> Result<Option<(T, Wakes)>, Error> {
         self.directory.check_place()?;
+        self.attempt_anywhere(key, step)
+    }
+
+    /// As [`attempt`](Self::attempt), also if the directory is not in its place: for a step that gives this process nothing. Whoever it
+    /// hands the key over to asks for it, and sees then where the directory is.
+    pub(super) fn attempt_anywhere<T>(
+        &self,
+        key: &Key,
+        step: Step<'_, T>,
+    ) -> Result<Option<(T, Wakes)>, Error> {
         let Ok((mut file, before)) = KeyFile::open(&self.directory, key)? else {
             return Ok(None);
         };

@@ -98,11 +98,25 @@ impl FileStore {
 
     /// One step on the line of a key. It waits while another process is in its own.
     async fn step<T>(&self, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
+        self.step_by(Inner::attempt, key, step).await
+    }
+
+    /// As [`step`](Self::step), for a step that gives this process nothing.
+    async fn leaving_step<T>(&self, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
+        self.step_by(Inner::attempt_anywhere, key, step).await
+    }
+
+    async fn step_by<T>(
+        &self,
+        attempt: Attempt<T>,
+        key: &Key,
+        step: Step<'_, T>,
+    ) -> Result<T, Error> {
         let inner = &self.0;
         let began = inner.now();
         let mut pause = PAUSE;
         for tries in 0_u32.. {
-            if let Some((answer, wakes)) = inner.attempt(key, &mut *step)? {
+            if let Some((answer, wakes)) = attempt(inner, key, &mut *step)? {
                 inner.wake(key, wakes);
                 return Ok(answer);
             }
@@ -156,6 +170,8 @@ impl FileStore {
         .await
     }
 }
+
+type Attempt<T> = fn(&Inner, &Key, Step<'_, T>) -> Result<Option<(T, Wakes)>, Error>;
 
 /// What a waiter has to expect.
 enum Waiting {
@@ -211,7 +227,7 @@ impl Store for FileStore {
 
     async fn release(&self, grant: &Grant) -> Released {
         let owner = &grant.claim.owner;
-        self.step(&grant.claim.key, &mut |line, now, token| {
+        self.leaving_step(&grant.claim.key, &mut |line, now, token| {
             Ok(line.release(owner, now, token))
         })
         .await
@@ -220,7 +236,7 @@ impl Store for FileStore {
 
     async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
         let owner = &grant.claim.owner;
-        self.step(&grant.claim.key, &mut |line, now, token| {
+        self.leaving_step(&grant.claim.key, &mut |line, now, token| {
             Ok(line.rest(owner, rest, now, token))
         })
         .await
@@ -229,7 +245,7 @@ impl Store for FileStore {
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         self.0.withdrawn.lock().add(claim, self.0.now());
-        self.step(&claim.key, &mut |line, now, token| {
+        self.leaving_step(&claim.key, &mut |line, now, token| {
             Ok(((), line.withdraw(&claim.owner, now, token)))
         })
         .await
