@@ -19,6 +19,7 @@ mod fence;
 mod interop;
 mod kinds;
 mod manager;
+mod overlap;
 mod peers;
 mod proof;
 mod queue;

@@ -89,6 +89,18 @@ async fn a_barrier_lasts_for_the_lease_of_the_holder_and_not_of_the_operator() {
 }
 
 #[tokio::test]
+async fn an_operator_with_a_longer_tick_takes_a_short_lease_away() {
+    let server = Server::shared();
+    let holder = short_store(&server.address(), "/bar-tick").await;
+    let mut careful = options(&server.address(), "/bar-tick");
+    (careful.tick_time, careful.session_timeout) = (SHORT, SHORT * 4);
+    let operator = open(careful).await;
+    let held = granted(&holder, &claim("k")).await;
+    assert_eq!(taken_away(&operator, "k").await, held.proof.ttl);
+    assert!(matches!(renewed(&holder, &held).await, Renewed::Gone));
+}
+
+#[tokio::test]
 async fn a_barrier_lasts_for_the_whole_lease_when_the_operator_died_at_once() {
     let server = Server::shared();
     let client = raw(&server).await;

@@ -1,5 +1,6 @@
 //! One attempt to hold, in either mode, and how it is undone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
@@ -26,10 +27,25 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
             claim.key
         )));
     }
-    let state = client
-        .claims
-        .enter(claim, &client.options.chroot, &client.clock.stamp(), ttl)?;
-    let _turn = state.turn.lock().await;
+    loop {
+        let now = client.clock.stamp();
+        let state = (client.claims).enter(claim, &client.options.chroot, &now, ttl)?;
+        let _turn = state.turn.lock().await;
+        // Another request may have ended and forgotten the claim meanwhile. What is not known is not renewed or released.
+        let known = client.claims.of(claim);
+        if known.is_some_and(|known| Arc::ptr_eq(&known, &state)) {
+            return attempt(client, claim, &state).await;
+        }
+    }
+}
+
+/// One attempt, in the claim's turn.
+async fn attempt(
+    client: &ZooKeeperClient,
+    claim: &Claim,
+    state: &ClaimState,
+) -> Result<Acquired, Error> {
+    let ttl = client.options.session_timeout;
     // `Unavailable` says that nothing happened, which is not known where a node of ours may exist.
     let in_doubt_where_sent = |error: Error| {
         if error.kind() != ErrorKind::Unavailable || state.node() == NodeState::Absent {
@@ -47,18 +63,18 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
             return Err(withdrawn(claim));
         }
         let look = match client.options.mode {
-            ZooKeeperMode::Queue => join::look(client, &session, &state).await,
-            ZooKeeperMode::Simple => simple::look(client, &session, &state).await,
+            ZooKeeperMode::Queue => join::look(client, &session, state).await,
+            ZooKeeperMode::Simple => simple::look(client, &session, state).await,
         };
         match look {
             Ok(Look::Behind) => {
                 if state.node() == NodeState::Absent {
-                    client.claims.forget(&state);
+                    client.claims.forget(state);
                 }
                 return Ok(Acquired::Busy { remaining: None });
             }
             Ok(Look::TakenAway) => {
-                client.claims.bury(&state, &client.clock.stamp(), ttl);
+                client.claims.bury(state, &client.clock.stamp(), ttl);
                 return Err(withdrawn(claim));
             }
             Ok(Look::First(node)) => {

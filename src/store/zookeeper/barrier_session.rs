@@ -15,11 +15,13 @@ use std::time::Duration;
 use super::client::ZooKeeperClient;
 use super::drivers::{Change, Fault, Refused};
 use super::opening::{self, Ending};
+use super::options::ZooKeeperOptions;
 use super::session::Session;
 use crate::clock::Clock;
 use crate::model::error::Error;
 
-/// How much longer than the lease the session is asked for, in ticks.
+/// How much longer than the lease the session is asked for, in ticks. Where the holder's tick is much shorter than ours, it is more:
+/// our own sessions have some ticks at least.
 const SLACK_TICKS: u32 = 2;
 
 /// A session that outlives its connection.
@@ -64,7 +66,8 @@ impl BarrierSession {
 
     async fn open(client: &ZooKeeperClient, length: Duration) -> Result<Self, Error> {
         let mut options = client.options.clone();
-        options.session_timeout = length + options.tick_time * SLACK_TICKS;
+        let least = options.tick_time * ZooKeeperOptions::MIN_TICKS;
+        options.session_timeout = (length + options.tick_time * SLACK_TICKS).max(least);
         let limit = client.options.session_timeout;
         let session = opening::open(&options, &client.clock, Ending::LeftToTimeOut, limit).await?;
         if session.ttl < length {

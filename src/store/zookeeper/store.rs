@@ -10,7 +10,7 @@ use super::client::{SessionState, ZooKeeperClient, closed};
 use super::downgrade;
 use super::lock_info;
 use super::options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
-use super::queue::claim_state::ClaimState;
+use super::queue::claim_state::{ClaimState, NodeState};
 use super::queue::names;
 use super::renewal;
 use super::revoke;
@@ -104,6 +104,10 @@ impl ZooKeeperStore {
 
     async fn remove(&self, state: &ClaimState) -> Result<bool, Error> {
         let _turn = state.turn.lock().await;
+        if state.node() == NodeState::Absent {
+            self.client.claims.forget(state);
+            return Ok(false);
+        }
         let session = self.client.session().await?;
         acquire::remove(&self.client, &session, state).await
     }

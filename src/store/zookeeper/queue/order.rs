@@ -4,7 +4,7 @@
 //! one directly before it, whatever that one wants. Everybody waits for a barrier. So one end wakes one writer, or the readers
 //! that enter together.
 
-use super::names::{Contender, Kind, SIMPLE};
+use super::names::{Contender, Kind};
 
 /// The position of a node among the contenders.
 #[derive(PartialEq, Eq, Debug)]
@@ -30,8 +30,9 @@ pub(crate) fn position<'a>(
     };
     let keeps_out = |other: &&Contender| match (contenders[at].kind, other.kind) {
         (Kind::Read, Kind::Read) => false,
-        // A simple lock that is tried while we hold counts as before us, but gives way.
-        _ => !(was_granted && other.name == SIMPLE),
+        // Whoever holds does not look again at the others: a writer before it has become a reader, and a simple lock that is
+        // tried counts as before it, but gives way.
+        _ => !was_granted || other.kind == Kind::Barrier,
     };
     let mut blocking = contenders[..at].iter().filter(keeps_out);
     let Some(nearest) = blocking.next_back() else {
@@ -74,7 +75,7 @@ pub(crate) fn readers(contenders: &[Contender]) -> &[Contender] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names;
+    use super::super::names::{self, SIMPLE};
     use super::*;
 
     fn line(names: &[&str]) -> Vec<Contender> {
