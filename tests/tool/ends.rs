@@ -174,7 +174,7 @@ impl CommandOfRoot {
         }
     }
 
-    fn is_reported_and_not_waited_for(self) {
+    fn until_reported(self) {
         let output = self.tool.output();
         assert_eq!(code(&output), 76, "{}", printed(&output));
         assert!(
@@ -199,11 +199,11 @@ fn root() -> &'static str {
 /// A real wait of a few seconds: a lease runs out.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_lost_command_that_may_not_be_signalled_is_reported_and_not_waited_for() {
+fn a_lost_command_that_may_not_be_signalled_until_reported() {
     let (server, url) = server();
     let command = CommandOfRoot::start(&url);
     assert_eq!(server.cli(&["DEL", "k"]), "1");
-    command.is_reported_and_not_waited_for();
+    command.until_reported();
 }
 
 /// A real wait of a second or two: a lease is renewed.
@@ -213,7 +213,7 @@ fn a_command_that_found_its_lease_over_and_may_not_be_signalled_is_not_waited_fo
     let (_server, url) = server();
     let command = CommandOfRoot::start(&url);
     crate::check::mark(&command.lease_file, root());
-    command.is_reported_and_not_waited_for();
+    command.until_reported();
 }
 
 #[test]

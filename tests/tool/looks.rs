@@ -1,6 +1,6 @@
 //! `inspect`, `list`, `conform`, `generate`, and the help.
 
-use crate::command::{Mark, Running, code, leasehold, lines, printed, server};
+use crate::command::{Mark, Running, code, leasehold, lines, printed, server, until};
 use crate::redis::free_port;
 
 const SUBCOMMANDS: [&str; 12] = [
@@ -108,6 +108,16 @@ fn a_store_that_cannot_be_used_does_not_conform() {
     server.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
     let output = leasehold(&["conform", "--store", &url]);
     assert_ne!(code(&output), 0, "{}", printed(&output));
+}
+
+#[test]
+fn a_store_that_goes_away_meanwhile_breaks_no_clause() {
+    let (mut server, url) = server();
+    let suite = Running::start(&["conform", "--store", &url]);
+    until("the first request", || server.cli(&["DBSIZE"]) != "0");
+    server.kill();
+    let output = suite.output();
+    assert_eq!(code(&output), 69, "{}", printed(&output));
 }
 
 #[test]

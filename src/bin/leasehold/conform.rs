@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
 use leasehold::connect::UrlStore;
-use leasehold::{Error, LockManager, Settings};
+use leasehold::{Error, ErrorKind, LockManager, Settings};
 use serde_json::{Value, json};
 
 use crate::args::ConformArgs;
@@ -24,7 +24,19 @@ pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Fa
     let report = conformance::run(&harness).await;
     output.answer(people(&report), &scripts(&report))?;
     let is_kept = report.failures().count() == 0 && !passed(&report).is_empty();
-    Ok(if is_kept { code::DONE } else { code::NO })
+    if is_kept {
+        return Ok(code::DONE);
+    }
+    // A store that cannot be reached any more breaks no clause.
+    let locks = LockManager::connect(&harness.url).await?;
+    let looked = locks.inspect("conform").await;
+    locks.shutdown().await;
+    if let Err(error) = looked
+        && error.kind() == ErrorKind::Unavailable
+    {
+        return Err(error.into());
+    }
+    Ok(code::NO)
 }
 
 /// A short TTL, where the store leaves it to us.

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
             let is_help = !error.use_stderr();
             let json = wants_json();
             let failure = if is_help {
-                match output::is_printed(error.print()) {
+                match output::printed(error.print()) {
                     Ok(()) => return ExitCode::from(code::DONE),
                     Err(failure) => failure,
                 }

@@ -69,11 +69,11 @@ impl Output {
 /// Writes a text to stdout as it is.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    is_printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What came of a write to stdout.
-pub(crate) fn is_printed(written: io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         // A reader that has gone away (`| head`) wants no more.
         Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
