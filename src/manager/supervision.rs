@@ -1,6 +1,6 @@
 //! The supervision of the manager's task: if it dies, every lease is lost at once, since nobody would renew them.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -19,9 +19,10 @@ pub(super) fn supervised(
     async move {
         match AssertUnwindSafe(task.run()).catch_unwind().await {
             Ok(()) => supervision.end(),
-            Err(_) => {
-                tracing::error!(target: "leasehold::manager", "the lock manager has panicked")
-            }
+            // The panic may be that of whoever is given the line.
+            Err(_) => drop(catch_unwind(|| {
+                tracing::error!(target: "leasehold::manager", "the lock manager has panicked");
+            })),
         }
     }
 }
@@ -40,19 +41,27 @@ impl Drop for Supervision {
     fn drop(&mut self) {
         let Some(context) = self.0.take() else { return };
         let holds = context.holds.close();
-        if !holds.is_empty() {
-            tracing::error!(
-                target: "leasehold::manager", holds = holds.len(),
-                "the lock manager is dead; all its leases are lost"
-            );
-        }
         context.lifetime.close();
         context.queues.close();
-        for hold in holds {
+        for hold in &holds {
             hold.lease.close();
             hold.lease.revoke(LostReason::Closed);
-            report_lost(&context, &hold, LostReason::Closed);
-            context.holds.forget(&hold);
+            context.holds.forget(hold);
+        }
+        // Only now, because a subscriber that panics may be what the manager has died of: it costs the report, not the process.
+        let report = || {
+            if !holds.is_empty() {
+                tracing::error!(
+                    target: "leasehold::manager", holds = holds.len(),
+                    "the lock manager is dead; all its leases are lost"
+                );
+            }
+            for hold in &holds {
+                report_lost(&context, hold, LostReason::Closed);
+            }
+        };
+        drop(catch_unwind(AssertUnwindSafe(report)));
+        for hold in holds {
             hold.attachments().end_aside(&context.aside);
         }
     }

@@ -2,9 +2,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold::LockManager;
 use leasehold::clock::ManualClock;
 use leasehold::store::{MemoryStore, Operation};
+use leasehold::{LockManager, LostReason};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -167,4 +167,40 @@ fn a_subscriber_may_ask_the_manager_at_each_line() {
         say.send(is_lost).unwrap();
     });
     assert_eq!(said.recv_timeout(secs(60)), Ok(true));
+}
+
+/// Panics at every warning, as a subscriber does that can write neither the line nor that it could not.
+struct Panicking;
+
+impl<S: tracing::Subscriber> Layer<S> for Panicking {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        assert!(
+            *event.metadata().level() > tracing::Level::WARN,
+            "a planted panic"
+        );
+    }
+}
+
+#[test]
+fn a_subscriber_that_panics_costs_the_leases_and_not_the_process() {
+    log::keep();
+    let lost = std::thread::spawn(|| {
+        let listening = tracing_subscriber::registry().with(Panicking);
+        let _listening = listening.set_default();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let clock = ManualClock::new();
+            let store = MemoryStore::with_clock(clock.clone());
+            let builder = LockManager::builder(store).clock(clock.clone());
+            let locks = builder.on_current_runtime().build().unwrap();
+            let guard = locks.lock("log/panics").acquire().await.unwrap();
+            locks.settled().await;
+            // It comes late to its timer, and says so.
+            clock.advance(secs(5));
+            guard.lost().await
+        })
+    });
+    assert_eq!(lost.join().unwrap(), LostReason::Closed);
 }
