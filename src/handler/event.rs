@@ -26,7 +26,9 @@ pub enum Event<'a> {
     Wait {
         /// The key of the lock.
         key: &'a Key,
-        /// How many callers of this manager wait now.
+        /// Whether a caller began to wait; otherwise one stopped.
+        began: bool,
+        /// How many callers of this manager wait now. Of two events at once the older may come last.
         callers: usize,
     },
     /// A call for a lock is over.
@@ -106,7 +108,7 @@ pub enum Event<'a> {
         token: FencingToken,
         /// Why it ended.
         reason: EndReason,
-        /// Whether an [`Acquire`](Self::Acquire) has reported it as held: not if a handler refused the grant, or its caller went
+        /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused the grant, or its caller went
         /// away.
         was_reported: bool,
         /// How the release went; a hold that was handed off in this process counts as released.

@@ -33,7 +33,11 @@ impl Hooks {
         }
         let callers = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
         let key = key.clone();
-        self.observers.notify(&Event::Wait { key: &key, callers });
+        self.observers.notify(&Event::Wait {
+            key: &key,
+            began: true,
+            callers,
+        });
         Some(ObservedWait { hooks: self, key })
     }
 }
@@ -50,6 +54,7 @@ impl Drop for ObservedWait<'_> {
         let callers = self.hooks.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
         self.hooks.observers.notify(&Event::Wait {
             key: &self.key,
+            began: false,
             callers,
         });
     }

@@ -1,11 +1,14 @@
 //! What the metrics say, by name.
+use std::sync::mpsc::channel;
+
 use crate::prometheus::Prometheus;
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 use leasehold::clock::ManualClock;
 use leasehold::executor::EffectError;
-use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Metrics, Next};
+use leasehold::handler::{AcquireRequest, AcquireResponse, Event, Handler, Metrics, Next};
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{Error, ErrorKind, LockManager, LockManagerBuilder, Settings};
+use parking_lot::Mutex;
 
 /// A world whose first manager is measured by a recorder of its own.
 fn measured(settings: Settings, make: impl FnOnce() -> Metrics) -> (World, Prometheus) {
@@ -145,6 +148,43 @@ async fn what_went_wrong_is_counted_by_its_name() {
     let busy = while_time_passes(&world, secs(60), lock.acquire_within(ms(500))).await;
     assert!(busy.unwrap().is_none());
     seen.shows(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#, 0.5);
+}
+
+/// Two callers stop waiting at once, and the event of the first reaches the metrics after that of the second.
+#[tokio::test]
+async fn callers_that_stop_waiting_at_once_are_not_counted_any_more() {
+    let (is_held_up, held_up) = channel();
+    let (go, gone) = channel();
+    let gone = Mutex::new(gone);
+    let recorder = Prometheus::default();
+    let metrics = ::metrics::with_local_recorder(&recorder, Metrics::new);
+    let world = World::built(no_handoff(), |b| {
+        b.observer(move |event: &Event<'_>| {
+            if let Event::Wait {
+                began: false,
+                callers: 1,
+                ..
+            } = event
+            {
+                is_held_up.send(()).unwrap();
+                gone.lock().recv_timeout(secs(60)).unwrap();
+            }
+        })
+        .observer(metrics)
+    });
+    let _held = world.ours.lock("a").acquire().await.unwrap();
+    let mut waiting = [(); 2].map(|()| world.ours.lock("a").into_future());
+    for waiting in &mut waiting {
+        assert!(poll_once(waiting).await.is_pending());
+    }
+    recorder.shows("leasehold_waiting", 2.0);
+    let [first, second] = waiting;
+    let first = std::thread::spawn(move || drop(first));
+    held_up.recv_timeout(secs(60)).unwrap();
+    drop(second);
+    go.send(()).unwrap();
+    first.join().unwrap();
+    recorder.shows("leasehold_waiting", 0.0);
 }
 
 /// Refuses what was granted.

@@ -105,7 +105,9 @@ impl Observer for Metrics {
     fn event(&self, event: &Event<'_>) {
         let to = &self.handles;
         match *event {
-            Event::Wait { callers, .. } => to.waiting.set(gauge(callers)),
+            // Counted here, because events of several threads come in any order.
+            Event::Wait { began: true, .. } => to.waiting.increment(1.0),
+            Event::Wait { .. } => to.waiting.decrement(1.0),
             Event::Acquire { outcome, wait, .. } => match outcome {
                 AcquireOutcome::Held { .. } => {
                     to.acquire.held.record(wait);
@@ -163,14 +165,6 @@ impl Observer for Metrics {
             }
         }
     }
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "exact up to 2^53 callers, more than fit into memory"
-)]
-fn gauge(count: usize) -> f64 {
-    count as f64
 }
 
 impl fmt::Debug for Metrics {

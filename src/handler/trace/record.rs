@@ -85,7 +85,7 @@ impl What {
     /// `None` for an event that has no place in a trace.
     pub(super) fn of(event: &Event<'_>) -> Option<Self> {
         Some(match *event {
-            Event::Wait { key, callers } => Self::Waiting {
+            Event::Wait { key, callers, .. } => Self::Waiting {
                 key: key.clone(),
                 callers,
             },
