@@ -17,8 +17,9 @@ use crate::model::error::Error;
 /// The lines of an [`AccessLog`], in a file of its own, whatever the process does with its other logs (feature
 /// `access-log-file`).
 ///
-/// A thread writes the file, so no heartbeat waits for a disk. Lines that it cannot keep up with are dropped. Its last lines are
-/// written when the manager has ended.
+/// A thread writes the file, so no heartbeat waits for a disk. Lines that it cannot keep up with, or cannot write, as on a full
+/// disk, are dropped. Its last lines are written when the manager has ended. A file that others move or delete keeps its lines
+/// until the next rotation.
 ///
 /// ```
 /// use leasehold::handler::{AccessLogFile, Rotation};

@@ -56,11 +56,14 @@ impl Chain {
         // Where the call is can be read until it is dropped.
         let answered = match clock.timeout(limit, &mut asked).await {
             Some(Either::Left((Ok(answered), _))) => answered,
-            Some(Either::Right((error, _))) => Err(error),
+            Some(Either::Right((error, cut_off))) => {
+                drop_caught(cut_off);
+                Err(error)
+            }
             Some(Either::Left((Err(_), _))) => Err(panicked(depth.name(&self.handlers))),
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
-        drop(asked);
+        drop_caught(asked);
         if let Err(error) = &answered {
             self.notify_each(|handler| handler.acquire_failed(request, error));
         }
@@ -76,6 +79,13 @@ impl Chain {
                 );
             }
         }
+    }
+}
+
+/// Drops a call that handlers have not ended. A panic of theirs is not the caller's.
+pub(super) fn drop_caught<F: Future>(cut_off: F) {
+    if catch_unwind(AssertUnwindSafe(|| drop(cut_off))).is_err() {
+        tracing::error!(target: "leasehold::handler", "a handler panicked as it was cut off");
     }
 }
 

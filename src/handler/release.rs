@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::aside::Aside;
-use super::chain::{Chain, did_not_answer, panicked};
+use super::chain::{Chain, did_not_answer, drop_caught, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
 use super::step::Step;
@@ -97,7 +97,11 @@ impl Chain {
             Either::Left((Ok(Released::Unknown(error)), _)) => Some(error),
             Either::Left((Ok(_), _)) => None,
             Either::Left((Err(_), _)) => Some(panicked(depth.name(&self.handlers))),
-            Either::Right(_) => Some(did_not_answer(depth.name(&self.handlers), limit)),
+            Either::Right(((), cut_off)) => {
+                let error = did_not_answer(depth.name(&self.handlers), limit);
+                drop_caught(cut_off);
+                Some(error)
+            }
         };
         if let Some(error) = failure {
             tracing::debug!(target: "leasehold::handler", key = %request.key, token = %request.token, %error, "a release did not go well");

@@ -115,3 +115,15 @@ async fn a_new_file_is_begun_when_its_time_has_come_and_no_line_is_lost() {
     }
     assert_eq!(lines(), used);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_costs_the_lines_and_nothing_else() {
+    let log = AccessLogFile::create("/dev/full", Rotation::NEVER).unwrap();
+    let builder = LockManager::builder(MemoryStore::new().unwrap()).observer(log);
+    let locks = builder.build().unwrap();
+    for _ in 0..1_000 {
+        use_lock(&locks).await;
+    }
+    locks.shutdown().await;
+}

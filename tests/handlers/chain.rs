@@ -323,6 +323,60 @@ async fn a_handler_that_gave_up_what_is_behind_it_is_named_as_the_one_that_faile
     assert!(heard[0].contains("handler=giving up;"), "{heard:?}");
 }
 
+/// Panics as it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a planted panic");
+    }
+}
+
+/// Does not answer, and panics as it is cut off.
+struct BombThatHangs;
+
+impl Handler for BombThatHangs {
+    fn name(&self) -> &'static str {
+        "bomb"
+    }
+
+    async fn acquire(
+        &self,
+        request: &mut AcquireRequest,
+        next: Next<'_>,
+    ) -> Result<AcquireResponse, Error> {
+        if request.key().as_str() == "released" {
+            return next.run(request).await;
+        }
+        let _bomb = Bomb;
+        std::future::pending().await
+    }
+
+    async fn release(&self, _: &ReleaseRequest, _: NextRelease<'_>) {
+        let _bomb = Bomb;
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_as_it_is_cut_off_fails_its_call_and_not_its_caller() {
+    let world = World::built(no_handoff(), |b| b.handler(BombThatHangs));
+    let lock = world.ours.lock("late");
+    let failed = while_time_passes(&world, secs(60), lock.acquire_within(secs(2))).await;
+    let failed = failed.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Unavailable);
+    assert!(failed.to_string().contains("at=bomb;"), "{failed}");
+
+    let guard = world.ours.lock("released").acquire().await.unwrap();
+    let released = while_time_passes(&world, secs(60), Box::pin(guard.release())).await;
+    assert!(matches!(released, Ok(Released::Released)));
+
+    let mut asked = Box::pin(lock.acquire());
+    assert!(poll_once(asked.as_mut()).await.is_pending());
+    let (asked, ()) = tokio::join!(asked, world.ours.shutdown());
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// A handler of releases alone.
 struct OnRelease<H>(H);
 

@@ -190,7 +190,7 @@ impl Wait {
 /// Hold a lock without a command
 ///
 /// Prints the fencing token when the lock is held, and holds it until stdin closes or a signal arrives. Exits with 0 after
-/// the end of stdin, and with 76 as soon as the lease is lost.
+/// the end of stdin if the lease is live then, and with 76 as soon as it is lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a shell script that works under a lock
