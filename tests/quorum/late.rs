@@ -154,6 +154,44 @@ async fn a_claim_asks_anew_once_its_hold_is_over() {
         let _ = server.data.release(&first).await;
         server.data.forget();
     }
-    let third = store.acquire(&claim).await;
-    assert!(matches!(third, Ok(Acquired::Granted(_))), "{third:?}");
+    let lost = store.acquire(&claim).await;
+    assert!(matches!(lost, Ok(Acquired::Busy { .. })), "{lost:?}");
+    world.pass(TTL).await;
+    let third = granted(store.acquire(&claim).await);
+    assert!(third.token > second.token);
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_lost_majority_keeps_the_others_out_as_long_as_the_lease_may_last() {
+    for asks_again in [false, true] {
+        let world = World::new(3);
+        world.members[2].network.block(Operation::Acquire);
+        let (store, claim) = (world.client(), claim());
+        let grant = granted(store.acquire(&claim).await);
+        settle().await;
+        world.members[2].network.unblock(Operation::Acquire);
+        // One member forgets its vote and votes for nobody; the third has voted for nobody yet.
+        world.restart(1);
+        if asks_again {
+            let lost = store.acquire(&claim).await;
+            assert!(matches!(lost, Ok(Acquired::Busy { .. })), "{lost:?}");
+        } else {
+            let renewed = store.renew(&[grant]).await;
+            assert!(matches!(renewed[..], [Renewed::Gone]), "{renewed:?}");
+        }
+        settle().await;
+        let (others, next) = (world.client(), crate::world::claim());
+        let asking = (others.clone(), next.clone());
+        let asking = tokio::spawn(async move { asking.0.acquire(&asking.1).await });
+        // It pauses between its attempts, for less than a tenth of the lease in all.
+        for _ in 0..100 {
+            settle().await;
+            world.pass(TTL / 1_000).await;
+        }
+        let refused = asking.await.unwrap();
+        assert!(!matches!(refused, Ok(Acquired::Granted(_))), "{refused:?}");
+        settle().await;
+        world.pass(TTL).await;
+        let _next = granted(others.acquire(&next).await);
+    }
 }

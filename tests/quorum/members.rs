@@ -231,10 +231,14 @@ async fn a_renewal_without_a_majority_of_all_members_is_a_lapse() {
     world.go_on(3);
     world.go_on(4);
     settle().await;
+    assert_eq!(world.keepers().await, [3, 4], "these voted late");
+    let released = store.release(&grant).await;
+    assert!(matches!(released, Released::AlreadyGone), "{released:?}");
+    settle().await;
     assert_eq!(
         world.keepers().await,
         [0; 0],
-        "and what is left is taken back"
+        "what is left is given back by a release"
     );
 }
 

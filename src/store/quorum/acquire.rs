@@ -105,6 +105,10 @@ async fn campaign<M: Member>(
     let replaced = match begun {
         Begun::Asks(replaced) => replaced,
         Begun::Holds(token) => return prove_again(electorate, claim, token).await,
+        Begun::Lost(left) => {
+            let remaining = Some(left);
+            return Ok(Ended::Decided(Ok(Acquired::Busy { remaining })));
+        }
     };
     if let Some((replaced, its_votes)) = replaced {
         take_back_all(electorate, &home, claim, replaced, &its_votes);

@@ -39,6 +39,11 @@ enum Stage {
         token: FencingToken,
         ends: Stamp,
     },
+    /// No majority holds its votes any more. Those that are left keep the others out until its lease is over: it is for the
+    /// caller to give them back before.
+    Lost {
+        ends: Stamp,
+    },
     /// Its release is under way, confirmed or not.
     Ending,
     Withdrawn,
@@ -49,6 +54,8 @@ enum Stage {
 pub(super) enum Begun {
     /// The claim holds already, with this token. Nothing was entered.
     Holds(FencingToken),
+    /// The claim lost its hold, whose lease may run for this long. Nothing was entered.
+    Lost(Duration),
     /// A new attempt was entered. It replaces this one, whose votes have to be taken back.
     Asks(Option<(OwnerToken, VoteSet)>),
 }
@@ -80,6 +87,10 @@ impl Book {
                 "this claim was withdrawn: key={}; make a new claim",
                 claim.key
             ))),
+            Some(Entry {
+                stage: Stage::Lost { ends },
+                ..
+            }) if !ends.since(now).is_zero() => Ok(Begun::Lost(ends.since(now))),
             _ => {
                 let replaced = self.entries.insert(claim.owner, entry);
                 Ok(Begun::Asks(replaced.map(|old| (old.attempt, old.votes))))
@@ -149,11 +160,21 @@ impl Book {
         true
     }
 
+    /// No majority holds the votes of an attempt any more.
+    pub(super) fn lose(&mut self, claim: &Claim, attempt: OwnerToken) {
+        if let Some(entry) = self.entries.get_mut(&claim.owner)
+            && entry.attempt == attempt
+            && let Stage::Won { ends, .. } = entry.stage
+        {
+            entry.stage = Stage::Lost { ends };
+        }
+    }
+
     /// What held for this claim holds no more, before any member is asked to release it. Returns the claim's last attempt,
     /// over or not, and where its votes may be.
     pub(super) fn end(&mut self, claim: &Claim) -> Option<(OwnerToken, VoteSet)> {
         let entry = self.entries.get_mut(&claim.owner)?;
-        if matches!(entry.stage, Stage::Won { .. }) {
+        if matches!(entry.stage, Stage::Won { .. } | Stage::Lost { .. }) {
             entry.stage = Stage::Ending;
         }
         Some((entry.attempt, entry.votes.clone()))

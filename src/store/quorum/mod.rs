@@ -27,7 +27,9 @@
 //! 6. **Renewal.** Every member is asked; it is proven by a majority of *all* of them, not of those that voted first. A hold
 //!    that ran out by our clock is not renewed (I2), nor is it by an answer that arrives after that. A member that lost its
 //!    data gets its vote restored: it is asked for it under the same owner token, while the hold is proven. A vote that
-//!    arrives when the hold is over is taken back.
+//!    arrives when the hold is over is taken back. Without a majority the hold is lost. The votes that are left stay until it
+//!    is released or its time is over: beside members that grant nothing yet, they keep the others out as long as its lease
+//!    may last.
 //! 7. **Release.** From here on no vote is renewed or restored. Every member that may hold a vote is asked. One that did not
 //!    hold it, or was asked for it twice, gets a tombstone, since a vote may still be under way.
 //!

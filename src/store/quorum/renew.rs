@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use super::attempt::take_back_all;
 use super::electorate::{Electorate, as_attempt};
 use super::failures::Failures;
 use super::round::{Round, home, patience_of};
@@ -93,7 +90,7 @@ pub(super) async fn renew<M: Member>(
                     *answer = Some(Renewed::Gone);
                 }
             }
-            Some(Renewed::Gone) => give_up(electorate, &home, claim, *owner),
+            Some(Renewed::Gone) => electorate.book.lock().lose(claim, *owner),
             _ => {}
         }
     }
@@ -124,20 +121,6 @@ fn batch<M>(electorate: &Electorate<M>, grants: &[Grant]) -> (Batch, Vec<Option<
     };
     let places = grants.iter().map(&mut place).collect();
     (batch, places)
-}
-
-/// No majority is ours any longer: what a minority still keeps for us is taken back.
-fn give_up<M: Member>(
-    electorate: &Arc<Electorate<M>>,
-    home: &Handle,
-    claim: &Claim,
-    owner: OwnerToken,
-) {
-    let votes = electorate.book.lock().votes(claim, owner);
-    electorate.book.lock().strike(claim, owner);
-    if let Some(votes) = votes {
-        take_back_all(electorate, home, claim, owner, &votes);
-    }
 }
 
 fn is_answer(renewed: &Renewed) -> bool {
