@@ -22,6 +22,22 @@ const UNREACHED: [(&str, &str); 10] = [
     ("outage x Resolve", "as above"),
 ];
 
+/// What worlds on ZooKeeper must show.
+const ON_ZOOKEEPER: [&str; 12] = [
+    "a container was deleted",
+    "a follower was cut off right after its acknowledgement",
+    "a new leader was elected",
+    "a read was behind",
+    "a request came over a connection that was left",
+    "a server that was behind its client refused it",
+    "a session came with another connection",
+    "a session expired",
+    "a write without a majority was forgotten",
+    "an answer was lost with its connection",
+    "handed off",
+    "the leader was killed",
+];
+
 fn reason(cell: &str) -> Option<&'static str> {
     let known = UNREACHED.iter().find(|(known, _)| *known == cell);
     known.map(|(_, why)| *why)
@@ -87,6 +103,13 @@ impl Coverage {
         let stall = [Doing::Running, Doing::Committing].map(|doing| format!("stall x {doing:?}"));
         let mut missing: Vec<_> = at_net.chain(at_node).chain(stall).collect();
         missing.retain(|cell| !self.cells.contains_key(cell) && reason(cell).is_none());
+        missing
+    }
+
+    /// What no world on ZooKeeper has shown.
+    pub(crate) fn missing_on_zookeeper(&self) -> Vec<String> {
+        let mut missing: Vec<_> = ON_ZOOKEEPER.map(str::to_owned).into();
+        missing.retain(|what| !self.sometimes.contains_key(what.as_str()));
         missing
     }
 

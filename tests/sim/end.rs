@@ -67,6 +67,14 @@ impl State {
                     .expect("in memory")
             })
             .collect();
+        #[cfg(feature = "zookeeper")]
+        if let Some(left) = self
+            .ensemble
+            .as_ref()
+            .and_then(|zookeeper| zookeeper.leftovers())
+        {
+            self.fail("O10 leaks", || format!("the ensemble still has {left}"));
+        }
         for (server, locks) in left.into_iter().enumerate() {
             if !locks.is_empty() {
                 self.fail("O10 leaks", || {

@@ -254,6 +254,11 @@ impl State {
             }
             let left = in_truth(left, known.ppm) + delay;
             let kept = self.truth.left(&known.key, known.token);
+            #[cfg(feature = "zookeeper")]
+            let kept = match &self.ensemble {
+                Some(zookeeper) => zookeeper.kept(known.token, self.now),
+                None => kept,
+            };
             if left > kept {
                 wrong = Some((
                     "O1 kept by the store",

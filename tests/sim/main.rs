@@ -26,6 +26,8 @@ mod truth;
 mod work;
 mod worker;
 mod world;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,9 +38,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
 
 use coverage::Coverage;
-use options::Options;
+use options::{Options, Store};
 use setup::Setup;
 use world::{Report, simulate};
+
+/// Beside so many worlds in memory there is one on ZooKeeper.
+const ONE_ON_ZOOKEEPER: u64 = 40;
 
 /// What runs a world at full speed.
 const COMMAND: &str = "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --";
@@ -103,9 +108,9 @@ fn smaller(setup: &Setup) -> ExitCode {
 }
 
 /// Worlds in which a stopped process does not notice the time, which no lock survives: the judges must say so, or they are blind.
-fn unsound_worlds_fail() -> Result<u64, String> {
+fn unsound_worlds_fail(store: Store) -> Result<String, String> {
     for seed in 0..60 {
-        let mut setup = Setup::draw(seed);
+        let mut setup = store.world(Setup::draw(seed))?;
         setup.is_unsound = true;
         let failure = simulated(&setup, false, false).failure.unwrap_or_default();
         if ["O1 kept by the store", "O2 exclusion"].contains(&shrink::oracle(&failure)) {
@@ -117,7 +122,7 @@ fn unsound_worlds_fail() -> Result<u64, String> {
                 ));
             }
             println!("{}", drawn(&setup));
-            return Ok(seed);
+            return Ok(setup.replay());
         }
     }
     Err("FAILED judges: nobody noticed that clocks stopped".to_owned())
@@ -182,10 +187,47 @@ fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() +
 }
 
 fn many(options: &Options) -> ExitCode {
+    let mut failed = false;
+    let mut worlds = 0;
+    let on_zookeeper = Options {
+        seeds: if options.is_zookeeper {
+            options.seeds
+        } else {
+            options.seeds / ONE_ON_ZOOKEEPER
+        },
+        ..options.clone()
+    };
+    let mut series = vec![(Store::Memory, options), (Store::ZooKeeper, &on_zookeeper)];
+    series.retain(|(store, _)| match store {
+        Store::Memory => !options.is_zookeeper,
+        Store::ZooKeeper => cfg!(feature = "zookeeper"),
+    });
+    for (store, options) in series {
+        let sums = run(store, options);
+        worlds += sums.worlds;
+        failed |= print(store, &sums, options);
+        if failed && options.stops {
+            break;
+        }
+    }
+    if failed {
+        println!(
+            "\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out"
+        );
+        return ExitCode::FAILURE;
+    }
+    println!(
+        "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        u8::from(worlds > 0)
+    );
+    ExitCode::SUCCESS
+}
+
+fn run(store: Store, options: &Options) -> Sums {
     let sums = Mutex::new(Sums::default());
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let corpus = corpus(options);
+    let corpus = corpus(store, options);
     std::thread::scope(|scope| {
         on_deep_stack(scope, || {
             for setup in &corpus {
@@ -200,7 +242,7 @@ fn many(options: &Options) -> ExitCode {
                         break;
                     }
                     let seed = options.first + number;
-                    let failed = one(seed, options, &sums);
+                    let failed = one(store, seed, options, &sums);
                     if failed && options.stops {
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -208,27 +250,28 @@ fn many(options: &Options) -> ExitCode {
             });
         }
     });
-    let sums = sums.into_inner().expect("no thread panicked");
-    print(&sums, options)
+    sums.into_inner().expect("no thread panicked")
 }
 
 /// The worlds that found something before.
-fn corpus(options: &Options) -> Vec<Setup> {
+fn corpus(store: Store, options: &Options) -> Vec<Setup> {
     if options.seeds == 0 {
         return Vec::new();
     }
     let lines = CORPUS.lines().filter(|line| !line.starts_with('#'));
-    let setup = |line: &str| {
-        let replay = line.split(' ').next().unwrap_or_default();
-        options::replayed(replay).expect("a replay line comes first")
-    };
-    lines.map(setup).collect()
+    let replays = lines.map(|line| line.split(' ').next().unwrap_or_default());
+    let is_its = |replay: &&str| replay.contains("/zookeeper") == (store == Store::ZooKeeper);
+    let setup = |replay| options::replayed(replay).expect("a replay line comes first");
+    replays.filter(is_its).map(setup).collect()
 }
 
 /// One seed; every hundredth, and each that fails, twice. True if it failed.
-fn one(seed: u64, options: &Options, sums: &Mutex<Sums>) -> bool {
+fn one(store: Store, seed: u64, options: &Options, sums: &Mutex<Sums>) -> bool {
     let is_checked = seed.is_multiple_of(options.check_every);
-    judge(&Setup::draw(seed), is_checked, sums)
+    let setup = store
+        .world(Setup::draw(seed))
+        .expect("a store that is built in");
+    judge(&setup, is_checked, sums)
 }
 
 fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
@@ -264,30 +307,38 @@ fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
     failed
 }
 
-fn print(sums: &Sums, options: &Options) -> ExitCode {
+/// What a series came to. True if it failed.
+fn print(store: Store, sums: &Sums, options: &Options) -> bool {
     let mut failed = !sums.failures.is_empty();
     if sums.worlds > 0 && !options.stops {
-        match unsound_worlds_fail() {
-            Ok(seed) => println!("stopped clocks were noticed: replay={seed:x}/unsound"),
+        match unsound_worlds_fail(store) {
+            Ok(replay) => println!("stopped clocks were noticed: replay={replay}"),
             Err(why) => {
                 println!("{why}");
                 failed = true;
             }
         }
     }
-    let missing = sums.coverage.missing();
+    // So many worlds reach every cell.
+    let (missing, enough) = match store {
+        Store::Memory => (sums.coverage.missing(), REACHES_ALL),
+        Store::ZooKeeper => (sums.coverage.missing_on_zookeeper(), REACHES_ALL / 10),
+    };
     if options.shows_coverage {
         sums.coverage.print();
         println!("    cells that were not reached: {missing:?}");
     }
-    // So many worlds reach every cell.
-    if options.seeds >= REACHES_ALL && !missing.is_empty() {
+    if options.seeds >= enough && !missing.is_empty() {
         println!("FAILED coverage: no world reached {missing:?}");
         failed = true;
     }
     let hours = sums.virtual_ns as f64 / 3.6e12;
+    let what = match store {
+        Store::Memory => "simulation",
+        Store::ZooKeeper => "on zookeeper",
+    };
     println!(
-        "simulation: {} worlds, {hours:.1} virtual hours, {} steps, {} grants, {} runs, {} run twice with equal digests, {} failed",
+        "{what}: {} worlds, {hours:.1} virtual hours, {} steps, {} grants, {} runs, {} run twice with equal digests, {} failed",
         sums.worlds,
         sums.steps,
         sums.grants,
@@ -295,13 +346,6 @@ fn print(sums: &Sums, options: &Options) -> ExitCode {
         sums.twice,
         sums.failures.len()
     );
-    if !failed {
-        println!(
-            "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-            u8::from(sums.worlds > 0)
-        );
-        return ExitCode::SUCCESS;
-    }
     let mut names: Vec<_> = sums
         .failures
         .iter()
@@ -311,6 +355,5 @@ fn print(sums: &Sums, options: &Options) -> ExitCode {
     for group in names.chunk_by(|a, b| a == b) {
         println!("{:>9} {}", group.len(), group[0]);
     }
-    println!("\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
-    ExitCode::FAILURE
+    failed
 }

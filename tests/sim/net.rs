@@ -30,6 +30,9 @@ pub(crate) enum Event {
     End,
     /// Time for the judges to look: nothing else happens.
     Look,
+    /// Something within the servers of a world of zookeeper.
+    #[cfg(feature = "zookeeper")]
+    Do(Box<dyn FnOnce(&mut State) + Send>),
 }
 
 /// Where a request goes: to a member of the store, or to the resource.
@@ -115,11 +118,11 @@ impl Links {
         self.out[node] || self.back[node] || is_single
     }
 
-    fn passes_out(&self, node: usize, to: To) -> bool {
+    pub(crate) fn passes_out(&self, node: usize, to: To) -> bool {
         !self.out[node] && self.is_open(node, to)
     }
 
-    fn passes_back(&self, node: usize, to: To) -> bool {
+    pub(crate) fn passes_back(&self, node: usize, to: To) -> bool {
         !self.back[node] && self.is_open(node, to)
     }
 
@@ -188,14 +191,14 @@ impl Net {
 }
 
 /// The fate of one message. Every die is thrown for every message, so that one fault switched off shifts no other.
-struct Fate {
-    delay: u64,
-    lost: bool,
+pub(crate) struct Fate {
+    pub(crate) delay: u64,
+    pub(crate) lost: bool,
     doubled: Option<u64>,
 }
 
 impl State {
-    fn fate(&mut self, lost: f64, may_double: bool) -> Fate {
+    pub(crate) fn fate(&mut self, lost: f64, may_double: bool) -> Fate {
         let rates = self.setup.rates.clone();
         let dice = &mut self.dice;
         let base = dice.ms(0.2, 4.0);

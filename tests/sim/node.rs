@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::handler::{AcquireOutcome, Event as Seen};
+#[cfg(feature = "zookeeper")]
+use leasehold::store::Store;
+#[cfg(feature = "zookeeper")]
+use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Prefix, Quorum};
 use leasehold::{GuardedCell, Key, Label, LockManager, LockManagerBuilder};
 use parking_lot::Mutex;
@@ -23,6 +27,8 @@ use crate::state::{Shared, State};
 use crate::store::{Hints, SimStore};
 use crate::truth::{in_truth, on_clock};
 use crate::worker::worker;
+#[cfg(feature = "zookeeper")]
+use crate::zookeeper::{SeenStore, SimServers};
 
 /// What the code of one life of one process sees of the world.
 #[derive(Clone)]
@@ -127,6 +133,9 @@ struct Alive {
     runtime: Runtime,
     idle: Arc<Idle>,
     locks: LockManager,
+    /// Closed by its user, after the manager.
+    #[cfg(feature = "zookeeper")]
+    zookeeper: Option<ZooKeeperStore>,
     cells: Cells,
     left: Arc<AtomicUsize>,
     is_shut: Arc<AtomicBool>,
@@ -196,10 +205,21 @@ impl Node {
             node: self.number,
             life,
         };
-        let locks = {
-            let _entered = runtime.enter();
-            self.manager(setup, &net)
+        let entered = runtime.enter();
+        #[cfg(feature = "zookeeper")]
+        let zookeeper = setup.is_zookeeper.then(|| self.zookeeper(setup, &net));
+        #[cfg(feature = "zookeeper")]
+        let builder = match &zookeeper {
+            Some(store) => LockManager::builder(SeenStore {
+                store: store.clone(),
+                net: net.clone(),
+            }),
+            None => self.on_memory(setup, &net),
         };
+        #[cfg(not(feature = "zookeeper"))]
+        let builder = self.on_memory(setup, &net);
+        let locks = self.manager(builder, setup, &net);
+        drop(entered);
         let (cells, left) = (Cells::default(), Arc::new(AtomicUsize::new(setup.workers)));
         for number in 0..setup.workers {
             let stream = 1_000 + (self.number * 100 + number) as u64 + 10_000 * life;
@@ -222,20 +242,32 @@ impl Node {
             runtime,
             idle,
             locks,
+            #[cfg(feature = "zookeeper")]
+            zookeeper,
             cells,
             left,
             is_shut: Arc::default(),
         });
     }
 
-    fn manager(&self, setup: &Setup, net: &Net) -> LockManager {
+    #[cfg(feature = "zookeeper")]
+    fn zookeeper(&self, setup: &Setup, net: &Net) -> ZooKeeperStore {
+        let mut options = ZooKeeperOptions::new("model:2181");
+        options.session_timeout = setup.settings.ttl;
+        options.tick_time = Duration::from_nanos(setup.tick);
+        let servers = Arc::new(SimServers::new(net, &self.clock));
+        let store = ZooKeeperStore::simulated(options, self.clock.clone(), servers);
+        store.expect("the drawn options are valid")
+    }
+
+    fn on_memory(&self, setup: &Setup, net: &Net) -> LockManagerBuilder {
         let member = |server| SimStore {
             net: net.clone(),
             server,
             is_alone: setup.members == 1,
             hints: self.hints.clone(),
         };
-        let builder = match (setup.members, setup.with_prefix) {
+        match (setup.members, setup.with_prefix) {
             (1, false) => LockManager::builder(member(0)),
             (1, true) => LockManager::builder(Prefix::new(member(0), "").expect("no prefix")),
             (members, _) => {
@@ -243,7 +275,10 @@ impl Node {
                 let quorum = Quorum::with_clock(members, self.clock.clone());
                 LockManager::builder(quorum.expect("few members"))
             }
-        };
+        }
+    }
+
+    fn manager(&self, builder: LockManagerBuilder, setup: &Setup, net: &Net) -> LockManager {
         let label = Label::parse(&format!("node-{}", self.number)).expect("a short label");
         let mut builder = builder
             .settings(setup.settings.clone())
@@ -327,11 +362,17 @@ impl Node {
             Arc::clone(&alive.is_shut),
         );
         let clock = leasehold::clock::Clock::from(self.clock.clone());
+        #[cfg(feature = "zookeeper")]
+        let store = alive.zookeeper.clone();
         alive.runtime.spawn(async move {
             while !at_once && left.load(Ordering::SeqCst) > 0 {
                 clock.sleep(Duration::from_millis(100)).await;
             }
             locks.shutdown().await;
+            #[cfg(feature = "zookeeper")]
+            if let Some(store) = store {
+                store.close().await.expect("a store that closes");
+            }
             is_shut.store(true, Ordering::SeqCst);
         });
     }

@@ -2,6 +2,29 @@
 
 use crate::setup::{Fault, SECOND, Setup};
 
+/// What a series of worlds is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Store {
+    /// The memory store, and quorums of it.
+    Memory,
+    /// The shipped store for ZooKeeper, over a model of an ensemble.
+    ZooKeeper,
+}
+
+impl Store {
+    /// The same world on this store.
+    pub(crate) fn world(self, setup: Setup) -> Result<Setup, String> {
+        match self {
+            Self::Memory => Ok(setup),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper => Ok(setup.on_zookeeper()),
+            #[cfg(not(feature = "zookeeper"))]
+            Self::ZooKeeper => Err("built without the feature zookeeper".to_owned()),
+        }
+    }
+}
+
+#[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) first: u64,
     pub(crate) seeds: u64,
@@ -9,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) check_every: u64,
     pub(crate) stops: bool,
     pub(crate) shows_coverage: bool,
+    /// Only worlds on ZooKeeper.
+    pub(crate) is_zookeeper: bool,
     /// Looks for a smaller world that fails in the same way.
     pub(crate) shrinks: bool,
     pub(crate) replay: Option<Setup>,
@@ -24,6 +49,7 @@ impl Options {
             check_every: 100,
             stops: false,
             shows_coverage: false,
+            is_zookeeper: false,
             shrinks: false,
             replay: None,
         };
@@ -31,6 +57,8 @@ impl Options {
             let Some((name, value)) = word.split_once('=') else {
                 if word == "coverage" {
                     options.shows_coverage = true;
+                } else if word == "zookeeper" {
+                    options.is_zookeeper = true;
                 } else if word == "shrink" {
                     options.shrinks = true;
                 } else if word == "stop" {
@@ -68,6 +96,10 @@ pub(crate) fn replayed(line: &str) -> Result<Setup, String> {
     for part in parts {
         if part == "unsound" {
             setup.is_unsound = true;
+            continue;
+        }
+        if part == "zookeeper" {
+            setup = Store::ZooKeeper.world(setup)?;
             continue;
         }
         let (name, values) = part

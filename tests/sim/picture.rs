@@ -60,7 +60,7 @@ impl Picture {
     pub(crate) fn look(&mut self, state: &State, alive: &[bool]) {
         let now = state.now;
         self.delay = state.delay();
-        for (key, token, left) in state.truth.all_left() {
+        for (key, token, left) in state.all_left() {
             let place = (key.clone(), token);
             if left > 0 || self.kept.contains_key(&place) {
                 let left = Some(left).filter(|&left| left > 0);

@@ -71,8 +71,7 @@ impl State {
                 format!("a commit under {locks:?} landed after it was resolved as not applied")
             });
         }
-        let is_covered =
-            (locks.iter()).all(|lock| self.truth.left(&lock.key, lock.token.number()) > 0);
+        let is_covered = (locks.iter()).all(|lock| self.kept(&lock.key, lock.token.number()) > 0);
         let resource = &mut self.resource;
         match &deed {
             Deed::Committed(txn) => *resource.commits.entry(*txn).or_default() += 1,

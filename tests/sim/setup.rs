@@ -86,6 +86,11 @@ pub(crate) struct Setup {
     /// How fast the clock of each node and of each server runs, in parts per million more than true time.
     pub(crate) node_ppm: Vec<i64>,
     pub(crate) server_ppm: Vec<i64>,
+    /// The store is the shipped one for ZooKeeper, over a model of an ensemble.
+    pub(crate) is_zookeeper: bool,
+    /// That of the ensemble, in nanoseconds.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) tick: u64,
     /// A paused process does not notice: its clock stops too. No lock survives that, so the judges must see it fail.
     pub(crate) is_unsound: bool,
     /// Numbers of nemesis events that do not happen: the shrinker leaves out what a failure does not need.
@@ -147,10 +152,32 @@ impl Setup {
             rates,
             node_ppm,
             server_ppm,
+            is_zookeeper: false,
+            #[cfg(feature = "zookeeper")]
+            tick: 0,
             is_unsound: false,
             skip: Vec::new(),
             until: STORM + CALM,
         }
+    }
+
+    /// The same world on a model of a ZooKeeper ensemble.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn on_zookeeper(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, 6);
+        let ms = Duration::from_millis;
+        let (tick, ticks) = (dice.pick(&[250, 250, 500]), dice.pick(&[4, 5, 6, 8]));
+        let settings = &mut self.settings;
+        settings.ttl = ms(tick * ticks);
+        settings.lock_delay = Duration::ZERO;
+        settings.max_hold = settings.max_hold.map(|_| ms(tick * ticks + 1_000));
+        settings.request_timeout = ms(dice.pick(&[200, 300, 500]));
+        self.is_zookeeper = true;
+        self.tick = tick * 1_000_000;
+        self.members = 1;
+        self.server_ppm = vec![0];
+        self.with_prefix = false;
+        self
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
@@ -160,6 +187,9 @@ impl Setup {
     /// The line that repeats this world.
     pub(crate) fn replay(&self) -> String {
         let mut line = format!("{:x}", self.seed);
+        if self.is_zookeeper {
+            line += "/zookeeper";
+        }
         let drawn = Self::draw(self.seed).faults;
         let gone = drawn.iter().filter(|fault| !self.has(**fault));
         let gone: Vec<_> = gone.map(|fault| fault.name()).collect();

@@ -55,6 +55,9 @@ pub(crate) struct State {
     pub(crate) doing: BTreeMap<(usize, usize), Doing>,
     /// What handlers attached and did not get back.
     pub(crate) permits: BTreeMap<(usize, u64), i64>,
+    /// The servers of a world of zookeeper.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) ensemble: Option<crate::zookeeper::Ensemble>,
     /// What each worker held: when it was calm, how often and when last.
     pub(crate) calm_holds: BTreeMap<(usize, usize), (u64, u32)>,
 }
@@ -84,6 +87,10 @@ impl Shared {
             failed_at: 0,
             doing: BTreeMap::new(),
             permits: BTreeMap::new(),
+            #[cfg(feature = "zookeeper")]
+            ensemble: setup
+                .is_zookeeper
+                .then(|| crate::zookeeper::Ensemble::new(setup)),
             calm_holds: BTreeMap::new(),
             setup: setup.clone(),
         })))
@@ -98,6 +105,22 @@ impl State {
     pub(crate) fn at(&mut self, when: u64, event: Event) {
         self.sequence += 1;
         self.queue.insert((when, self.sequence), event);
+    }
+
+    /// For how much true time the store keeps the hold with a token at least.
+    pub(crate) fn kept(&self, key: &leasehold::Key, token: u64) -> u64 {
+        #[cfg(feature = "zookeeper")]
+        if let Some(zookeeper) = &self.ensemble {
+            return zookeeper.kept(token, self.now);
+        }
+        self.truth.left(key, token)
+    }
+
+    /// What is left in the store of every hold that was ever granted.
+    pub(crate) fn all_left(&self) -> Vec<(&leasehold::Key, u64, u64)> {
+        let all = self.truth.holds();
+        all.map(|(key, token)| (key, token, self.kept(key, token)))
+            .collect()
     }
 
     /// The first failure of an oracle is the one that is reported.

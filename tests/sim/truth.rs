@@ -203,10 +203,9 @@ impl Truth {
             .copied()
     }
 
-    /// What is left of every hold that was ever granted.
-    pub(crate) fn all_left(&self) -> impl Iterator<Item = (&Key, u64, u64)> {
-        let all = self.owners.keys();
-        all.map(|(key, token)| (key, *token, self.left(key, *token)))
+    /// Every hold that was ever granted.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (&Key, u64)> {
+        self.owners.keys().map(|(key, token)| (key, *token))
     }
 
     /// For how much true time the store keeps the hold with a token at least: a majority of its servers.

@@ -18,7 +18,7 @@ use crate::dice::Dice;
 use crate::leases::{Born, Given, Mode};
 use crate::node::Ctx;
 use crate::resource::SimFence;
-use crate::setup::Fault;
+use crate::setup::{Fault, SECOND, STORM};
 use crate::work::{Cut, RunPlan, run};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +189,7 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
         });
     }
     let patience = Duration::from_nanos(plan.patience);
+    let asked_at = ctx.shared.lock().now;
     let asked = plan
         .cut
         .limit(&clock, acquire(ctx, plan.kind, plan.key, patience))
@@ -221,7 +222,9 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
         let mut state = ctx.shared.lock();
         if is_calm {
             let lost = leases.iter().any(|&number| !state.is_believed(number));
-            if lost && !state.is_over {
+            // A connection that broke in the storm is noticed, and made again, in the calm.
+            let is_mended = !state.setup.is_zookeeper || asked_at > STORM + 10 * SECOND;
+            if lost && !state.is_over && is_mended {
                 state.fail("O11 liveness", || {
                     "a lease was lost while nothing failed".to_owned()
                 });

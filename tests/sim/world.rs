@@ -82,6 +82,10 @@ impl World {
             }
             state.at(STORM, Event::BeCalm);
             state.at(self.setup.until, Event::End);
+            #[cfg(feature = "zookeeper")]
+            if state.ensemble.is_some() {
+                state.begin_zookeeper();
+            }
         }
         for node in 0..self.nodes.len() {
             self.nodes[node].start(&self.setup);
@@ -224,6 +228,8 @@ impl World {
             Event::BeCalm => self.be_calm(),
             Event::End => self.end(),
             Event::Look => {}
+            #[cfg(feature = "zookeeper")]
+            Event::Do(deed) => deed(&mut self.shared.lock()),
         }
     }
 
@@ -237,6 +243,10 @@ impl World {
         }
         state.links.single = None;
         state.links.down.fill(false);
+        #[cfg(feature = "zookeeper")]
+        if state.ensemble.is_some() {
+            state.calm_zookeeper();
+        }
     }
 
     fn end(&mut self) {
@@ -247,6 +257,10 @@ impl World {
             // A look after everything that was held or forgotten has ended.
             let last = now + 20 * SECOND + outlived(&state.setup);
             state.at(last, Event::Look);
+            #[cfg(feature = "zookeeper")]
+            if let Some(zookeeper) = &mut state.ensemble {
+                zookeeper.stops_at = last;
+            }
         }
         for (number, node) in self.nodes.iter().enumerate() {
             let at_once = self.dice.falls(0.4);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::ZooKeeperClient;
-use super::drivers::{Change, Fault, Refused};
-use super::opening::{self, Ending};
+use super::drivers::{Change, Ending, Fault, Refused};
+use super::opening;
 use super::options::ZooKeeperOptions;
 use super::session::Session;
 use crate::clock::Clock;
@@ -69,7 +69,7 @@ impl BarrierSession {
         let least = options.tick_time * ZooKeeperOptions::MIN_TICKS;
         options.session_timeout = (length + options.tick_time * SLACK_TICKS).max(least);
         let limit = client.options.session_timeout;
-        let session = opening::open(&options, &client.clock, Ending::LeftToTimeOut, limit).await?;
+        let session = opening::open(client, &options, Ending::LeftToTimeOut, limit).await?;
         if session.ttl < length {
             return Err(Error::unsupported(format!(
                 "a lease of the holder runs for up to {length:?}, and the servers grant sessions of {:?} only, which cannot keep \

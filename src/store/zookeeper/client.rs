@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use super::options::ZooKeeperOptions;
 use super::queue::claim_state::Claims;
 use super::session::Session;
+use super::session_state::{SessionState, StateCell};
 use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
 
@@ -19,18 +19,10 @@ pub(crate) struct ZooKeeperClient {
     pub(crate) claims: Claims,
     /// That of the session's thread.
     pub(crate) runtime: Handle,
-    pub(crate) state: watch::Sender<SessionState>,
-}
-
-/// Whether there is a session.
-#[derive(Clone, Debug)]
-pub(crate) enum SessionState {
-    /// Not now; why the last try failed.
-    Opening(Option<Error>),
-    /// There is one.
-    Open(Arc<Session>),
-    /// There will be none any more.
-    Closed,
+    pub(crate) state: StateCell,
+    /// A model of an ensemble, in a simulation.
+    #[cfg(feature = "test-util")]
+    pub(super) servers: Option<Arc<dyn super::simulation::Servers>>,
 }
 
 impl ZooKeeperClient {
@@ -40,7 +32,9 @@ impl ZooKeeperClient {
             clock,
             claims: Claims::default(),
             runtime,
-            state: watch::Sender::new(SessionState::Opening(None)),
+            state: StateCell::new(),
+            #[cfg(feature = "test-util")]
+            servers: None,
         }
     }
 
@@ -55,24 +49,18 @@ impl ZooKeeperClient {
     }
 
     async fn wait_for_session(&self) -> Result<Arc<Session>, Error> {
-        let mut state = self.state.subscribe();
-        loop {
-            let seen = state.borrow_and_update().clone();
-            match seen {
-                SessionState::Open(session) => {
-                    if session.driver.connected().await.is_ok() {
-                        return Ok(session);
-                    }
-                }
-                SessionState::Opening(Some(error)) if error.kind() != ErrorKind::Unavailable => {
-                    return Err(error);
-                }
-                SessionState::Opening(_) => {}
-                SessionState::Closed => return Err(closed()),
+        let connected = async |state| match state {
+            SessionState::Open(session) => {
+                let is_connected = session.driver.connected().await.is_ok();
+                is_connected.then_some(Ok(session))
             }
-            // The sender is in `self`, so this completes only with a change.
-            let _ = state.changed().await;
-        }
+            SessionState::Opening(Some(error)) if error.kind() != ErrorKind::Unavailable => {
+                Some(Err(error))
+            }
+            SessionState::Opening(_) => None,
+            SessionState::Closed => Some(Err(closed())),
+        };
+        self.state.wait_for(connected).await
     }
 }
 

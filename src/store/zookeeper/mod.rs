@@ -96,7 +96,11 @@ mod queue;
 mod renewal;
 mod revoke;
 mod session;
+mod session_state;
 mod session_thread;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub mod simulation;
 mod store;
 
 pub use acl::{AclEntry, ZooKeeperAcl};

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::client::ZooKeeperClient;
 #[cfg(feature = "zookeeper-async")]
 use super::drivers::ZooKeeperAsyncDriver;
-use super::drivers::{ClientDriver, Driver, Fault};
+use super::drivers::{ClientDriver, Driver, Ending, Fault};
 use super::options::{DriverKind, ZooKeeperOptions};
 use super::session::Session;
 use crate::clock::Clock;
@@ -18,24 +19,22 @@ use crate::store::url::is_unknown_host;
 /// How long the name service is asked, after a session could not be opened.
 const LOOKUP: Duration = Duration::from_secs(2);
 
-/// What becomes of a session when its driver is dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
-    /// It is closed: the server deletes its nodes at once.
-    Closed,
-    /// Only its connection ends: the server deletes its nodes when its time-out has passed.
-    LeftToTimeOut,
-}
-
 /// Opens a session within `limit`.
 pub(super) async fn open(
+    client: &ZooKeeperClient,
     options: &ZooKeeperOptions,
-    clock: &Clock,
     ending: Ending,
     limit: Duration,
 ) -> Result<Session, Error> {
+    let clock = &client.clock;
     let asked_at = clock.stamp();
     let opening = async {
+        #[cfg(feature = "test-util")]
+        if let Some(servers) = &client.servers {
+            let driver = servers.connect(options.session_timeout, ending).await;
+            let driver = driver.map_err(|fault| unreachable(fault, options))?;
+            return Session::open(driver, options, clock, asked_at).await;
+        }
         let driver = connect(options, clock, ending).await?;
         Session::open(driver, options, clock, asked_at).await
     };
@@ -46,6 +45,9 @@ pub(super) async fn open(
         )))
     });
     match opened {
+        // Servers that are simulated have no names.
+        #[cfg(feature = "test-util")]
+        opened if client.servers.is_some() => opened,
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             let unknown = clock.timeout(LOOKUP, unknown_host(addresses(options)));
             Err(unknown.await.flatten().unwrap_or(error))

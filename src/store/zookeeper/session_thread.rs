@@ -16,10 +16,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::acquire;
-use super::client::{SessionState, ZooKeeperClient};
-use super::drivers::{Fault, Missing};
-use super::opening::{self, Ending};
+use super::client::ZooKeeperClient;
+use super::drivers::{Ending, Fault, Missing};
+use super::opening;
 use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
+use super::session_state::SessionState;
 use crate::model::error::Error;
 
 /// The pause after the first failure to open a session; it doubles up to [`LONGEST_PAUSE`].
@@ -70,6 +71,22 @@ impl SessionThread {
         let _ = give.send(runtime);
         Ok(Self { _stop: stop })
     }
+
+    /// A task of the client's runtime instead of a thread, in a simulation.
+    #[cfg(feature = "test-util")]
+    pub(super) fn simulated(client: Arc<ZooKeeperClient>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let runtime = client.runtime.clone();
+        runtime.spawn(async move {
+            let left = run(&client, stopped).await;
+            // Where the thread's runtime would end.
+            if let Some(servers) = &client.servers {
+                servers.disconnect();
+            }
+            drop(left);
+        });
+        Self { _stop: stop }
+    }
 }
 
 /// Keeps a session until the store ends. Gives a session that must not be closed.
@@ -77,7 +94,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
     let mut pause = FIRST_PAUSE;
     let limit = client.options.session_timeout;
     let left = loop {
-        let open = opening::open(&client.options, &client.clock, Ending::Closed, limit);
+        let open = opening::open(client, &client.options, Ending::Closed, limit);
         let Some(opened) = unless(&mut stopped, open).await else {
             break None;
         };
@@ -87,7 +104,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
                 let session = Arc::new(session);
                 let ended = unless(&mut stopped, serve(client, &session)).await;
                 // Published before it is closed: no request finds a session that is about to end.
-                client.state.send_replace(SessionState::Opening(None));
+                client.state.set(SessionState::Opening(None));
                 if ended.is_none() && acquire::leave(client, &session, CLOSING).await {
                     break Some(session);
                 }
@@ -99,9 +116,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
             }
             Err(error) => {
                 tracing::warn!(target: "leasehold::zookeeper", %error, "no zookeeper session; trying again");
-                client
-                    .state
-                    .send_replace(SessionState::Opening(Some(error)));
+                client.state.set(SessionState::Opening(Some(error)));
                 let longer = (pause * 2).min(LONGEST_PAUSE);
                 std::mem::replace(&mut pause, longer)
             }
@@ -113,7 +128,7 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
             break None;
         }
     };
-    client.state.send_replace(SessionState::Closed);
+    client.state.set(SessionState::Closed);
     left
 }
 
@@ -132,8 +147,7 @@ async fn serve(client: &ZooKeeperClient, session: &Arc<Session>) {
     if matches!(select(ended, caught_up).await, Either::Left(_)) {
         return;
     }
-    let open = SessionState::Open(Arc::clone(session));
-    client.state.send_replace(open);
+    client.state.set(SessionState::Open(Arc::clone(session)));
     live(client, session).await;
 }
 

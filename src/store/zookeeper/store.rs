@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::acquire;
-use super::client::{SessionState, ZooKeeperClient, closed};
+use super::client::{ZooKeeperClient, closed};
 use super::downgrade;
 use super::lock_info;
 use super::options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
@@ -15,6 +15,7 @@ use super::queue::names;
 use super::renewal;
 use super::revoke;
 use super::session::HEARTBEATS_PER_TIMEOUT;
+use super::session_state::SessionState;
 use super::session_thread::{self, SessionThread};
 use crate::clock::Clock;
 use crate::model::error::Error;
@@ -66,22 +67,43 @@ impl ZooKeeperStore {
         let runtime = session_thread::runtime()?;
         let handle = runtime.handle().clone();
         let client = Arc::new(ZooKeeperClient::new(options, clock.into(), handle));
-        let mut state = client.state.subscribe();
         let thread = SessionThread::start(runtime, Arc::clone(&client))?;
-        let ttl = loop {
-            let seen = state.borrow_and_update().clone();
-            match seen {
-                SessionState::Open(session) => break session.ttl,
-                SessionState::Opening(Some(error)) => return Err(error),
-                SessionState::Opening(None) => {}
-                SessionState::Closed => return Err(closed()),
-            }
-            // The sender is in `client`, so this completes only with a change.
-            let _ = state.changed().await;
+        let opened = async |state| match state {
+            SessionState::Open(session) => Some(Ok(session.ttl)),
+            SessionState::Opening(error) => error.map(Err),
+            SessionState::Closed => Some(Err(closed())),
         };
+        let ttl = client.state.wait_for(opened).await?;
         Ok(Self {
             client,
             heartbeat: ttl / HEARTBEATS_PER_TIMEOUT,
+            thread: Arc::new(Mutex::new(Some(thread))),
+        })
+    }
+
+    /// A store over a model of an ensemble, on the runtime of the caller, without a thread of its own. It does not wait for its first
+    /// session, whose time-out must be the one that `options` ask for.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if an option is out of range.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn simulated(
+        options: ZooKeeperOptions,
+        clock: impl Into<Clock>,
+        servers: Arc<dyn super::simulation::Servers>,
+    ) -> Result<Self, Error> {
+        options.validate()?;
+        let heartbeat = options.session_timeout / HEARTBEATS_PER_TIMEOUT;
+        let runtime = tokio::runtime::Handle::current();
+        let mut client = ZooKeeperClient::new(options, clock.into(), runtime);
+        client.servers = Some(servers);
+        let client = Arc::new(client);
+        let thread = SessionThread::simulated(Arc::clone(&client));
+        Ok(Self {
+            client,
+            heartbeat,
             thread: Arc::new(Mutex::new(Some(thread))),
         })
     }
@@ -138,7 +160,7 @@ impl Store for ZooKeeperStore {
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let gone = || grants.iter().map(|_| Renewed::Gone).collect();
-        let state = self.client.state.borrow().clone();
+        let state = self.client.state.get();
         // Without a session there are no holds: every grant ended with the session that gave it.
         let SessionState::Open(session) = state else {
             return gone();
@@ -199,12 +221,9 @@ impl Store for ZooKeeperStore {
     }
 
     async fn close(&self) -> Result<(), Error> {
-        let mut state = self.client.state.subscribe();
         drop(self.thread.lock().take());
-        while !matches!(*state.borrow_and_update(), SessionState::Closed) {
-            // As in `open`.
-            let _ = state.changed().await;
-        }
+        let closed = async |state| matches!(state, SessionState::Closed).then_some(());
+        self.client.state.wait_for(closed).await;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::model::error::{BoxError, Error};
 ///
 /// Requests take effect in the order in which they are first polled. A request whose future is dropped may still take
 /// effect, in that same order.
-pub(crate) trait Driver: Debug + Send + Sync + 'static {
+pub trait Driver: Debug + Send + Sync + 'static {
     /// The session's id, which owns every ephemeral node that it makes; `None` until such a node has shown it.
     fn session(&self) -> Option<i64>;
 
@@ -71,9 +71,18 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
+/// What becomes of a session when its driver is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// It is closed: the server deletes its nodes at once.
+    Closed,
+    /// Only its connection ends: the server deletes its nodes when its time-out has passed.
+    LeftToTimeOut,
+}
+
 /// What kind of node is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The server deletes it some time after its last child went.
     Container,
     /// Ends with the session.
@@ -84,16 +93,16 @@ pub(crate) enum Kind {
 
 /// A time by the wall clock of the leader of that moment, in milliseconds since 1970. It is for people: no lease is measured by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LeaderTime(pub(crate) i64);
+pub struct LeaderTime(pub i64);
 
 impl LeaderTime {
     /// Zero if `earlier` is not earlier.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    pub fn since(self, earlier: Self) -> Duration {
         let millis = self.0.saturating_sub(earlier.0);
         Duration::from_millis(u64::try_from(millis).unwrap_or_default())
     }
 
-    pub(crate) fn plus(self, span: Duration) -> Self {
+    pub fn plus(self, span: Duration) -> Self {
         let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(millis))
     }
@@ -101,27 +110,27 @@ impl LeaderTime {
 
 /// A node that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Made {
+pub struct Made {
     /// What the server added to the name.
-    pub(crate) sequence: i64,
-    pub(crate) czxid: i64,
-    pub(crate) owner: i64,
-    pub(crate) made_at: LeaderTime,
+    pub sequence: i64,
+    pub czxid: i64,
+    pub owner: i64,
+    pub made_at: LeaderTime,
 }
 
 /// A node that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Node {
-    pub(crate) data: Vec<u8>,
-    pub(crate) czxid: i64,
-    pub(crate) owner: i64,
-    pub(crate) version: i32,
-    pub(crate) made_at: LeaderTime,
+pub struct Node {
+    pub data: Vec<u8>,
+    pub czxid: i64,
+    pub owner: i64,
+    pub version: i32,
+    pub made_at: LeaderTime,
 }
 
 /// One part of a write.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// The node exists, in this version if one is given.
     Check {
         path: String,
@@ -149,7 +158,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// What it does, and to which node.
-    pub(crate) fn parts(&self) -> (&'static str, &str) {
+    pub fn parts(&self) -> (&'static str, &str) {
         match self {
             Self::Check { path, .. } => ("Check", path),
             Self::Create { path, .. } => ("Create", path),
@@ -170,7 +179,7 @@ impl Debug for Change {
 
 /// Why a write was refused.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// It was not sent. Nothing changed.
     NotSent(Error),
     /// By the change with this index. Nothing changed.
@@ -181,7 +190,7 @@ pub(crate) enum Refused {
 
 /// Why a heartbeat proved nothing.
 #[derive(Debug)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// The session's own node is missing.
     Own,
     /// One of the held nodes is missing; others may be missing too.
@@ -192,7 +201,7 @@ pub(crate) enum Missing {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// There is no such node. Nothing changed.
     NoNode,
     /// There is one already. Nothing changed.
@@ -213,7 +222,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The fault as callers of the store see it. `what` says what was requested.
-    pub(crate) fn into_error(self, what: &str) -> Error {
+    pub fn into_error(self, what: &str) -> Error {
         match self {
             Self::NoNode => Error::unavailable(format!("a node vanished during a request to {what}; try again")),
             Self::Exists | Self::BadVersion => {

@@ -14,9 +14,10 @@ use zookeeper_client::{
 };
 
 use super::super::acl::AclEntry;
-use super::super::opening::Ending;
 use super::super::options::ZooKeeperOptions;
-use super::driver::{Change, Driver, Fault, Kind, LeaderTime, Made, Missing, Node, Refused};
+use super::driver::{
+    Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refused,
+};
 
 /// One session of `zookeeper-client`.
 #[derive(Debug)]

@@ -164,17 +164,21 @@ impl Claims {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<ClaimState>> {
-        self.inner.lock().claims.values().cloned().collect()
+        self.such(|_| true)
+    }
+
+    /// In an order that a simulation repeats.
+    fn such(&self, is_such: impl Fn(&ClaimState) -> bool) -> Vec<Arc<ClaimState>> {
+        let inner = self.inner.lock();
+        let such = inner.claims.values().filter(|state| is_such(state));
+        let mut such: Vec<_> = such.cloned().collect();
+        such.sort_unstable_by(|a, b| a.guid.cmp(&b.guid));
+        such
     }
 
     /// Every claim of a key.
     pub(crate) fn of_key(&self, key: &Key) -> Vec<Arc<ClaimState>> {
-        let inner = self.inner.lock();
-        let claims = inner.claims.values();
-        claims
-            .filter(|state| state.claim.key == *key)
-            .cloned()
-            .collect()
+        self.such(|state| state.claim.key == *key)
     }
 
     pub(crate) fn of(&self, claim: &Claim) -> Option<Arc<ClaimState>> {
@@ -211,11 +215,7 @@ impl Claims {
 
     /// The claims that no caller can rely on any more.
     pub(crate) fn abandoned(&self, now: &Stamp) -> Vec<Arc<ClaimState>> {
-        let inner = self.inner.lock();
-        (inner.claims.values())
-            .filter(|state| state.is_abandoned(now))
-            .cloned()
-            .collect()
+        self.such(|state| state.is_abandoned(now))
     }
 }
 
