@@ -1,10 +1,13 @@
 //! A hot lock: what one process hands on costs the store nothing, and the others get their turn.
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::support::over::{Changes, Over};
 use crate::support::{World, held_and_waited_for, secs, while_time_passes};
 use leasehold::clock::ManualClock;
-use leasehold::store::{Acquired, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Store};
+use leasehold::store::{
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Store,
+};
 use leasehold::{Error, FencingToken, Key, LockManager, Settings};
 use tokio::task::JoinSet;
 
@@ -13,7 +16,29 @@ const WAY: usize = 8;
 
 /// A memory store that is some way off.
 #[derive(Clone, Debug)]
-struct Far(MemoryStore);
+struct Far {
+    store: MemoryStore,
+    /// Whether claims that wait get a place.
+    queues: bool,
+}
+
+impl Far {
+    fn with_queue(clock: &ManualClock) -> Over<Self> {
+        let store = MemoryStore::with_clock(clock.clone());
+        Over(Self {
+            store,
+            queues: true,
+        })
+    }
+
+    fn without_queue(clock: &ManualClock) -> Over<Self> {
+        let Over(far) = Self::with_queue(clock);
+        Over(Self {
+            queues: false,
+            ..far
+        })
+    }
+}
 
 async fn way() {
     for _ in 0..WAY {
@@ -32,20 +57,32 @@ impl Changes for Far {
     type Store = MemoryStore;
 
     fn beneath(&self) -> &MemoryStore {
-        &self.0
+        &self.store
+    }
+
+    fn capability(&self) -> Capability {
+        let mut capability = self.store.capability();
+        if !self.queues {
+            (capability.queues, capability.hands_over) = (false, false);
+        }
+        capability
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        there_and_back(self.0.acquire(claim)).await
+        let mut claim = claim.clone();
+        if !self.queues {
+            claim.place_ttl = Duration::ZERO;
+        }
+        there_and_back(self.store.acquire(&claim)).await
     }
 
     async fn release(&self, grant: &Grant) -> Released {
-        there_and_back(self.0.release(grant)).await
+        there_and_back(self.store.release(grant)).await
     }
 
     /// A wake-up takes twice as long as an answer: who is woken is always later than who was answered.
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        let woken = self.0.subscribe(claim).await?;
+        let woken = self.store.subscribe(claim).await?;
         Ok(Hint::new(async {
             woken.await;
             way().await;
@@ -54,7 +91,7 @@ impl Changes for Far {
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        there_and_back(self.0.inspect(key)).await
+        there_and_back(self.store.inspect(key)).await
     }
 }
 
@@ -90,10 +127,16 @@ async fn run(
 
 #[tokio::test]
 async fn no_process_has_two_grants_in_a_row_while_another_waits() {
+    for far in [Far::with_queue, Far::without_queue] {
+        take_turns(far).await;
+    }
+}
+
+async fn take_turns(far: fn(&ManualClock) -> Over<Far>) {
     const SECTIONS: usize = 50;
     const TASKS: usize = 4;
     let clock = ManualClock::new();
-    let store = Over(Far(MemoryStore::with_clock(clock.clone())));
+    let store = far(&clock);
     let mut settings = Settings::default();
     settings.handoff_count = 2;
     let processes = [(); 4].map(|()| {
@@ -119,7 +162,7 @@ async fn no_process_has_two_grants_in_a_row_while_another_waits() {
 #[tokio::test]
 async fn sixteen_tasks_ask_the_store_for_less_than_a_tenth_of_their_sections() {
     let clock = ManualClock::new();
-    let store = Over(Far(MemoryStore::with_clock(clock.clone())));
+    let store = Far::with_queue(&clock);
     let locks = LockManager::builder(store).clock(clock).build().unwrap();
     let order = run(&[locks], 16, 100).await;
     let grants = order.chunk_by(|one, next| one.1 == next.1).count();

@@ -3,10 +3,12 @@
 //! Where a place or a hold has to be over, its end is moved in the server: no test waits for one.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Revoke, Revoked, Store};
+use leasehold::clock::Clock;
+use leasehold::store::{Acquired, Claim, Hint, LockMode, RedisStore, Revoke, Revoked, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -22,7 +24,14 @@ fn beside(what: &str) -> String {
 }
 
 /// The longest time that the next in line has to ask.
-const HANDOVER: std::time::Duration = std::time::Duration::from_secs(1);
+const HANDOVER: Duration = Duration::from_secs(1);
+
+/// Waits for a message that has to come.
+async fn woken(hint: Hint) {
+    let clock = Clock::system().unwrap();
+    let woken = clock.timeout(Duration::from_secs(60), hint).await;
+    woken.expect("nobody was woken");
+}
 
 /// The claim that the lock waits for, from now on for as long as the test takes.
 fn next_of(server: &RedisServer) -> String {
@@ -42,7 +51,7 @@ fn end_place(server: &RedisServer, claim: &Claim) {
     assert_eq!(server.cli(&[&changed[..], &[&owner]].concat()), "1");
 }
 
-async fn busy_for(store: &RedisStore, claim: &Claim) -> std::time::Duration {
+async fn busy_for(store: &RedisStore, claim: &Claim) -> Duration {
     match store.acquire(claim).await.unwrap() {
         Acquired::Busy { remaining } => remaining.unwrap(),
         granted => panic!("{granted:?}"),
@@ -154,7 +163,7 @@ async fn a_withdrawal_of_who_is_next_hands_the_lock_on() {
     release(&store, &held).await;
     assert_eq!(next_of(&server), next.owner.expose());
     store.withdraw(&next).await.unwrap();
-    hint.await;
+    woken(hint).await;
     assert_eq!(next_of(&server), behind.owner.expose());
     let error = store.acquire(&next).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -209,7 +218,7 @@ async fn a_place_lasts_as_long_as_its_claim_says() {
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
     let mut short = queued("a", LockMode::Exclusive);
-    short.place_ttl = std::time::Duration::from_millis(300);
+    short.place_ttl = Duration::from_millis(300);
     let live = queued("a", LockMode::Exclusive);
     assert!(is_busy(&store, &short).await && is_busy(&store, &live).await);
     release(&store, &held).await;
@@ -218,7 +227,7 @@ async fn a_place_lasts_as_long_as_its_claim_says() {
         breathe().await;
     }
     assert!(is_busy(&store, &short).await);
-    short.place_ttl = std::time::Duration::from_secs(90_000);
+    short.place_ttl = Duration::from_secs(90_000);
     let error = store.acquire(&short).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
@@ -247,7 +256,7 @@ async fn a_waiter_keeps_its_place_in_quarantine() {
     let store = RedisStore::connect(&url).await.unwrap();
     let [first, later] = [(); 2].map(|()| {
         let mut claim = queued("a", LockMode::Exclusive);
-        claim.ttl = std::time::Duration::from_millis(500);
+        claim.ttl = Duration::from_millis(500);
         claim
     });
     let info = server.cli(&["INFO", "server"]);
@@ -335,7 +344,7 @@ async fn a_withdrawal_of_a_place_wakes_who_waits_behind_it() {
     assert!(is_busy(&store, &writer).await && is_busy(&store, &reader).await);
     let hint = store.subscribe(&reader).await.unwrap();
     store.withdraw(&writer).await.unwrap();
-    hint.await;
+    woken(hint).await;
     let _held = grant(&store, &reader).await;
 }
 
