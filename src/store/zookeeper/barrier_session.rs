@@ -5,8 +5,8 @@
 //! or not a process of ours is alive, and clients of other libraries that wait behind it get in as well.
 //!
 //! The time-out is the longest lease of the holders that were deleted, and [`SLACK_TICKS`]. The server counts from the session's
-//! last contact that its leader knows of, at the earliest from its creation. Where the barrier was made later than the slack
-//! allows, and where the server's `maxSessionTimeout` cuts the slack off, the session is proven again until the count covers the
+//! last contact that its leader knows of, at the earliest from its creation. A session that is older than the slack is proven
+//! before it is used. Where the barrier was made later than the slack allows, and where the server's `maxSessionTimeout` cuts the slack off, the session is proven again until the count covers the
 //! lease from the moment at which the holders' nodes went.
 
 use std::sync::Arc;
@@ -47,6 +47,10 @@ impl BarrierSession {
         client.runtime.spawn(async move {
             match Self::open(&owner, length).await {
                 Ok(barrier) => {
+                    if let Err(error) = barrier.refresh(owner.options.session_timeout).await {
+                        let _ = answer.send(Err(Refused::NotSent(error)));
+                        return;
+                    }
                     let changed = barrier.session.driver.change(&changes).await;
                     let is_made = changed.is_ok();
                     let _ = answer.send(changed);
@@ -83,6 +87,32 @@ impl BarrierSession {
             tick: options.tick_time,
             length,
         })
+    }
+
+    /// Proves the session, if it is older than the slack: where its opening was slow, or its process was stopped, a barrier that
+    /// is made now would be almost over, and go before it is proven again.
+    async fn refresh(&self, limit: Duration) -> Result<(), Error> {
+        let is_old = || {
+            let age = self.clock.stamp().since(&self.session.base());
+            age > self.tick * SLACK_TICKS
+        };
+        let proving = async {
+            while is_old() {
+                if let Err(error) = self.session.beat(&[]).await {
+                    return Some(error);
+                }
+                self.clock.sleep(self.tick / 2).await;
+            }
+            None
+        };
+        let why = match self.clock.timeout(limit, proving).await {
+            Some(None) => return Ok(()),
+            Some(Some(error)) => format!("{error:?}"),
+            None => format!("no proof within {limit:?}"),
+        };
+        Err(Error::unavailable(format!(
+            "the session of a revocation barrier could not be proven before its use; nothing was changed, try again: {why}"
+        )))
     }
 
     /// Proves the session until the server's count covers the lease from now on.
