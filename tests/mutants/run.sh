@@ -27,6 +27,8 @@ target=${target:-$root/target}
 # recognizes a workspace by its relative paths, and would take what a mutant left for what the repository was compiled to.
 tree=$target/mutants/tree
 export CARGO_TARGET_DIR=$target/mutants/target CARGO_TERM_COLOR=never RUST_BACKTRACE=0
+# Each mutant is a small change of what was compiled just before.
+export CARGO_INCREMENTAL=1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
