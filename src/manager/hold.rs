@@ -27,7 +27,7 @@ pub(crate) struct Hold {
     pub(super) began: Stamp,
     /// Whether a caller got the guard, and does not try again: before, no job was done under the hold.
     leaves_rest: AtomicBool,
-    /// Whether observers were told that a caller holds it.
+    /// Whether an event has reported that a caller holds it.
     is_reported: AtomicBool,
     /// Its place in the book of holds.
     pub(super) id: OnceLock<HoldId>,

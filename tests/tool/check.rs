@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::command::{Mark, Running, TOOL, code, leasehold, printed, runs, server, until};
+use crate::command::{
+    Mark, Running, TOOL, code, leasehold, printed, runs, server, tool_that_runs, until,
+};
 
 /// Prints the exit codes of `leasehold check` with these options, one a line, when `go` is there.
 fn checks(begun: &Mark, go: &Mark, answers: &Mark) -> String {
@@ -158,19 +160,10 @@ fn the_examples_in_other_languages_check_their_lease() {
     for example in ["backup.sh", "backup.py"] {
         let example = format!("{}/examples/tool/{example}", env!("CARGO_MANIFEST_DIR"));
         let result = Mark::new();
-        let output = crate::command::tool(&[
-            "run",
-            "--store",
-            &url,
-            "--lock",
-            "k",
-            "--",
-            &example,
-            result.path(),
-        ])
-        .env("PATH", &path)
-        .output()
-        .unwrap();
+        let output = tool_that_runs(&url, &[&example, result.path()])
+            .env("PATH", &path)
+            .output()
+            .unwrap();
         assert_eq!(code(&output), 0, "{example}: {}", printed(&output));
         assert!(result.is_there(), "{example}");
     }
@@ -190,10 +183,7 @@ fn the_examples_in_other_languages_check_their_lease() {
 fn a_check_finds_its_lease_from_every_directory() {
     let (_server, url) = server();
     let script = format!("cd /; {TOOL} check");
-    let arguments = [
-        "run", "--store", &url, "--lock", "k", "--", "sh", "-c", &script,
-    ];
-    let output = crate::command::tool(&arguments)
+    let output = tool_that_runs(&url, &["sh", "-c", &script])
         .env("XDG_RUNTIME_DIR", ".")
         .output()
         .unwrap();

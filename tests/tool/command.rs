@@ -42,11 +42,21 @@ pub(crate) fn run(url: &str, words: &str) -> Output {
     leasehold(&arguments)
 }
 
+/// `leasehold run` under the lock `k`.
+pub(crate) fn tool_that_runs(url: &str, command: &[&str]) -> Command {
+    let mut arguments = vec!["run", "--store", url, "--lock", "k", "--"];
+    arguments.extend(command);
+    tool(&arguments)
+}
+
 /// Runs `leasehold run` to its end under the lock `k`, with a script for the shell.
 pub(crate) fn run_script(url: &str, script: &str) -> Output {
-    leasehold(&[
-        "run", "--store", url, "--lock", "k", "--", "sh", "-c", script,
-    ])
+    run_command(url, &["sh", "-c", script])
+}
+
+/// Runs `leasehold run` to its end under the lock `k`.
+pub(crate) fn run_command(url: &str, command: &[&str]) -> Output {
+    judged(tool_that_runs(url, command).output().unwrap())
 }
 
 /// Whatever the tool says, it says no password.
@@ -108,7 +118,16 @@ impl Running {
     }
 
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let child = tool(arguments)
+        Self::spawn(&mut tool(arguments))
+    }
+
+    /// A line for the shell that becomes the tool.
+    pub(crate) fn shell(line: &str) -> Self {
+        Self::spawn(Command::new("sh").args(["-c", line]))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();

@@ -1,7 +1,7 @@
 //! How a command ends that does not end by itself: signals, a lost lease, a tool that is killed.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::command::{
     Mark, Running, TOOL, code, lines, printed, runs, send, server, until, until_subscribed,
@@ -56,12 +56,7 @@ fn a_signal_that_is_ignored_stays_ignored_for_the_tool_and_its_command() {
         "trap '' HUP; exec {TOOL} run --store '{url}' --lock k -- sh -c '{}'",
         endless(&begun, ":")
     );
-    let child = Command::new("sh")
-        .args(["-c", &line])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let tool = Running(child.unwrap());
+    let tool = Running::shell(&line);
     let id = begun.line();
     for who in [&tool.0.id().to_string(), &id] {
         let status = std::fs::read_to_string(format!("/proc/{who}/status")).unwrap();
@@ -154,12 +149,7 @@ impl CommandOfRoot {
              {become_root} --reuid=0 --regid=0 --clear-groups \
              sh -c 'exec > /dev/null 2>&1; echo $$ $LEASEHOLD_LEASE > {begun}; sleep 1000'"
         );
-        let child = Command::new("sh")
-            .args(["-c", &line])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let tool = Running(child.unwrap());
+        let tool = Running::shell(&line);
         let mut line = String::new();
         until("the command", || {
             line = std::fs::read_to_string(&begun).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::command::{
-    Mark, Running, TOOL, code, leasehold, lines, printed, run, server, until_marked,
+    Mark, Running, TOOL, code, leasehold, lines, printed, run, run_command, server, until_marked,
     until_subscribed,
 };
 use crate::redis::RedisServer;
@@ -68,19 +68,8 @@ fn the_command_knows_its_key_and_its_token_and_they_grow() {
 #[test]
 fn arguments_and_streams_are_the_commands_own() {
     let (_server, url) = server();
-    let output = leasehold(&[
-        "run",
-        "--store",
-        &url,
-        "--lock",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        "echo \"$1\"; echo err >&2",
-        "sh",
-        "--json a  b",
-    ]);
+    let script = "echo \"$1\"; echo err >&2";
+    let output = run_command(&url, &["sh", "-c", script, "sh", "--json a  b"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "--json a  b\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "err\n");
 }

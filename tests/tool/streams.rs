@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::pipe;
 use std::process::{Output, Stdio};
 
-use crate::command::{code, leasehold, lines, printed, run, server, tool, until_it_ends};
+use crate::command::{
+    code, leasehold, lines, printed, run, server, tool, tool_that_runs, until_it_ends,
+};
 use crate::redis::RedisServer;
 
 /// As a file on a full disk.
@@ -77,16 +79,8 @@ fn what_the_tool_says_in_vain_changes_nothing() {
     assert_eq!((code(&logged), code(&refused)), (75, 75), "{refused:?}");
 
     let (_server, url) = crate::command::server();
-    let missing = [
-        "run",
-        "--store",
-        &url,
-        "--lock",
-        "k",
-        "--",
-        "no-such-command",
-    ];
-    let missing = tool(&missing).stderr(full()).output().unwrap();
+    let mut missing = tool_that_runs(&url, &["no-such-command"]);
+    let missing = missing.stderr(full()).output().unwrap();
     assert_eq!(code(&missing), 127, "{missing:?}");
 }
 

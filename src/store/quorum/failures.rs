@@ -1,4 +1,4 @@
-//! [`Failures`]: why members gave no answer that counts, and what the caller is told about all of them.
+//! [`Failures`]: why members gave no answer that counts, and the one error that the caller gets for all of them.
 
 use crate::model::error::{Error, ErrorKind};
 

@@ -17,7 +17,7 @@ use crate::net::Net;
 
 use super::connections::{Ask, Packet, Reply, ToClient};
 
-/// A request, and who waits for its answer. A watch has somebody else to tell.
+/// A request, and who waits for its answer. A watch notifies another.
 pub(super) struct Order {
     pub(super) ask: Ask,
     pub(super) answer: oneshot::Sender<Result<Reply, Fault>>,

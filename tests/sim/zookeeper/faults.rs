@@ -115,11 +115,11 @@ impl State {
         self.log
             .note(now, "cut", [server as u64, span, u64::from(ways[0])]);
         self.zookeeper().servers[server].is_cut = ways;
-        self.later(span, move |state| state.mend(server));
+        self.later(span, move |state| state.repair(server));
     }
 
     /// What was cut is connected anew: nothing of the time between arrives late.
-    fn mend(&mut self, server: usize) {
+    fn repair(&mut self, server: usize) {
         let zookeeper = self.zookeeper();
         zookeeper.servers[server].is_cut = [false; 2];
         if zookeeper.leader == Some(server) {
@@ -148,7 +148,7 @@ impl State {
             this.is_up = true;
             this.lag = 0;
             if this.is_cut != [false; 2] {
-                self.mend(server);
+                self.repair(server);
             }
         }
     }
