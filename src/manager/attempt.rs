@@ -27,7 +27,7 @@ impl<'a> Attempt<'a> {
         request: &LockRequest,
         place_ttl: Duration,
     ) -> Result<Self, Error> {
-        let owner = OwnerToken::generate()?;
+        let owner = OwnerToken::generate_for(context.mark)?;
         let label = request.label.as_ref().unwrap_or(&context.label).clone();
         let mut claim = Claim::new(request.key.clone(), owner, label, request.times.ttl);
         claim.mode = request.mode;

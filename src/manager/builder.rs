@@ -15,7 +15,7 @@ use super::task::Task;
 use crate::clock::Clock;
 use crate::handler::{Aside, Chain, Handler, Observer, Observers};
 use crate::model::error::Error;
-use crate::model::holder::{Label, OwnerToken};
+use crate::model::holder::{Label, ManagerMark, OwnerToken};
 use crate::settings::Settings;
 use crate::store::AnyStore;
 
@@ -116,9 +116,10 @@ impl LockManagerBuilder {
                 Error::invalid("there is no current tokio runtime to run on; build inside one, or leave out on_current_runtime")
             })?,
         };
-        let seed = OwnerToken::generate()?.as_bytes()[..8]
-            .iter()
-            .fold(0, |n, b| n << 8 | u64::from(*b));
+        let random = OwnerToken::generate()?;
+        let (seed, rest) = random.as_bytes().split_at(8);
+        let seed = seed.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let mark = ManagerMark([rest[0], rest[1], rest[2], rest[3]]);
         let context = ManagerContext::new(Parts {
             store: self.store,
             settings: self.settings,
@@ -133,6 +134,7 @@ impl LockManagerBuilder {
             hooks: Hooks::new(self.chain, self.observers),
             inbox,
             seed,
+            mark,
         });
         let task = supervised(
             Task::new(Arc::clone(&context), messages),

@@ -20,7 +20,7 @@ use super::readiness::Readiness;
 use crate::clock::{Clock, ClockKind};
 use crate::handler::Aside;
 use crate::model::error::{Error, ErrorKind};
-use crate::model::holder::Label;
+use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
 use crate::settings::Settings;
 use crate::store::{Acquired, AnyStore, Capability, Claim, LockInfo};
@@ -47,6 +47,8 @@ pub(crate) struct ManagerContext {
     pub(super) readiness: Readiness,
     pub(super) contact: StoreContact,
     pub(super) inbox: Inbox,
+    /// The end of all its owner tokens.
+    pub(super) mark: ManagerMark,
     jitter: Jitter,
 }
 
@@ -61,6 +63,7 @@ pub(super) struct Parts {
     pub(super) hooks: Hooks,
     pub(super) inbox: Inbox,
     pub(super) seed: u64,
+    pub(super) mark: ManagerMark,
 }
 
 impl ManagerContext {
@@ -91,6 +94,7 @@ impl ManagerContext {
             aside: parts.aside,
             hooks: parts.hooks,
             inbox: parts.inbox,
+            mark: parts.mark,
         })
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::model::error::Error;
 use crate::model::random::random_bytes;
 
-/// The secret by which a store distinguishes each attempt to hold: 128 random bits.
+/// The secret by which a store distinguishes each attempt to hold: 128 random bits. All tokens of one
+/// manager end with the same 32 of them, so that a store can wake that manager alone.
 ///
 /// Each attempt has its own token, so an attempt whose outcome is unknown can be withdrawn without
 /// affecting a later one. Whoever knows the token can release the lock: `Debug` and `Display` do not
@@ -24,6 +25,14 @@ impl OwnerToken {
     /// weaker source is used.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(random_bytes()?))
+    }
+
+    /// As [`generate`](Self::generate), with the end that all tokens of one manager have.
+    pub(crate) fn generate_for(manager: ManagerMark) -> Result<Self, Error> {
+        let mut token = Self::generate()?;
+        let (_, end) = token.0.split_at_mut(16 - manager.0.len());
+        end.copy_from_slice(&manager.0);
+        Ok(token)
     }
 
     /// A token from bytes that a store kept.
@@ -50,6 +59,14 @@ impl OwnerToken {
         digits(self.0)
     }
 }
+
+/// The end of all owner tokens of one manager. Two managers may have the same: no decision depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ManagerMark(pub(crate) [u8; 4]);
+
+/// How many digits at the end of an owner token's text are those of its manager.
+#[cfg(feature = "redis")]
+pub(crate) const MARK_DIGITS: usize = 8;
 
 impl fmt::Debug for OwnerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

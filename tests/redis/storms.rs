@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::claims::{claim_for, grant, is_busy, queued};
+use crate::claims::{claim_for, grant, is_busy, queued, release};
 use crate::other_holder::uptime;
 use crate::server::canary::CANARY;
 use crate::server::cluster::RedisCluster;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{LockMode, RedisOptions, RedisStore};
+use leasehold::store::{LockMode, RedisOptions, RedisStore, Store};
 use leasehold::{LockManager, Settings};
 
 const WHILE_COUNTED: Duration = Duration::from_secs(3);
@@ -166,6 +166,91 @@ async fn a_release_wakes_only_whose_turn_it_is_however_many_wait() {
             "{waiters}: {entered} + {left}"
         );
     }
+}
+
+/// The channel and the text of each message, until one on the channel `end`.
+fn messages_of(heard: &mut ::redis::PubSub<'_>) -> Vec<(String, String)> {
+    let messages = std::iter::from_fn(|| {
+        let message = heard.get_message().unwrap();
+        let channel = message.get_channel_name().to_owned();
+        (channel != "end").then(|| (channel, message.get_payload().unwrap()))
+    });
+    messages.collect()
+}
+
+#[tokio::test]
+async fn a_handover_is_heard_by_whose_turn_it_is_and_by_no_other_process() {
+    let server = RedisServer::start();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let mut by_hand = ::redis::Client::open(url)
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    let mut heard = by_hand.as_pubsub();
+    heard.psubscribe("*").unwrap();
+
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let store = RedisStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim_for("a", Duration::from_secs(10))).await;
+    let waiting = [(); 5].map(|()| queued("a", LockMode::Exclusive));
+    for claim in &waiting {
+        assert!(is_busy(&store, claim).await);
+    }
+    release(&store, &held).await;
+    let held = grant(&store, &waiting[0]).await;
+    store.withdraw(&held.claim).await.unwrap();
+    store.withdraw(&waiting[1]).await.unwrap();
+    // Whoever asks hands over what ran out.
+    server.cli(&["DEL", "app:a"]);
+    assert!(is_busy(&store, &waiting[4]).await);
+    let held = grant(&store, &waiting[3]).await;
+    release(&store, &held).await;
+    let held = grant(&store, &waiting[4]).await;
+    release(&store, &held).await;
+    server.cli(&["PUBLISH", "end", ""]);
+
+    let mut expected = waiting
+        .iter()
+        .map(|claim| {
+            let owner = claim.owner.expose();
+            (format!("app:{{app:a}}:free:{}", &owner[24..]), owner)
+        })
+        .collect::<Vec<_>>();
+    // Nobody waits any more: whoever looks without a place is told.
+    expected.push(("app:{app:a}:free".to_owned(), String::new()));
+    assert_eq!(messages_of(&mut heard), expected);
+}
+
+#[tokio::test]
+async fn the_waiters_of_one_manager_share_a_channel_and_those_of_two_do_not() {
+    let server = RedisServer::start();
+    let url = server.url("restart_quarantine=off");
+    let holder = LockManager::connect(&url).await.unwrap();
+    let held = holder.lock("a").acquire().await.unwrap();
+    let (mut managers, mut waiting) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let locks = LockManager::connect(&url).await.unwrap();
+        managers.push(locks.clone());
+        for _ in 0..2 {
+            let lock = locks.lock("a").fair();
+            waiting.push(tokio::spawn(async move {
+                let guard = lock.acquire_within(Duration::from_secs(60)).await;
+                drop(guard.unwrap().unwrap().release().await);
+            }));
+        }
+    }
+    while server.cli(&["ZCARD", "{a}:queue"]) != "6" {
+        breathe().await;
+    }
+    drop(held.release().await);
+    for waiter in waiting {
+        waiter.await.unwrap();
+    }
+    // They stay for a while: one for all, and one for each manager.
+    let channels = server.cli(&["PUBSUB", "CHANNELS", "{a}:free*"]);
+    assert_eq!(channels.lines().count(), 1 + 3, "{channels}");
+    let all = server.cli(&["PUBSUB", "NUMSUB", "{a}:free"]);
+    assert_eq!(all, "{a}:free\n3");
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ impl RedisClient {
     pub(super) fn subscriptions_of(&self, claim: &Claim) -> Option<Subscribed> {
         let names = &self.options().names;
         let subscriber = self.servers.present_subscriber(names, &claim.key)?;
-        subscriber.subscribed(|| names.channel(&claim.key))
+        subscriber.subscribed(|| names.own_channel(&claim.key, &claim.owner))
     }
 
     /// Runs a script at the server that has the lock.

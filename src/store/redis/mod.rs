@@ -54,14 +54,16 @@
 //! between two attempts. The next attempt of any claim drops all dead waiters at once. A reader waits for those before it that
 //! share with nobody; whoever shares with nobody waits for all before it. A plain claim asks `attempt.lua`, which is enough if
 //! the lock is free, and then `enter.lua`, which gives it a place. One that waits already asks `enter.lua` at once, and so does
-//! one of a process that received a message about the lock in the last tenth of a second.
+//! one of a manager that received a message about the lock in the last tenth of a second.
 //!
-//! **A lock with a queue is handed over** (`queue.lua`). Whoever ends a hold makes the lock's key name the first live place, for a
-//! second at most (or its own TTL, if that is shorter), and wakes that claim only. So nobody gets in between, and a release
-//! costs the same however many wait. That claim asks, and only then holds, under a new token. Readers at the head of the queue
-//! are called together. A waiter that died is skipped if its place has ended, and costs the others this time otherwise. A hold
-//! that ran out, or that another client ended, is handed over by whoever asks first: until then a client that sees only the
-//! plain key may be before the queue.
+//! **A lock with a queue is handed over** (`queue.lua`). Whoever ends a hold makes the lock's key name the first live place,
+//! for a second at most (or its own TTL, if that is shorter), and wakes that claim only. So nobody gets in between, and a
+//! release costs the same however many claims and processes wait: a manager listens on a channel of its own for each lock,
+//! `app:{app:accounts/7}:free:<the last 8 digits of its owner tokens>`. What everybody is to know, such as a lock that is free
+//! and that nobody has a place for, is published on `app:{app:accounts/7}:free`. The next claim asks, and only then holds,
+//! under a new token. Readers at the head of the queue are called together. A waiter that died is skipped if its place has
+//! ended, and costs the others this time otherwise. A hold that ran out, or that another client ended, is handed over by
+//! whoever asks first: until then a client that sees only the plain key may be before the queue.
 //!
 //! **Other clients get in through a gap.** Behind a queue that never empties, the key would never be free for a client that
 //! polls with `SET NX`. When the key was not free for four seconds, the next release leaves it free for 25 ms, and about every

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::cluster::Slot;
 use crate::model::error::Error;
+use crate::model::holder::{MARK_DIGITS, OwnerToken};
 use crate::model::key::Key;
 
 /// The keys beside a lock.
@@ -55,8 +56,25 @@ impl Names {
         joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:", what])
     }
 
+    /// The channel of what everybody is to know who waits for the lock. Its name begins those of the managers' own channels.
     pub(crate) fn channel(&self, key: &Key) -> String {
         self.beside(key, "free")
+    }
+
+    /// The channel of what only the manager of this claim is to know, by the end that all its owner tokens have. The script of
+    /// the queue makes the same name.
+    pub(crate) fn own_channel(&self, key: &Key, owner: &OwnerToken) -> String {
+        let digits = owner.digits();
+        let mark = &digits[digits.len() - MARK_DIGITS..];
+        let mark = str::from_utf8(mark).unwrap_or_default();
+        joined(&[
+            &self.prefix,
+            "{",
+            &self.prefix,
+            key.as_str(),
+            "}:free:",
+            mark,
+        ])
     }
 
     /// Who waits, by arrival.
@@ -134,6 +152,11 @@ impl Names {
     }
 }
 
+/// The channel of what everybody is to know, by a manager's own one.
+pub(super) fn channel_of_all(own: &str) -> &str {
+    own.rsplit_once(':').map_or(own, |(all, _)| all)
+}
+
 /// One allocation, since names are made for every request.
 fn joined(parts: &[&str]) -> String {
     parts.concat()
@@ -205,6 +228,16 @@ mod tests {
         let witness = names.witness(slot);
         assert_eq!((Slot::of(&witness), names.key_of(&witness)), (slot, None));
         assert_eq!(names.marker(None), "app:{leasehold}:marker");
+    }
+
+    #[test]
+    fn a_manager_has_a_channel_of_its_own_for_each_lock() {
+        let names = Names::parse("app").unwrap();
+        let key = Key::parse("accounts/7").unwrap();
+        let owner = OwnerToken::from_bytes([0xab; 16]);
+        let own = names.own_channel(&key, &owner);
+        assert_eq!(own, "app:{app:accounts/7}:free:abababab");
+        assert_eq!(channel_of_all(&own), names.channel(&key));
     }
 
     #[test]

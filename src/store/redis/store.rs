@@ -193,7 +193,10 @@ impl Store for RedisStore {
         let names = &self.client.options().names;
         let subscriber = self.client.servers.subscriber(names, &claim.key).await?;
         let woken = subscriber
-            .subscribe(names.channel(&claim.key), claim.owner.digits())
+            .subscribe(
+                names.own_channel(&claim.key, &claim.owner),
+                claim.owner.digits(),
+            )
             .await?;
         Ok(Hint::new(async {
             // An error says that no message can arrive any more: ask again.

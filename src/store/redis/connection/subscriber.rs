@@ -10,6 +10,7 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::super::names::channel_of_all;
 use super::failure::Failure;
 use super::target::Target;
 use super::waiters::Waiters;
@@ -47,8 +48,8 @@ impl dial::Live for Live {
     }
 }
 
-/// An order to subscribe to a channel, to report when that is done, and to report a message. `None` in its place says that
-/// somebody waits again.
+/// An order to subscribe to a manager's own channel, to report when that is done, and to report a message. `None` in its place
+/// says that somebody waits again.
 struct Order {
     channel: String,
     /// Of the claim that waits.
@@ -202,7 +203,9 @@ async fn serve(
         }
         let is_due = ping_at.since(&clock.stamp()).is_zero();
         let asked = if !new.is_empty() {
-            connection.subscribe(&new).await
+            let all = new.iter().map(|own| channel_of_all(own));
+            let names: Vec<_> = new.iter().map(String::as_str).chain(all).collect();
+            connection.subscribe(names).await
         } else if is_due {
             ::redis::cmd("PING").query_async(&mut connection).await
         } else {

@@ -1,20 +1,21 @@
 //! [`Waiters`]: who waits for a message, by channel.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use ::redis::{PushInfo, PushKind, Value};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::super::names::channel_of_all;
 use crate::clock::Stamp;
 
 /// For how long a lock counts as contended after a message about it.
 const HOT: Duration = Duration::from_millis(100);
 /// Channels without a waiter that stay subscribed, since a lock that was waited for is often waited for again.
-const IDLE_CHANNELS: usize = 64;
+const IDLE_CHANNELS: usize = 32;
 
 /// A claim that waits.
 struct Waiter {
@@ -30,7 +31,8 @@ impl Waiter {
     }
 }
 
-/// A channel that is subscribed to, or soon will be.
+/// A manager's own channel for a lock. It is subscribed to together with the channel of what everybody is to know, or soon
+/// will be.
 #[derive(Default)]
 struct Channel {
     waiters: Vec<Waiter>,
@@ -52,9 +54,29 @@ impl Channel {
 
 #[derive(Default)]
 struct Waiting {
-    channels: HashMap<String, Channel>,
+    /// By the names of the managers' own channels. The channel of what everybody is to know has the beginning of such a name.
+    channels: BTreeMap<String, Channel>,
     /// Nobody waited when the connection's task looked, so it pings no more until it is notified.
     is_parked: bool,
+}
+
+impl Waiting {
+    fn hear(&mut self, name: &str, message: &[u8], now: &Stamp) {
+        let from = (Bound::Included(name), Bound::Unbounded);
+        let channels = self.channels.range_mut::<str, _>(from);
+        for (_, channel) in channels.take_while(|(own, _)| own.starts_with(name)) {
+            channel.heard = Some(*now);
+            let is_called = |waiter: &mut Waiter| waiter.is_called(message);
+            wake(channel.waiters.extract_if(.., is_called));
+        }
+    }
+
+    /// Whether the channel of what everybody is to know is that of a known channel.
+    fn needs(&self, all: &str) -> bool {
+        let from = (Bound::Included(all), Bound::Unbounded);
+        let next = self.channels.range::<str, _>(from).next();
+        next.is_some_and(|(own, _)| own.starts_with(all))
+    }
 }
 
 /// Who waits, by channel.
@@ -68,15 +90,12 @@ impl Waiters {
             PushKind::Message => {
                 if let Some(Value::BulkString(channel)) = push.data.first()
                     && let Ok(channel) = std::str::from_utf8(channel)
-                    && let Some(channel) = self.0.lock().channels.get_mut(channel)
                 {
-                    channel.heard = Some(now);
                     let message = match push.data.get(1) {
                         Some(Value::BulkString(message)) => message.as_slice(),
                         _ => &[],
                     };
-                    let is_called = |waiter: &mut Waiter| waiter.is_called(message);
-                    wake(channel.waiters.extract_if(.., is_called));
+                    self.0.lock().hear(channel, message, &now);
                 }
             }
             PushKind::Disconnection => self.end(),
@@ -87,7 +106,8 @@ impl Waiters {
     /// No message can arrive any more.
     pub(super) fn end(&self) {
         let mut waiting = self.0.lock();
-        wake((waiting.channels.drain()).flat_map(|(_, channel)| channel.waiters));
+        let channels = std::mem::take(&mut waiting.channels);
+        wake((channels.into_values()).flat_map(|channel| channel.waiters));
     }
 
     /// Whether nobody waits. Then whoever listens next has to report it.
@@ -157,7 +177,7 @@ impl Waiters {
         is_new
     }
 
-    /// Removes the channels that nobody waits for, when there are many, and returns them.
+    /// Removes the channels that nobody waits for, when there are many, and returns them and what was subscribed to with them.
     pub(super) fn take_idle(&self) -> Vec<String> {
         let mut waiting = self.0.lock();
         let idle: Vec<_> = (waiting.channels.iter())
@@ -168,7 +188,11 @@ impl Waiters {
             return Vec::new();
         }
         waiting.channels.retain(|_, channel| !channel.is_idle());
-        idle
+        let all = idle.iter().map(|own| channel_of_all(own));
+        let all: Vec<_> = (all.filter(|all| !waiting.needs(all)))
+            .map(str::to_owned)
+            .collect();
+        idle.into_iter().chain(all).collect()
     }
 }
 
@@ -201,6 +225,48 @@ mod tests {
             kind: PushKind::Message,
             data: data.into(),
         }
+    }
+
+    #[test]
+    fn what_everybody_is_to_know_wakes_the_waiters_of_all_managers_at_one_lock() {
+        let waiters = Waiters::default();
+        let mut woken = ["a:free:0", "a:free:1", "b:free:0"].map(|own| {
+            let (wake, woken) = oneshot::channel();
+            assert!(waiters.add(own.to_owned(), OWNER, wake));
+            woken
+        });
+        let on = |channel: &str| PushInfo {
+            kind: PushKind::Message,
+            data: [channel, ""]
+                .map(|part| Value::BulkString(part.into()))
+                .into(),
+        };
+        waiters.push(on("a:free:1"), at(1));
+        assert_eq!(
+            woken.each_mut().map(|woken| woken.try_recv().is_ok()),
+            [false, true, false]
+        );
+        waiters.push(on("a:free"), at(2));
+        assert!(woken[0].try_recv().is_ok() && woken[2].try_recv().is_err());
+    }
+
+    #[test]
+    fn what_everybody_is_to_know_is_subscribed_to_as_long_as_one_manager_waits() {
+        let waiters = Waiters::default();
+        let waits = |own: String| {
+            let (wake, woken) = oneshot::channel();
+            assert!(waiters.add(own, OWNER, wake));
+            woken
+        };
+        let _waits = waits("a:free:0".to_owned());
+        for number in 1..=IDLE_CHANNELS {
+            drop(waits(format!("a:free:{number}")));
+        }
+        assert!(waiters.take_idle().is_empty());
+        drop(waits("b:free:0".to_owned()));
+        let idle = waiters.take_idle();
+        assert_eq!(idle.len(), IDLE_CHANNELS + 2);
+        assert!(idle.contains(&"b:free".to_owned()) && !idle.contains(&"a:free".to_owned()));
     }
 
     #[test]

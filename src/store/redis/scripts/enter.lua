@@ -66,16 +66,12 @@ if not holder and redis.call('EXISTS', gap) == 1 then
 end
 -- A hold that ran out is handed over by whoever asks first.
 if counter ~= '' and (not holder or holder == READERS) and not is_called then
-  local others = {}
   for _, called in ipairs(hand_over(at, holder == READERS, ARGV[7]) or {}) do
     if called == owner then
       is_called = true
     else
-      others[#others + 1] = called
+      wake(ARGV[6], called)
     end
-  end
-  if others[1] then
-    redis.pcall('PUBLISH', ARGV[6], table.concat(others, ' '))
   end
   holder = redis.call('GET', lock)
 end

@@ -132,14 +132,20 @@ local function hand_over(at, is_read, span, since)
   return called
 end
 
+-- Wakes one claim, by the channel of its manager, which no other process has to hear of: all its owner tokens end alike.
+local function wake(channel, owner)
+  redis.pcall('PUBLISH', channel .. ':' .. string.sub(owner, 25), owner)
+end
+
 -- Hands over what was freed, and wakes whoever is next; everybody if nobody has a place. What cannot be read, and a user that
 -- may not publish, do not fail after the write: then everybody asks.
 local function pass_on(at, is_read, span, channel, since)
   local is_known, called = pcall(hand_over, at, is_read, span, since)
-  local whom = is_known and called and table.concat(called, ' ')
-  if not whom then
+  if not is_known or not called then
     redis.pcall('PUBLISH', channel, '')
-  elseif whom ~= '' then
-    redis.pcall('PUBLISH', channel, whom)
+    return
+  end
+  for _, owner in ipairs(called) do
+    wake(channel, owner)
   end
 end
