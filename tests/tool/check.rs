@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use crate::command::{
-    Mark, Running, TOOL, code, leasehold, printed, runs, server, tool_that_runs, until,
+    Mark, Running, TOOL, code, leasehold, printed, runs, server, tool, tool_that_runs, until,
 };
 
 /// Prints the exit codes of `leasehold check` with these options, one a line, when `go` is there.
@@ -135,6 +135,79 @@ fn the_tool_treats_a_marked_lease_as_lost() {
     assert_eq!(code(&output), 76, "{}", printed(&output));
     assert!(!runs(id));
     until("the release", || server.cli(&["EXISTS", "k"]) == "0");
+}
+
+/// The lease files in a folder.
+fn lease_files(folder: &Place) -> Vec<String> {
+    let names = std::fs::read_dir(folder.0.path()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+/// A folder of the test's own, for lease files.
+struct Place(Mark);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(Mark::new());
+        std::fs::create_dir(place.0.path()).unwrap();
+        place
+    }
+
+    /// A tool whose lease file is here.
+    fn tool(&self, url: &str, options: &[&str], script: &str) -> Command {
+        let mut command = tool(&["run", "--store", url]);
+        command.args(options).args(["--", "sh", "-c", script]);
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0.path());
+    }
+}
+
+/// A real wait of a second or two: a lease runs out after its tool was killed.
+#[test]
+fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
+    let (_server, url) = server();
+    let place = Place::new();
+    let others = [
+        "leasehold-notes",
+        "leasehold-1-2-3",
+        "leasehold-999999999-1",
+    ];
+    for name in others {
+        std::fs::write(format!("{}/{name}", place.0.path()), "mine").unwrap();
+    }
+    let begun = Mark::new();
+    let script = format!("echo $LEASEHOLD_LEASE > {}; sleep 1000", begun.path());
+    let live = Running(
+        place
+            .tool(&url, &["--lock", "live"], &script)
+            .spawn()
+            .unwrap(),
+    );
+    let live_file = begun.line();
+    std::fs::remove_file(begun.path()).unwrap();
+    let options = ["--lock", "k", "--ttl", "1s"];
+    let mut killed = place.tool(&url, &options, &script).spawn().unwrap();
+    let file = begun.line();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until("the end of the lease", || code(&check_of(&file, &[])) == 76);
+    assert_eq!(lease_files(&place).len(), others.len() + 2);
+    let next = place.tool(&url, &["--lock", "next"], "true").output();
+    assert_eq!(code(&next.unwrap()), 0);
+    assert!(!std::path::Path::new(&file).exists());
+    assert_eq!(code(&check_of(&file, &[])), 76);
+    assert_eq!(lease_files(&place).len(), others.len() + 1);
+    assert_eq!(code(&check_of(&live_file, &[])), 0);
+    drop(live);
 }
 
 #[test]

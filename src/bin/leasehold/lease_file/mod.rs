@@ -5,10 +5,11 @@
 //! the same lock before it writes, and then treats the lease as lost. So a lapse that a check has reported is final (I2).
 
 mod record;
+mod stale;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) const VARIABLE: &str = "LEASEHOLD_LEASE";
 /// A record is one line of at most this many bytes.
 const MOST: usize = 64 * 1024;
 
-/// The file of one command. Removed when it is dropped.
+/// The file of one command. Removed when it is dropped; that of a tool that was killed, by the next tool.
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
@@ -43,8 +44,9 @@ pub(crate) enum Written {
 impl LeaseFile {
     /// Creates the file in memory where the system has a place for that, for a lease that has `remaining` left.
     pub(crate) fn create(tokens: String, remaining: Duration) -> io::Result<Self> {
-        let name = format!("leasehold-{}-{}", std::process::id(), boot_now());
-        let path = folder().join(name);
+        let name = format!("{}{}-{}", stale::NAME, std::process::id(), boot_now());
+        let folder = folder();
+        let path = folder.join(name);
         // Never follows a link that somebody else has put there.
         let file = OpenOptions::new()
             .read(true)
@@ -52,6 +54,7 @@ impl LeaseFile {
             .create_new(true)
             .mode(0o644)
             .open(&path)?;
+        stale::remove_stale(&folder, file.metadata()?.uid());
         let mut lease_file = Self {
             path,
             file,
