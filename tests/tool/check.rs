@@ -1,9 +1,10 @@
 //! `leasehold check`: a command in any language asks whether its lease is live.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::command::{
-    Mark, Running, TOOL, code, leasehold, printed, runs, server, tool, tool_that_runs, until,
+    Mark, Running, TOOL, code, leasehold, printed, runs, send, server, tool, tool_that_runs, until,
+    with_default_signals,
 };
 
 /// Prints the exit codes of `leasehold check` with these options, one a line, when `go` is there.
@@ -208,6 +209,39 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
     assert_eq!(lease_files(&place).len(), others.len() + 1);
     assert_eq!(code(&check_of(&live_file, &[])), 0);
     drop(live);
+}
+
+/// The signals that the tool sends have no effect here, as if the command were in a system call that takes long.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tool_that_cannot_write_its_lease_file_keeps_the_lock_until_its_command_has_ended() {
+    let (server, url) = server();
+    let [begun, ends, looked, trace] = [Mark::new(), Mark::new(), Mark::new(), Mark::new()];
+    let script = format!(
+        ": > $LEASEHOLD_LEASE; echo $PPID > {}; until [ -e {} ]; do sleep 0.01; done; \
+         {TOOL} inspect --store '{url}' k > /dev/null; echo $? > {}",
+        begun.path(),
+        ends.path(),
+        looked.path()
+    );
+    let mut command = with_default_signals("strace");
+    command.args(["-qq", "-o", trace.path(), "-e", "trace=kill"]);
+    command.args(["-e", "inject=kill:retval=0", TOOL]);
+    command.args(["run", "--store", &url, "--lock", "k", "--ttl", "30s"]);
+    command.args(["--", "sh", "-c", &script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running(command.spawn().unwrap());
+    // It writes its file again after each signal.
+    send("-WINCH", &begun.line());
+    until("the end that the tool gives its command", || {
+        std::fs::read_to_string(trace.path()).is_ok_and(|calls| calls.contains("SIGKILL"))
+    });
+    std::fs::write(ends.path(), "").unwrap();
+    let output = running.output();
+    assert_eq!(code(&output), 71, "{}", printed(&output));
+    assert!(looked.is_there(), "the tool did not wait for its command");
+    assert_eq!(looked.line(), "0", "the lock was free");
+    until("the release", || server.cli(&["EXISTS", "k"]) == "0");
 }
 
 #[test]

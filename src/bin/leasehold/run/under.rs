@@ -78,7 +78,7 @@ async fn start_and_watch(
     let ended = watched.until_it_ends(&clock, signals, renewals).await;
     if ended.is_err() {
         // Nothing watches over it from here on.
-        watched.signal(Signal::SIGKILL);
+        watched.put_down(signals).await;
     }
     ended
 }
@@ -230,6 +230,18 @@ impl Watched<'_> {
         // What it has left behind is waited for only under a live lease.
         let end = self.child.end(false)?;
         Some(self.leave(end, true))
+    }
+
+    /// Ends the command, and waits for its end under the lease: whoever gets the lock next must not meet it.
+    async fn put_down(&mut self, signals: &mut Signals) {
+        if self.child.signal(Signal::SIGKILL) == Err(NotAllowed) {
+            self.report_unkillable();
+            return;
+        }
+        // A command that cannot be looked at cannot be waited for.
+        while self.child.look().is_ok() && self.child.end(false).is_none() {
+            signals.next().await;
+        }
     }
 
     fn report_at_risk(&self) {
