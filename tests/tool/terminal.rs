@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Stdio};
 
 use crate::command::{
-    Mark, TOOL, all_of, runs, server, until, until_it_ends, with_default_signals,
+    Mark, TOOL, all_of, lines, runs, server, until, until_it_ends, with_default_signals,
 };
 use crate::counter::{ENDLESS, is_alone};
 
@@ -240,4 +240,14 @@ fn progress_is_shown_on_a_terminal() {
     assert_eq!(code, 0, "{shown}");
     assert!(shown.contains("########] 20/20"), "{shown}");
     assert!(shown.contains("0 updates lost"), "{shown}");
+}
+
+#[test]
+fn scripts_get_nothing_but_lines_of_json_on_a_terminal_too() {
+    let (_server, url) = server();
+    let line = format!("{TOOL} --json counter --store '{url}' --processes 2 --rounds 10 --wait 1m");
+    let (code, shown) = Terminal::new(&line).ends();
+    assert_eq!(code, 0, "{shown}");
+    let answers = lines(shown.replace('\r', "").as_bytes());
+    assert_eq!(answers.len(), 1, "{shown}");
 }

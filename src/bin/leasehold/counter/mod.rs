@@ -67,7 +67,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let place = Place::make(args.nemesis.map(|_| url)).await?;
     let plan = Plan::of(args, url, ttl, place.clone(), output.json);
     let started = clock.stamp();
-    let report = match run(args, &plan, ttl_in_force, &mut signals).await {
+    let report = match run(args, &plan, ttl_in_force, &mut signals, output).await {
         Ok((rounds, pauses)) => {
             let took = clock.stamp().since(&started);
             counted(&place).await.map(|counted| Report {
@@ -131,6 +131,7 @@ async fn run(
     plan: &Plan,
     ttl: Duration,
     signals: &mut Signals,
+    output: Output,
 ) -> Result<(Vec<Round>, Option<usize>), Failure> {
     let (reported, mut news) = unbounded_channel();
     let mut processes = Vec::new();
@@ -139,7 +140,7 @@ async fn run(
     }
     drop(reported);
     let tasks = args.processes as usize * args.tasks as usize;
-    let mut progress = Progress::of(plan.until, tasks);
+    let mut progress = Progress::of(plan.until, tasks, output);
     let (mut ready, mut nemesis, mut all) = (0, None, Vec::new());
     loop {
         let reported = tokio::select! {

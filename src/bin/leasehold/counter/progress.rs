@@ -1,9 +1,10 @@
-//! [`Progress`]: a bar on a terminal, nothing in a pipe.
+//! [`Progress`]: a bar on a terminal; nothing in a pipe, or for scripts.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::plan::Until;
+use crate::output::Output;
 
 const WIDTH: usize = 40;
 
@@ -17,13 +18,13 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn of(until: Until, tasks: usize) -> Self {
+    pub(super) fn of(until: Until, tasks: usize, output: Output) -> Self {
         Self {
             until,
             tasks,
             rounds: 0,
             shown: None,
-            is_shown: std::io::stderr().is_terminal(),
+            is_shown: !output.json && std::io::stderr().is_terminal(),
         }
     }
 
