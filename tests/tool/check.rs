@@ -186,7 +186,7 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
         std::fs::write(format!("{}/{name}", place.0.path()), "mine").unwrap();
     }
     let begun = Mark::new();
-    let script = format!("echo $LEASEHOLD_LEASE > {}; sleep 1000", begun.path());
+    let script = format!("echo $LEASEHOLD_LEASE > {}; exec sleep 1000", begun.path());
     let live = Running(
         place
             .tool(&url, &["--lock", "live"], &script)
@@ -229,6 +229,7 @@ fn a_tool_that_cannot_write_its_lease_file_keeps_the_lock_until_its_command_has_
     command.args(["-e", "inject=kill:retval=0", TOOL]);
     command.args(["run", "--store", &url, "--lock", "k", "--ttl", "30s"]);
     command.args(["--", "sh", "-c", &script]);
+    command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = Running(command.spawn().unwrap());
     // It writes its file again after each signal.
