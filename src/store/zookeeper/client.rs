@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use super::options::ZooKeeperOptions;
 use super::queue::claim_state::Claims;
@@ -20,6 +21,8 @@ pub(crate) struct ZooKeeperClient {
     /// That of the session's thread.
     pub(crate) runtime: Handle,
     pub(crate) state: StateCell,
+    /// Those that are made, and covered, now.
+    pub(super) barriers: TaskTracker,
     /// A model of an ensemble, in a simulation.
     #[cfg(feature = "test-util")]
     pub(super) servers: Option<Arc<dyn super::simulation::Servers>>,
@@ -33,6 +36,7 @@ impl ZooKeeperClient {
             claims: Claims::default(),
             runtime,
             state: StateCell::new(),
+            barriers: TaskTracker::new(),
             #[cfg(feature = "test-util")]
             servers: None,
         }

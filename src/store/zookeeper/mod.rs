@@ -95,6 +95,8 @@ mod proof;
 mod queue;
 mod renewal;
 mod revoke;
+#[cfg(all(test, feature = "test-util"))]
+mod scripted;
 mod session;
 mod session_state;
 mod session_thread;

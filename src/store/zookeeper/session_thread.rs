@@ -23,8 +23,9 @@ use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
 use super::session_state::SessionState;
 use crate::model::error::Error;
 
-/// The pause after the first failure to open a session; it doubles up to [`LONGEST_PAUSE`].
+/// The pause after the first session that could not be opened or did not last; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// A session that lasted for this long is opened again at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long the server is given to delete our nodes and to confirm the end of a session.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -91,7 +92,7 @@ impl SessionThread {
 
 /// Keeps a session until the store ends. Gives a session that must not be closed.
 async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Option<Arc<Session>> {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses(FIRST_PAUSE);
     let limit = client.options.session_timeout;
     let left = loop {
         let open = opening::open(client, &client.options, Ending::Closed, limit);
@@ -100,8 +101,8 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
         };
         let waited = match opened {
             Ok(session) => {
-                pause = FIRST_PAUSE;
                 let session = Arc::new(session);
+                let opened_at = client.clock.stamp();
                 let ended = unless(&mut stopped, serve(client, &session)).await;
                 // Published before it is closed: no request finds a session that is about to end.
                 client.state.set(SessionState::Opening(None));
@@ -112,13 +113,12 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
                 if ended.is_none() {
                     break None;
                 }
-                Duration::ZERO
+                pauses.after(client.clock.stamp().since(&opened_at))
             }
             Err(error) => {
                 tracing::warn!(target: "leasehold::zookeeper", %error, "no zookeeper session; trying again");
                 client.state.set(SessionState::Opening(Some(error)));
-                let longer = (pause * 2).min(LONGEST_PAUSE);
-                std::mem::replace(&mut pause, longer)
+                pauses.after(Duration::ZERO)
             }
         };
         if unless(&mut stopped, client.clock.sleep(waited))
@@ -128,8 +128,26 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
             break None;
         }
     };
+    // Nobody proves their sessions any more.
+    client.barriers.close();
+    let _ = (client.clock.timeout(limit, client.barriers.wait())).await;
     client.state.set(SessionState::Closed);
     left
+}
+
+/// The pause before the next session is opened: a server that closes each of them is not flooded.
+struct Pauses(Duration);
+
+impl Pauses {
+    /// After a session that lasted for so long.
+    fn after(&mut self, lasted: Duration) -> Duration {
+        if lasted >= LONGEST_PAUSE {
+            self.0 = FIRST_PAUSE;
+            return Duration::ZERO;
+        }
+        let longer = (self.0 * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.0, longer)
+    }
 }
 
 /// Runs `work`; `None` if `stop` came first.
@@ -191,5 +209,51 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
                 client.clock.sleep(FIRST_PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::super::options::ZooKeeperOptions;
+    use super::super::scripted::{Access, Scripted};
+    use super::super::store::ZooKeeperStore;
+    use crate::clock::{Clock, ManualClock};
+
+    use super::*;
+
+    /// When sessions were opened within a while, as spans since the first, where each lasts for so long.
+    async fn opened(lasts: Duration, within: Duration) -> Vec<Duration> {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        let mut servers = Scripted::new(&clock);
+        servers.lasts = Some(lasts);
+        let servers = Arc::new(servers);
+        let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
+        let access = Arc::new(Access(Arc::clone(&servers)));
+        let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
+        let end = clock.stamp().plus(within);
+        while !end.since(&clock.stamp()).is_zero() {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            manual.advance(Duration::from_millis(10));
+        }
+        drop(store);
+        let opened = servers.opened.lock();
+        opened.iter().map(|at| at.since(&opened[0])).collect()
+    }
+
+    #[tokio::test]
+    async fn sessions_that_end_at_once_are_opened_a_few_times() {
+        let opened = opened(Duration::ZERO, Duration::from_secs(3)).await;
+        println!("{opened:?}");
+        assert!((3..=20).contains(&opened.len()), "{}", opened.len());
+    }
+
+    #[tokio::test]
+    async fn a_session_that_lasted_is_opened_again_at_once() {
+        let lasts = LONGEST_PAUSE + Duration::from_secs(1);
+        let opened = opened(lasts, 3 * lasts).await;
+        assert_eq!(opened, [0, 1, 2].map(|times| lasts * times));
     }
 }
