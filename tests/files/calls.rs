@@ -130,7 +130,12 @@ fn mark() {
 
 /// The calls of an operation, each with how often the process had made it by then. `None` if the operation failed, as it does
 /// when the TTL ends before it.
-fn calls_of(place: &Place, operation: &str, url: &str, ttl: u64) -> Option<Vec<(String, usize)>> {
+pub(crate) fn calls_of(
+    place: &Place,
+    operation: &str,
+    url: &str,
+    ttl: u64,
+) -> Option<Vec<(String, usize)>> {
     let trace = place.path("trace");
     let output = strace(&["-o", &trace], operation, url, ttl)
         .output()
@@ -157,7 +162,7 @@ fn calls_of(place: &Place, operation: &str, url: &str, ttl: u64) -> Option<Vec<(
     Some(calls)
 }
 
-fn strace(options: &[&str], operation: &str, url: &str, ttl: u64) -> Command {
+pub(crate) fn strace(options: &[&str], operation: &str, url: &str, ttl: u64) -> Command {
     let worker = worker(&["step", operation, url, &ttl.to_string()]);
     let mut command = Command::new("strace");
     command.arg("-qq").args(options).arg(worker.get_program());

@@ -12,6 +12,8 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod counting;
 #[cfg(target_os = "linux")]
+mod deleted;
+#[cfg(target_os = "linux")]
 #[path = "../sim/dice.rs"]
 #[allow(dead_code, reason = "the simulation throws them in more ways")]
 mod dice;
@@ -34,6 +36,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "a_process_that_is_killed_at_any_system_call_leaves_a_whole_store",
         calls::a_process_that_is_killed_at_any_system_call_leaves_a_whole_store,
+    ),
+    (
+        "a_file_that_was_deleted_before_it_was_locked_is_not_used",
+        deleted::a_file_that_was_deleted_before_it_was_locked_is_not_used,
     ),
     (
         "no_update_is_lost_behind_a_fence_whoever_is_killed_or_stopped",
