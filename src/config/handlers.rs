@@ -25,6 +25,7 @@ use super::entry::{Entry, Section, located};
 use crate::handler::AccessLog;
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
+use crate::model::span::LONGEST_RATE;
 
 pub(super) const FIELDS: &[&str] = &[
     "handlers.access_log",
@@ -60,9 +61,6 @@ enum RotationName {
     Daily,
     Hourly,
 }
-
-/// The longest span of a rate.
-const LONGEST_RATE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A number of calls for each span of time.
 type Rate = (u32, Duration);

@@ -19,14 +19,11 @@ use super::request::AcquireRequest;
 use crate::clock::{Clock, ClockKind};
 use crate::model::error::Error;
 use crate::model::key::Key;
-use crate::model::span::in_millis;
+use crate::model::span::{LONGEST_RATE, in_millis};
 
 /// So many in so much time (feature `flow-control`).
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(Quota);
-
-/// The longest time in which a burst comes back. The limiters count nanoseconds in 64 bits, without a check for overflow.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Rate {
     /// At most `count` calls in each `span`, spread over it; up to `count` may arrive together after a pause.
@@ -62,7 +59,7 @@ impl Rate {
     fn checked(self) -> Result<Self, Error> {
         let burst = self.0.burst_size().get();
         match self.0.replenish_interval().checked_mul(burst) {
-            Some(span) if span <= LONGEST => Ok(self),
+            Some(span) if span <= LONGEST_RATE => Ok(self),
             _ => Err(Error::invalid(format!(
                 "a rate is too slow: a burst of {burst} calls takes longer than 100 years; use a shorter span or a smaller burst"
             ))),
