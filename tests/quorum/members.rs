@@ -46,6 +46,37 @@ async fn a_stopped_minority_costs_no_wait() {
 }
 
 #[tokio::test]
+async fn an_attempt_with_a_long_ttl_does_not_keep_others_from_being_given_back() {
+    let world = World::new(3);
+    let store = world.client();
+    let mut grants = Vec::new();
+    for (key, minutes) in [("long", 60), ("short", 1)] {
+        let mut claim = claim();
+        (claim.key, claim.ttl) = (key.parse().unwrap(), Duration::from_secs(60 * minutes));
+        grants.push(granted(store.acquire(&claim).await));
+    }
+    settle().await;
+    let gives_back = [Operation::Release, Operation::Withdraw];
+    let first = &world.members[0];
+    for operation in gives_back {
+        first.network.block(operation);
+    }
+    for grant in &grants {
+        assert!(matches!(store.release(grant).await, Released::Released));
+        settle().await;
+    }
+    assert_eq!(first.data.list("").await.unwrap().len(), 2);
+    for operation in gives_back {
+        first.network.unblock(operation);
+    }
+    for _ in 0..30 {
+        world.pass(Duration::from_secs(1)).await;
+    }
+    let left = first.data.list("").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
 async fn a_stopped_majority_grants_nothing_and_keeps_nothing() {
     let world = World::new(3);
     world.stop(0);

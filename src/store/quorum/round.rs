@@ -11,7 +11,7 @@ use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 
 /// How long a member may take to answer what nobody waits for any more. Its own limits should end it long before.
-const LEFTOVER_BOUND: Duration = Duration::from_secs(60);
+pub(super) const LEFTOVER_BOUND: Duration = Duration::from_secs(60);
 /// What part of a TTL the slower members are waited for, once a majority answered and that does not decide.
 const PATIENCE_PARTS: u32 = 30;
 /// The longest that they are waited for when a lock is acquired.

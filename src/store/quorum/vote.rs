@@ -1,11 +1,13 @@
 //! One member's vote: asked for, restored, taken back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::backlog::Withdrawal;
 use super::electorate::{Electorate, as_attempt};
+use super::round::LEFTOVER_BOUND;
 use super::votes::VoteSet;
 use crate::clock::Stamp;
 use crate::model::error::{Error, ErrorKind};
@@ -15,6 +17,8 @@ use crate::store::{Acquired, Claim, Member, Vote};
 
 /// Into how many parts of a TTL the pauses between two tries of a withdrawal divide it.
 const TRIES: u32 = 6;
+/// The longest pause: a member's other attempts, which may have shorter TTLs, wait meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One attempt's request to one member.
 pub(super) struct Ballot {
@@ -157,7 +161,8 @@ async fn withdraw_once<M: Member>(
     votes: &VoteSet,
 ) -> bool {
     let withdraw = electorate.members[member].withdraw(attempt);
-    let withdrawn = electorate.clock.timeout(attempt.ttl, withdraw).await;
+    let limit = attempt.ttl.min(LEFTOVER_BOUND);
+    let withdrawn = electorate.clock.timeout(limit, withdraw).await;
     let is_done = matches!(withdrawn, Some(Ok(())));
     electorate.heard(member, is_done);
     if is_done {
@@ -174,7 +179,7 @@ async fn work_off<M: Member>(electorate: Arc<Electorate<M>>, member: usize) {
         let Some(withdrawal) = next else { return };
         let (attempt, votes) = (&withdrawal.attempt, &withdrawal.votes);
         if !withdraw_once(&electorate, member, attempt, votes).await {
-            let pause = attempt.ttl / TRIES;
+            let pause = (attempt.ttl / TRIES).min(LONGEST_PAUSE);
             // The task is this one.
             let _ = electorate.backlogs[member].lock().push(withdrawal);
             electorate.clock.sleep(pause).await;
