@@ -39,6 +39,7 @@
 //! ```
 
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -275,7 +276,7 @@ impl Held<WriteGuard> {
 
 /// Drives `future` on this thread, with the manager's runtime for its timers and connections.
 fn wait_for<F: Future>(manager: &Handle, future: F) -> Result<F::Output, Error> {
-    if is_in_task() {
+    if is_in_task(manager) {
         return Err(Error::invalid(
             "a blocking call inside a task of a tokio runtime would stop its other tasks; use the async form and await it, or spawn_blocking",
         ));
@@ -286,12 +287,16 @@ fn wait_for<F: Future>(manager: &Handle, future: F) -> Result<F::Output, Error> 
 /// More than the budget that tokio gives to one poll of a task.
 const MORE_THAN_A_BUDGET: usize = 1 << 10;
 
-/// Whether this thread polls a task of a tokio runtime now. Such a poll has a budget; a thread that may block has none, even
-/// if it knows a runtime. The call uses up the task's budget.
-fn is_in_task() -> bool {
+/// Whether this thread polls a task of a tokio runtime now.
+fn is_in_task(manager: &Handle) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
+    has_budget() || !may_block(manager)
+}
+
+/// The poll of a task has a budget; a thread that may block has none, even if it knows a runtime. The call uses up the budget.
+fn has_budget() -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     (0..MORE_THAN_A_BUDGET).any(|_| match coop::poll_proceed(&mut cx) {
         Poll::Ready(step) => {
@@ -300,4 +305,11 @@ fn is_in_task() -> bool {
         }
         Poll::Pending => true,
     })
+}
+
+/// A task may have no budget (`tokio::task::unconstrained`). Only tokio can tell it from a thread that may block, and panics there:
+/// its message is printed, and the caller gets an error.
+fn may_block(manager: &Handle) -> bool {
+    let nothing = AssertUnwindSafe(|| manager.block_on(std::future::ready(())));
+    catch_unwind(nothing).is_ok()
 }

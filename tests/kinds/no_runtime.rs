@@ -84,6 +84,35 @@ async fn blocking_calls_are_for_threads_that_may_block() {
     let _ = held.await.unwrap().unwrap();
 }
 
+/// Such a task has no budget by which it could be told from a thread that may block.
+#[test]
+fn a_blocking_call_is_refused_in_a_task_without_a_budget_too() {
+    use tokio::runtime::Builder;
+    use tokio::task::{LocalSet, block_in_place, unconstrained};
+
+    let locks = manager();
+    let refused = || {
+        let refused = locks.lock("a").blocking().try_acquire().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        let refused = locks.block_on(async {}).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+    };
+    let many = Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    for runtime in [&Builder::new_current_thread().build().unwrap(), &many] {
+        runtime.block_on(unconstrained(async { refused() }));
+        runtime.block_on(LocalSet::new().run_until(unconstrained(async { refused() })));
+        runtime.block_on(async { refused() });
+    }
+    // This thread may block.
+    let held = many.block_on(unconstrained(async {
+        block_in_place(|| locks.lock("a").blocking().acquire())
+    }));
+    held.unwrap().release().unwrap();
+}
+
 /// The calls of a run are limited in time, and there is no runtime with timers.
 #[test]
 fn the_runs_of_a_guard_need_no_runtime_of_their_own() {
