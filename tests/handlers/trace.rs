@@ -486,6 +486,26 @@ async fn several_traces_share_a_file() {
     assert_eq!(marks(&events), ["the trace ends"]);
 }
 
+/// Nobody has made the file before.
+#[test]
+fn traces_that_are_begun_at_once_share_one_array() {
+    const TRACES: usize = 8;
+    for round in 0..40 {
+        let name = format!("leasehold-begun-trace-{}-{round}.json", std::process::id());
+        let path = Temporary(std::env::temp_dir().join(name));
+        let barrier = std::sync::Barrier::new(TRACES);
+        std::thread::scope(|threads| {
+            for _ in 0..TRACES {
+                threads.spawn(|| {
+                    barrier.wait();
+                    Trace::append(&path.0).unwrap()
+                });
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&path.0).unwrap(), "[\n", "{round}");
+    }
+}
+
 #[test]
 fn a_trace_that_cannot_be_opened_is_refused() {
     let error = Trace::create("/nowhere/at/all.json").unwrap_err();

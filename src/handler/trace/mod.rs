@@ -95,12 +95,7 @@ impl Trace {
     pub fn append(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let mut file = opened(appended(path), path)?;
-        let begun = match file.metadata() {
-            Ok(file) if file.len() > 0 => Ok(()),
-            Ok(_) => file.write_all(BEGIN),
-            Err(error) => Err(error),
-        };
-        opened(begun, path)?;
+        opened(begin_once(&mut file), path)?;
         Self::spawn(Box::new(file), Clock::system()?, false)
     }
 
@@ -223,6 +218,21 @@ const BEGIN: &[u8] = b"[\n";
 
 fn appended(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Begins the array, unless the file has text. One process at a time, where files can be locked.
+fn begin_once(file: &mut File) -> io::Result<()> {
+    #[cfg(unix)]
+    use rustix::fs::{FlockOperation, flock};
+    #[cfg(unix)]
+    rustix::io::retry_on_intr(|| flock(&*file, FlockOperation::LockExclusive))?;
+    let begun = match file.metadata()?.len() {
+        0 => file.write_all(BEGIN),
+        _ => Ok(()),
+    };
+    #[cfg(unix)]
+    flock(&*file, FlockOperation::Unlock)?;
+    begun
 }
 
 fn opened<T>(opened: io::Result<T>, path: &Path) -> Result<T, Error> {
