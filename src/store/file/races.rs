@@ -1,11 +1,12 @@
 //! What another process does between two calls of one step, and rules that only a strange moment can break.
 
 use std::fs::File;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode};
 
 use super::directory::Directory;
 use super::tests::{Temporary, claim, granted, is_busy};
@@ -116,6 +117,37 @@ async fn a_file_of_tokens_that_was_deleted_in_use_is_not_made_again() {
     clock.advance(Duration::from_secs(7200));
     let error = store.acquire(&claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// A process that is stopped within its step keeps the file of one key locked.
+#[tokio::test]
+async fn a_file_that_stays_locked_keeps_no_other_key_from_its_renewal() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let open = || FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let (store, other) = (open().unwrap(), open().unwrap());
+    let grants = [
+        granted(&store, &claim("a")).await,
+        granted(&store, &claim("b")).await,
+    ];
+    let of_a = directory
+        .files()
+        .into_iter()
+        .find(|file| file.ends_with("a"));
+    let stopped = File::open(of_a.unwrap()).unwrap();
+    rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    clock.advance(Duration::from_secs(1));
+    let mut renewing = pin!(store.renew(&grants));
+    assert!(futures_util::poll!(&mut renewing).is_pending());
+    let info = other.inspect(&grants[1].claim.key).await.unwrap();
+    assert_eq!(info.unwrap().remaining, Some(grants[1].claim.ttl));
+    rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    clock.advance(Duration::from_secs(1));
+    let renewed = renewing.await;
+    assert!(
+        matches!(renewed[..], [Renewed::Extended(_), Renewed::Extended(_)]),
+        "{renewed:?}"
+    );
 }
 
 /// An empty message ends the thread that reads a socket. Its process lives and polls, so it may ask before it is skipped.

@@ -163,6 +163,21 @@ impl FileStore {
         })
     }
 
+    async fn renew_one(&self, claim: &Claim) -> Renewed {
+        let renewed = self
+            .step(&claim.key, &mut |line, now, _| {
+                Ok((line.renew(claim, now), Wakes::default()))
+            })
+            .await;
+        renewed.unwrap_or_else(|error| {
+            // Another directory is where this one was, so others may hold the key already.
+            match self.0.directory.check_place() {
+                Ok(()) => Renewed::Unknown(error),
+                Err(_) => Renewed::Gone,
+            }
+        })
+    }
+
     async fn look(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         self.step(key, &mut |line, now, _| {
             Ok((line.info(key, now), Wakes::default()))
@@ -204,23 +219,13 @@ impl Store for FileStore {
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
         let mut answers = Vec::with_capacity(grants.len());
-        for (count, grant) in grants.iter().enumerate() {
-            if count % BATCH == BATCH - 1 {
+        for batch in grants.chunks(BATCH) {
+            if !answers.is_empty() {
                 tokio::task::yield_now().await;
             }
-            let claim = &grant.claim;
-            let renewed = self
-                .step(&claim.key, &mut |line, now, _| {
-                    Ok((line.renew(claim, now), Wakes::default()))
-                })
-                .await;
-            answers.push(renewed.unwrap_or_else(|error| {
-                // Another directory is where this one was, so others may hold the key already.
-                match self.0.directory.check_place() {
-                    Ok(()) => Renewed::Unknown(error),
-                    Err(_) => Renewed::Gone,
-                }
-            }));
+            // Together: one file that stays locked, because a process is stopped, delays no other renewal.
+            let renewals = batch.iter().map(|grant| self.renew_one(&grant.claim));
+            answers.extend(future::join_all(renewals).await);
         }
         answers
     }
