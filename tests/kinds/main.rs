@@ -5,6 +5,7 @@
 mod bare_thread;
 mod election;
 mod exits;
+mod extremes;
 mod fair;
 mod joint;
 mod leftovers;
