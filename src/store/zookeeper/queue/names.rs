@@ -23,6 +23,8 @@ const LAST_SEQUENCE: u64 = 1_000_000_000;
 const EXCLUSIVE: &str = "-lock-";
 const READ: &str = "-__READ__";
 const WRITE: &str = "-__WRIT__";
+/// The layout of kazoo and others.
+const OTHERS: &str = "__lock__";
 /// In the name of a revocation barrier. The name ends like that of a contender, so other clients of the path wait for it.
 const BARRIER: &str = "-bar";
 
@@ -43,7 +45,7 @@ pub(crate) fn key_path(chroot: &str, key: &Key) -> Result<String, Error> {
         .any(|segment| sequence(segment).is_some())
     {
         return refuse(
-            "on zookeeper a segment of a key may not end in ten digits, as a contender does",
+            "on zookeeper a segment of a key may not end in ten digits, or as another contender does",
         );
     }
     if chroot.is_empty() && key.as_str().split('/').next() == Some("zookeeper") {
@@ -130,14 +132,15 @@ pub(crate) fn barrier(guid: &str, holder: &Contender) -> String {
 
 /// The sequence number of a name that ends in one, whichever client made it.
 fn sequence(name: &str) -> Option<u64> {
-    let digits = name
-        .len()
-        .checked_sub(DIGITS)
-        .and_then(|at| name.get(at..))?;
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| digits.parse().ok())?
+    let (stem, number) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
+    let is_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if is_digits(number) {
+        return number.parse().ok();
+    }
+    // The last billion below zero has nine digits, as other children may have.
+    let contends = [EXCLUSIVE, READ, WRITE, OTHERS].map(|layout| stem.ends_with(layout));
+    let is_below_zero = number.strip_prefix('-').is_some_and(is_digits);
+    (is_below_zero && contends.contains(&true)).then_some(LAST_SEQUENCE)
 }
 
 /// What a contender wants, by its name.
@@ -296,6 +299,10 @@ mod tests {
             "_c_a-lock-1000000000",
             "_c_a-lock--2147483648",
             "a__lock__-2000000001",
+            "_c_a-lock--999999999",
+            "_c_a-__READ__-000000001",
+            "_c_a-__WRIT__-000000001",
+            "a__lock__-000000001",
         ] {
             let error = contenders(vec![name.to_owned()]).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "{name}");
@@ -304,7 +311,12 @@ mod tests {
 
     #[test]
     fn a_key_that_looks_like_a_contender_is_refused() {
-        for key in ["jobs-0000000001", "a/1234567890", "1234567890/a"] {
+        for key in [
+            "jobs-0000000001",
+            "a/1234567890",
+            "1234567890/a",
+            "a/b-lock--000000001",
+        ] {
             let error = key_path("/x", &Key::parse(key).unwrap()).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{key}");
         }
