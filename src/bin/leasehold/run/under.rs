@@ -234,7 +234,7 @@ impl Watched<'_> {
 
     /// Ends the command, and waits for its end under the lease: whoever gets the lock next must not meet it.
     async fn put_down(&mut self, signals: &mut Signals) {
-        if self.child.signal(Signal::SIGKILL) == Err(NotAllowed) {
+        if let Err(NotAllowed) = self.child.signal(Signal::SIGKILL) {
             self.report_unkillable();
             return;
         }
