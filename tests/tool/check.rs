@@ -245,6 +245,23 @@ fn a_tool_that_cannot_write_its_lease_file_keeps_the_lock_until_its_command_has_
     until("the release", || server.cli(&["EXISTS", "k"]) == "0");
 }
 
+/// A script may take the file for something to lock.
+#[test]
+fn a_command_that_locks_its_lease_file_is_ended_with_its_lease() {
+    let (server, url) = server();
+    let locked = Mark::new();
+    let script = format!(
+        "exec 9< $LEASEHOLD_LEASE; flock 9; echo $$ > {}; exec sleep 1000",
+        locked.path()
+    );
+    let tool = Running::run(&url, &["--lock", "k", "--ttl", "1s"], &script);
+    let command = locked.line();
+    server.cli(&["DEL", "k"]);
+    let output = tool.output();
+    assert_eq!(code(&output), 76, "{}", printed(&output));
+    assert!(!runs(&command));
+}
+
 #[test]
 fn a_file_that_is_no_record_counts_as_over() {
     let file = Mark::new();

@@ -1,10 +1,14 @@
 //! How a command ends that does not end by itself: signals, a lost lease, a tool that is killed.
 
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::command::{
-    Mark, Running, TOOL, code, lines, printed, runs, send, server, until, until_subscribed,
+    Mark, Running, TOOL, all_of, code, lines, printed, runs, send, server, tool, until,
+    until_it_ends, until_subscribed,
 };
 
 /// Prints its process id, then waits without an end, except for what `traps` says.
@@ -310,6 +314,59 @@ fn a_command_whose_lease_cannot_be_renewed_is_signalled_and_has_ended_before_the
         events.contains(&"at_risk".to_owned()) && events.contains(&"lost".to_owned()),
         "{events:?}"
     );
+}
+
+/// A pipe whose next writer waits for its reader.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'.'; 1024]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
+}
+
+/// Its end tells its script that the lease is over.
+#[test]
+fn a_hold_that_is_lost_ends_although_nobody_reads_what_the_tool_says() {
+    let (server, url) = server();
+    let (_reader, writer) = full_pipe();
+    let mut holder = tool(&["hold", "--store", &url, "--lock", "k", "--ttl", "1s"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .map(Running)
+        .unwrap();
+    let mut token = String::new();
+    let mut stdout = BufReader::new(holder.0.stdout.take().unwrap());
+    assert!(stdout.read_line(&mut token).unwrap() > 0);
+    server.cli(&["DEL", "k"]);
+    assert_eq!(until_it_ends(&mut holder.0).code(), Some(76));
+}
+
+/// A pager that shows an earlier page reads nothing.
+#[test]
+fn a_command_is_ended_with_its_lease_although_nobody_reads_what_the_tool_says() {
+    let (server, url) = server();
+    let (reader, writer) = full_pipe();
+    let begun = Mark::new();
+    let script = endless(&begun, "exec 2> /dev/null; trap '' TERM");
+    let options = ["--ttl", "6s", "--kill-grace", "1s", "--lock", "k"];
+    let tool = tool(&["run", "--store", &url])
+        .args(options)
+        .args(["--", "sh", "-c", &script])
+        .stderr(writer)
+        .spawn();
+    let mut tool = Running(tool.unwrap());
+    let id = begun.line();
+    server.pause();
+    until("the end of the command", || !runs(&id));
+    server.resume();
+    let said = all_of(reader);
+    assert_eq!(until_it_ends(&mut tool.0).code(), Some(76));
+    let said = String::from_utf8(said.join().unwrap()).unwrap();
+    assert!(said.contains("the command gets SIGTERM"), "{said}");
+    assert!(said.contains("the command has ended"), "{said}");
 }
 
 /// A real wait of a second or two: a lease is renewed.

@@ -25,9 +25,11 @@ mod revoke;
 mod run;
 mod signals;
 mod sql;
+mod stderr;
 mod store;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -41,6 +43,9 @@ use output::Output;
 #[link(name = "gcc_eh")]
 #[allow(unsafe_code, reason = "it declares nothing that could be called")]
 unsafe extern "C" {}
+
+/// How long a hold that has ended waits for a reader of its last messages.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // Subcommands that only the tool itself starts. They are in no help and no completion.
@@ -77,13 +82,14 @@ fn main() -> ExitCode {
         }
     };
     let output = Output { json: cli.json };
-    match dispatch(&cli.command, output) {
-        Ok(status) => status.end(),
-        Err(failure) => {
-            output.failure(&failure);
-            ExitCode::from(failure.code)
-        }
+    let ended = dispatch(&cli.command, output);
+    if let Err(failure) = &ended {
+        output.failure(failure);
     }
+    // The end of a hold tells its script that the lease is over.
+    let is_waited_for = matches!(cli.command, Command::Hold(_));
+    stderr::flush(is_waited_for.then_some(LAST_WORDS));
+    ended.map_or_else(|failure| ExitCode::from(failure.code), Status::end)
 }
 
 /// Whether `--json` was given, although the arguments could not be parsed. Words after `--` belong to the command.

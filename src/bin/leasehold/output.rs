@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::log::ForScripts;
+use crate::stderr;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -26,18 +27,18 @@ impl Output {
 
     /// An event on the way. It goes to stderr, because stdout belongs to the command.
     pub(crate) fn event(self, people: impl Display, scripts: &Value) {
-        let mut out = std::io::stderr().lock();
-        let _ = if self.json {
-            writeln!(out, "{scripts}")
+        let line = if self.json {
+            format!("{scripts}\n")
         } else {
-            writeln!(out, "leasehold: {people}")
+            format!("leasehold: {people}\n")
         };
+        stderr::say(line.as_bytes());
     }
 
     /// An event that only scripts need.
     pub(crate) fn quiet_event(self, scripts: &Value) {
         if self.json {
-            let _ = writeln!(std::io::stderr().lock(), "{scripts}");
+            stderr::say(format!("{scripts}\n").as_bytes());
         }
     }
 
@@ -45,7 +46,7 @@ impl Output {
     pub(crate) fn listen(self) {
         let log = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-            .with_writer(std::io::stderr)
+            .with_writer(|| stderr::Lines)
             // It would report a stream that cannot be written to the same stream, and panic.
             .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal())

@@ -37,6 +37,8 @@ pub(crate) struct LeaseFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     Yes,
+    /// Another process has locked the file. Nobody waits for it here: the command has to be ended in time.
+    NotYet,
     /// A check has reported that the lease is over.
     Lapsed,
 }
@@ -74,7 +76,10 @@ impl LeaseFile {
     pub(crate) fn write(&mut self, remaining: Duration) -> io::Result<Written> {
         // Read before the deadline is computed from it, so that the record never ends later than the lease.
         let deadline = boot_now().saturating_add(u64::try_from(remaining.as_nanos()).unwrap_or(0));
-        let _lock = Locked::new(&self.file)?;
+        let _lock = match Locked::at_once(&self.file) {
+            Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Written::NotYet),
+            locked => locked?,
+        };
         if self.written > 0 && read(&self.file)?.state == State::Lapsed {
             return Ok(Written::Lapsed);
         }
@@ -153,6 +158,11 @@ struct Locked<'a>(&'a File);
 impl<'a> Locked<'a> {
     fn new(file: &'a File) -> io::Result<Self> {
         flock(file, FlockOperation::LockExclusive)?;
+        Ok(Self(file))
+    }
+
+    fn at_once(file: &'a File) -> io::Result<Self> {
+        flock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(file))
     }
 }

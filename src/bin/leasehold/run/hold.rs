@@ -15,6 +15,7 @@ use crate::args::HoldArgs;
 use crate::exit::{Failure, Status, code};
 use crate::output::Output;
 use crate::signals::Signals;
+use crate::stderr;
 use crate::store;
 
 pub(crate) async fn hold(args: &HoldArgs, output: Output) -> Result<Status, Failure> {
@@ -43,6 +44,7 @@ async fn acquire_and_hold(
     };
     let (key, token) = held.to_json();
     let acquired = json!({ "event": "acquired", "key": key, "token": token });
+    stderr::aside();
     let ended = match output.answer(held.tokens(), &acquired) {
         Ok(()) => until_it_ends(&held, signals, output).await,
         Err(failure) => Err(failure),

@@ -17,8 +17,9 @@ use crate::exit::{Failure, Status};
 use crate::lease_file::{LeaseFile, Written};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
+use crate::stderr;
 
-/// The pause between two checks of a lease that waits for its renewal.
+/// The pause between two checks of a lease that waits for its renewal, and between two tries to write its file.
 const RENEWAL_CHECK: Duration = Duration::from_millis(20);
 
 /// How a command under a hold ended.
@@ -61,6 +62,7 @@ async fn start_and_watch(
         return Ok(ended);
     }
     let lease_file = lease_file(held, output);
+    stderr::aside();
     let mut watched = Watched {
         child: Child::spawn(
             &command.command,
@@ -153,7 +155,12 @@ impl Watched<'_> {
         let mut warned_at = None;
         let mut is_killed = false;
         loop {
-            if !is_killed && !self.publish()? {
+            let published = if is_killed {
+                Written::Yes
+            } else {
+                self.publish()?
+            };
+            if published == Written::Lapsed {
                 is_killed = true;
                 if let Some(ended) = self.kill() {
                     return Ok(ended);
@@ -162,6 +169,7 @@ impl Watched<'_> {
             let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
             let pause = match self.countdown.step(self.held.remaining(), warned_for) {
                 _ if is_killed => None,
+                Step::Wait(pause) if published == Written::NotYet => Some(pause.min(RENEWAL_CHECK)),
                 Step::Wait(pause) => Some(pause),
                 Step::Terminate => {
                     warned_at = Some(clock.stamp());
@@ -198,15 +206,13 @@ impl Watched<'_> {
         }
     }
 
-    /// Writes what is left of the lease for `leasehold check`. False if a check has found the lease over.
-    fn publish(&mut self) -> Result<bool, Failure> {
+    /// Writes what is left of the lease for `leasehold check`.
+    fn publish(&mut self) -> Result<Written, Failure> {
         let Some(lease_file) = &mut self.lease_file else {
-            return Ok(true);
+            return Ok(Written::Yes);
         };
         let written = lease_file.write(self.held.remaining());
-        let written =
-            written.map_err(|why| Failure::system("the lease file could not be written", &why))?;
-        Ok(written == Written::Yes)
+        written.map_err(|why| Failure::system("the lease file could not be written", &why))
     }
 
     fn forward(&mut self, signal: Signal) {
