@@ -185,6 +185,8 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
     for name in others {
         std::fs::write(format!("{}/{name}", place.0.path()), "mine").unwrap();
     }
+    // Of a tool that was killed before it wrote a record.
+    std::fs::write(format!("{}/leasehold-999999999-2", place.0.path()), "").unwrap();
     let begun = Mark::new();
     let script = format!("echo $LEASEHOLD_LEASE > {}; exec sleep 1000", begun.path());
     let live = Running(
@@ -201,7 +203,15 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     until("the end of the lease", || code(&check_of(&file, &[])) == 76);
-    assert_eq!(lease_files(&place).len(), others.len() + 2);
+    assert_eq!(lease_files(&place).len(), others.len() + 3);
+    // It may be looked at.
+    for name in lease_files(&place) {
+        let path = format!("{}/{name}", place.0.path());
+        let old = Command::new("touch")
+            .args(["-d", "2 minutes ago", &path])
+            .status();
+        assert!(old.unwrap().success());
+    }
     let next = place.tool(&url, &["--lock", "next"], "true").output();
     assert_eq!(code(&next.unwrap()), 0);
     assert!(!std::path::Path::new(&file).exists());

@@ -9,7 +9,7 @@ mod stale;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl LeaseFile {
             .create_new(true)
             .mode(0o644)
             .open(&path)?;
-        stale::remove_stale(&folder, file.metadata()?.uid());
+        stale::remove_stale(&folder, &file.metadata()?);
         let mut lease_file = Self {
             path,
             file,

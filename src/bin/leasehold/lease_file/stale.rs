@@ -1,8 +1,9 @@
 //! Deletes the lease files of tools that were killed: they lie in memory, where only a boot would delete them.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
@@ -13,15 +14,24 @@ use super::{Machine, read};
 /// The beginning of the name of every lease file; the process id of its tool follows.
 pub(super) const NAME: &str = "leasehold-";
 
-/// Deletes those of a user whose lease is over and whose tool is gone. What cannot be read is left where it is.
-pub(super) fn remove_stale(folder: &Path, user: u32) {
+/// How old the last record of a file is before the file is looked at. So a tool opens no file of those that run beside it.
+const OLD: Duration = Duration::from_secs(60);
+
+/// Deletes those of the user of `ours`, a file that was just made, whose lease is over and whose tool is gone. What is no record is
+/// left where it is, unless it is empty: that tool was killed before it could write one.
+pub(super) fn remove_stale(folder: &Path, ours: &Metadata) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
         let path = entry.path();
-        if maker(&entry.file_name().to_string_lossy()).is_some_and(is_gone) && is_over(&path, user)
-        {
+        if !maker(&entry.file_name().to_string_lossy()).is_some_and(is_gone) {
+            continue;
+        }
+        // Not opened yet: others may put a pipe there, whose opening would wait for a writer.
+        let file = std::fs::symlink_metadata(&path).ok();
+        let old = file.filter(|file| file.is_file() && is_old(file, ours));
+        if old.is_some_and(|file| file.len() == 0 || is_over(&path)) {
             // Another tool may have been faster.
             let _ = std::fs::remove_file(path);
         }
@@ -41,17 +51,16 @@ fn is_gone(process: Pid) -> bool {
     kill(process, None) == Err(Errno::ESRCH)
 }
 
+fn is_old(file: &Metadata, ours: &Metadata) -> bool {
+    let age = ours.mtime().saturating_sub(file.mtime());
+    file.uid() == ours.uid() && Duration::from_secs(age.max(0) as u64) > OLD
+}
+
 /// Whether the file says that its lease is over, by a clock that is ours too.
-fn is_over(path: &Path, user: u32) -> bool {
-    // Looked at before it is opened: others may put a pipe there, whose opening would wait for a writer.
-    let is_ours =
-        std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.uid() == user);
-    let record = || read(&File::open(path).ok()?).ok();
-    let machine = Machine::this();
-    is_ours
-        && record()
-            .zip(machine.ok())
-            .is_some_and(|(record, machine)| record.machine == machine && record.is_over())
+fn is_over(path: &Path) -> bool {
+    let record = File::open(path).and_then(|file| read(&file));
+    let known = record.ok().zip(Machine::this().ok());
+    known.is_some_and(|(record, machine)| record.machine == machine && record.is_over())
 }
 
 #[cfg(test)]
