@@ -145,12 +145,18 @@ fn a_lock_that_is_deleted_under_its_holders_loses_updates_and_is_found_out() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let output = counter(
-        &url,
-        "--lock k --processes 3 --rounds 40 --hold 10ms --json",
-    );
+    // On a busy machine the lock may be deleted at moments that harm nobody.
+    let count = || {
+        counter(
+            &url,
+            "--lock k --processes 3 --rounds 40 --hold 10ms --json",
+        )
+    };
+    let mut outputs = std::iter::repeat_with(count).take(20);
+    let output = outputs.find(|output| code(output) != 0);
     saboteur.kill().unwrap();
     saboteur.wait().unwrap();
+    let output = output.expect("an update that was lost");
     assert_eq!(code(&output), 1, "{}", printed(&output));
     assert!(lines(&output.stdout)[0]["lost"].as_u64().unwrap() > 0);
 }
