@@ -131,10 +131,15 @@ grep -q "test result: ok. [1-9]" "$log" || problems+=("the model did not run")
 # A package of its own, compiled with the optimizer; the plain tests above ran a few worlds without it.
 worlds=${WORLDS:-10000}
 # It waits for nothing but the processor, so on a busy machine it only takes longer.
-PROGRAM_SECONDS=${WORLDS_SECONDS:-1800} cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml -- \
+PROGRAM_SECONDS=${WORLDS_SECONDS:-1800} cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml --test sim -- \
     seeds="$worlds" threads=2 coverage 2>&1 | tee "$log" || problems+=("a simulated world failed")
 simulated=$(sed -n 's/^simulation: //p' "$log")
+on_redis=$(sed -n 's/^on redis: //p' "$log")
 [ -n "$simulated" ] || problems+=("no world was simulated")
+[ -n "$on_redis" ] || problems+=("no world on Redis was simulated")
+# The package's other test: the simulated Redis server answers as a real one.
+cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml --test fidelity 2>&1 | tee "$log" || problems+=("the simulated Redis server differs from a real one")
+grep -q "test result: ok. 1 passed" "$log" || problems+=("the simulated Redis server was not compared")
 
 # --- other drivers of the SQL fence ------------------------------------------------------------------------------
 
@@ -238,6 +243,7 @@ done
 cat <<TEXT
 
 worlds:   $simulated
+on Redis: $on_redis
 tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants

@@ -45,7 +45,7 @@ case ${1:-} in
     ;;
 esac
 
-worlds="--release --manifest-path tests/proof/sim/Cargo.toml -- stop seeds=${SEEDS:-1600}"
+worlds="--release --manifest-path tests/proof/sim/Cargo.toml --test sim -- stop seeds=${SEEDS:-1600}"
 command_of() {
     if [ $mode = sim ]; then
         echo "$worlds"

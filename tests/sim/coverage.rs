@@ -38,6 +38,25 @@ const ON_ZOOKEEPER: [&str; 12] = [
     "the leader was killed",
 ];
 
+/// What worlds on Redis must show.
+const ON_REDIS: [&str; 15] = [
+    "a hold was forgotten",
+    "a request was cut",
+    "a request was late",
+    "a request waited for a paused server",
+    "a waiter was called",
+    "an answer was cut",
+    "an answer was late",
+    "bytes were sent again after a cut",
+    "handed off",
+    "the data were removed",
+    "the scripts were removed",
+    "the server ended connections",
+    "the server was restarted with a snapshot",
+    "the server was restarted with all data",
+    "the server was restarted without data",
+];
+
 fn reason(cell: &str) -> Option<&'static str> {
     let known = UNREACHED.iter().find(|(known, _)| *known == cell);
     known.map(|(_, why)| *why)
@@ -108,7 +127,16 @@ impl Coverage {
 
     /// What no world on ZooKeeper has shown.
     pub(crate) fn missing_on_zookeeper(&self) -> Vec<String> {
-        let mut missing: Vec<_> = ON_ZOOKEEPER.map(str::to_owned).into();
+        self.never(&ON_ZOOKEEPER)
+    }
+
+    /// What no world on Redis has shown.
+    pub(crate) fn missing_on_redis(&self) -> Vec<String> {
+        self.never(&ON_REDIS)
+    }
+
+    fn never(&self, wanted: &[&str]) -> Vec<String> {
+        let mut missing: Vec<_> = wanted.iter().map(|what| (*what).to_owned()).collect();
         missing.retain(|what| !self.sometimes.contains_key(what.as_str()));
         missing
     }

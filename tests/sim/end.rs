@@ -75,6 +75,14 @@ impl State {
         {
             self.fail("O10 leaks", || format!("the ensemble still has {left}"));
         }
+        #[cfg(feature = "redis-worlds")]
+        if let Some(left) = self
+            .redis
+            .as_ref()
+            .and_then(|redis| redis.leftovers(self.now))
+        {
+            self.fail("O10 leaks", || format!("the server still has {left}"));
+        }
         for (server, locks) in left.into_iter().enumerate() {
             if !locks.is_empty() {
                 self.fail("O10 leaks", || {

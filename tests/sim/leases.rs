@@ -259,6 +259,11 @@ impl State {
                 Some(zookeeper) => zookeeper.kept(known.token, self.now),
                 None => kept,
             };
+            #[cfg(feature = "redis-worlds")]
+            let kept = match &self.redis {
+                Some(redis) => redis.kept(&known.key, known.token, self.now),
+                None => kept,
+            };
             if left > kept {
                 wrong = Some((
                     "O1 kept by the store",
@@ -310,7 +315,10 @@ impl State {
             let mut all = self.leases.all.iter().rev();
             all.any(|known| known.token == token && known.key == *key)
         };
-        if let Some(key) = self.truth.forgotten(known).cloned() {
+        let forgotten = self.truth.forgotten(known).cloned();
+        #[cfg(feature = "redis-worlds")]
+        let forgotten = forgotten.or_else(|| self.redis.as_ref()?.unclaimed(self.now, known));
+        if let Some(key) = forgotten {
             self.fail("O10 leaks", || {
                 format!("a hold of {key} stays, and nobody got its guard")
             });

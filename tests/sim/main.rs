@@ -15,8 +15,12 @@ mod net;
 mod node;
 mod options;
 mod picture;
+#[cfg(feature = "redis-worlds")]
+mod redis;
 mod resource;
 mod runs;
+#[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
+mod seen;
 mod setup;
 mod shrink;
 mod state;
@@ -42,11 +46,12 @@ use options::{Options, Store};
 use setup::Setup;
 use world::{Report, simulate};
 
-/// Beside so many worlds in memory there is one on ZooKeeper.
-const ONE_ON_ZOOKEEPER: u64 = 40;
+/// Beside so many worlds in memory there is one on each shipped store.
+const ONE_SHIPPED: u64 = 40;
 
 /// What runs a world at full speed.
-const COMMAND: &str = "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --";
+const COMMAND: &str =
+    "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --test sim --";
 
 /// Of a thread that runs worlds, in bytes: without the optimizer each nested future is moved through a frame of its own.
 const STACK: usize = 32 << 20;
@@ -189,19 +194,20 @@ fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() +
 fn many(options: &Options) -> ExitCode {
     let mut failed = false;
     let mut worlds = 0;
-    let on_zookeeper = Options {
-        seeds: if options.is_zookeeper {
-            options.seeds
-        } else {
-            options.seeds / ONE_ON_ZOOKEEPER
-        },
+    let few = Options {
+        seeds: options.seeds / ONE_SHIPPED,
         ..options.clone()
     };
-    let mut series = vec![(Store::Memory, options), (Store::ZooKeeper, &on_zookeeper)];
-    series.retain(|(store, _)| match store {
-        Store::Memory => !options.is_zookeeper,
-        Store::ZooKeeper => cfg!(feature = "zookeeper"),
-    });
+    let series = match options.only {
+        Some(store) => vec![(store, options)],
+        None => vec![
+            (Store::Memory, options),
+            (Store::ZooKeeper, &few),
+            (Store::Redis, &few),
+        ],
+    };
+    let is_built = |store: &Store| store.world(Setup::draw(0)).is_ok();
+    let series = series.into_iter().filter(|(store, _)| is_built(store));
     for (store, options) in series {
         let sums = run(store, options);
         worlds += sums.worlds;
@@ -260,7 +266,10 @@ fn corpus(store: Store, options: &Options) -> Vec<Setup> {
     }
     let lines = CORPUS.lines().filter(|line| !line.starts_with('#'));
     let replays = lines.map(|line| line.split(' ').next().unwrap_or_default());
-    let is_its = |replay: &&str| replay.contains("/zookeeper") == (store == Store::ZooKeeper);
+    let is_its = |replay: &&str| {
+        replay.contains("/zookeeper") == (store == Store::ZooKeeper)
+            && replay.contains("/redis") == (store == Store::Redis)
+    };
     let setup = |replay| options::replayed(replay).expect("a replay line comes first");
     replays.filter(is_its).map(setup).collect()
 }
@@ -323,6 +332,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
     let (missing, enough) = match store {
         Store::Memory => (sums.coverage.missing(), REACHES_ALL),
         Store::ZooKeeper => (sums.coverage.missing_on_zookeeper(), REACHES_ALL / 10),
+        Store::Redis => (sums.coverage.missing_on_redis(), REACHES_ALL / 10),
     };
     if options.shows_coverage {
         sums.coverage.print();
@@ -336,6 +346,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
     let what = match store {
         Store::Memory => "simulation",
         Store::ZooKeeper => "on zookeeper",
+        Store::Redis => "on redis",
     };
     println!(
         "{what}: {} worlds, {hours:.1} virtual hours, {} steps, {} grants, {} runs, {} run twice with equal digests, {} failed",

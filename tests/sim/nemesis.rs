@@ -296,8 +296,10 @@ impl World {
     /// Of a quorum at most a minority is down at once.
     fn may_lose(&self, state: &State, members: usize) -> bool {
         let down = state.links.down.iter().filter(|down| **down).count();
-        // The servers of an ensemble have faults of their own.
-        !state.setup.is_zookeeper && (members == 1 && down == 0 || down < members / 2)
+        // Models of servers have faults of their own.
+        !state.setup.is_zookeeper
+            && !state.setup.is_redis
+            && (members == 1 && down == 0 || down < members / 2)
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) enum Event {
     End,
     /// Time for the judges to look: nothing else happens.
     Look,
-    /// Something within the servers of a world of zookeeper.
-    #[cfg(feature = "zookeeper")]
+    /// Something within the servers of a world of zookeeper or redis.
+    #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
     Do(Box<dyn FnOnce(&mut State) + Send>),
 }
 
@@ -295,7 +295,7 @@ impl State {
     }
 
     /// An aimed pause: the process stops right after the server executed what it asked for.
-    fn aim(&mut self, node: usize, op: Op) {
+    pub(crate) fn aim(&mut self, node: usize, op: Op) {
         let (hit, span, with_cut) = {
             let dice = &mut self.dice;
             // There are few of these.

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::handler::{AcquireOutcome, Event as Seen};
-#[cfg(feature = "zookeeper")]
+#[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 use leasehold::store::Store;
+#[cfg(feature = "redis-worlds")]
+use leasehold::store::redis::{RedisOptions, RedisStore};
 #[cfg(feature = "zookeeper")]
 use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Prefix, Quorum};
@@ -28,7 +30,39 @@ use crate::store::{Hints, SimStore};
 use crate::truth::{in_truth, on_clock};
 use crate::worker::worker;
 #[cfg(feature = "zookeeper")]
-use crate::zookeeper::{SeenStore, SimServers};
+use crate::zookeeper::SimServers;
+
+/// The store of a process. Its user closes it, after the manager.
+#[derive(Clone)]
+enum NodeStore {
+    Memory,
+    #[cfg(feature = "redis-worlds")]
+    Redis(RedisStore),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(ZooKeeperStore),
+}
+
+impl NodeStore {
+    async fn close(self) {
+        let closed: Result<(), leasehold::Error> = match self {
+            Self::Memory => Ok(()),
+            #[cfg(feature = "redis-worlds")]
+            Self::Redis(store) => store.close().await,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(store) => store.close().await,
+        };
+        closed.expect("a store that closes");
+    }
+}
+
+#[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
+fn seen(store: &(impl Store + Clone), net: &Net, reports_grants: bool) -> LockManagerBuilder {
+    LockManager::builder(crate::seen::SeenStore {
+        store: store.clone(),
+        net: net.clone(),
+        reports_grants,
+    })
+}
 
 /// What the code of one life of one process sees of the world.
 #[derive(Clone)]
@@ -133,9 +167,7 @@ struct Alive {
     runtime: Runtime,
     idle: Arc<Idle>,
     locks: LockManager,
-    /// Closed by its user, after the manager.
-    #[cfg(feature = "zookeeper")]
-    zookeeper: Option<ZooKeeperStore>,
+    store: NodeStore,
     cells: Cells,
     left: Arc<AtomicUsize>,
     is_shut: Arc<AtomicBool>,
@@ -206,18 +238,14 @@ impl Node {
             life,
         };
         let entered = runtime.enter();
-        #[cfg(feature = "zookeeper")]
-        let zookeeper = setup.is_zookeeper.then(|| self.zookeeper(setup, &net));
-        #[cfg(feature = "zookeeper")]
-        let builder = match &zookeeper {
-            Some(store) => LockManager::builder(SeenStore {
-                store: store.clone(),
-                net: net.clone(),
-            }),
-            None => self.on_memory(setup, &net),
+        let store = self.store(setup, &net);
+        let builder = match &store {
+            NodeStore::Memory => self.on_memory(setup, &net),
+            #[cfg(feature = "redis-worlds")]
+            NodeStore::Redis(store) => seen(store, &net, false),
+            #[cfg(feature = "zookeeper")]
+            NodeStore::ZooKeeper(store) => seen(store, &net, true),
         };
-        #[cfg(not(feature = "zookeeper"))]
-        let builder = self.on_memory(setup, &net);
         let locks = self.manager(builder, setup, &net);
         drop(entered);
         let (cells, left) = (Cells::default(), Arc::new(AtomicUsize::new(setup.workers)));
@@ -242,12 +270,39 @@ impl Node {
             runtime,
             idle,
             locks,
-            #[cfg(feature = "zookeeper")]
-            zookeeper,
+            store,
             cells,
             left,
             is_shut: Arc::default(),
         });
+    }
+
+    #[cfg_attr(
+        not(any(feature = "redis-worlds", feature = "zookeeper")),
+        allow(unused_variables, clippy::unused_self, reason = "no store is built in")
+    )]
+    fn store(&self, setup: &Setup, net: &Net) -> NodeStore {
+        #[cfg(feature = "redis-worlds")]
+        if setup.is_redis {
+            return NodeStore::Redis(self.redis(setup, net));
+        }
+        #[cfg(feature = "zookeeper")]
+        if setup.is_zookeeper {
+            return NodeStore::ZooKeeper(self.zookeeper(setup, net));
+        }
+        NodeStore::Memory
+    }
+
+    #[cfg(feature = "redis-worlds")]
+    fn redis(&self, setup: &Setup, net: &Net) -> RedisStore {
+        let options = RedisOptions::parse("redis://model:6379").expect("an address");
+        let options = options.max_ttl(setup.settings.max_ttl);
+        let timeout = setup.settings.request_timeout * 3;
+        let options = options.and_then(|options| options.timeout(timeout));
+        let dial = Arc::new(crate::redis::SimDial(net.clone()));
+        let store =
+            options.and_then(|options| RedisStore::simulated(options, self.clock.clone(), dial));
+        store.expect("the drawn options are valid")
     }
 
     #[cfg(feature = "zookeeper")]
@@ -351,6 +406,13 @@ impl Node {
         }
         self.hints.forget(self.number);
         drop(alive);
+        #[cfg(feature = "redis-worlds")]
+        {
+            let mut state = self.shared.lock();
+            if state.redis.is_some() {
+                state.crashed(self.number);
+            }
+        }
     }
 
     /// Shuts the manager down once its workers have ended, or at once.
@@ -362,17 +424,13 @@ impl Node {
             Arc::clone(&alive.is_shut),
         );
         let clock = leasehold::clock::Clock::from(self.clock.clone());
-        #[cfg(feature = "zookeeper")]
-        let store = alive.zookeeper.clone();
+        let store = alive.store.clone();
         alive.runtime.spawn(async move {
             while !at_once && left.load(Ordering::SeqCst) > 0 {
                 clock.sleep(Duration::from_millis(100)).await;
             }
             locks.shutdown().await;
-            #[cfg(feature = "zookeeper")]
-            if let Some(store) = store {
-                store.close().await.expect("a store that closes");
-            }
+            store.close().await;
             is_shut.store(true, Ordering::SeqCst);
         });
     }

@@ -9,6 +9,8 @@ pub(crate) enum Store {
     Memory,
     /// The shipped store for ZooKeeper, over a model of an ensemble.
     ZooKeeper,
+    /// The shipped store for Redis, over a simulated server.
+    Redis,
 }
 
 impl Store {
@@ -20,6 +22,10 @@ impl Store {
             Self::ZooKeeper => Ok(setup.on_zookeeper()),
             #[cfg(not(feature = "zookeeper"))]
             Self::ZooKeeper => Err("built without the feature zookeeper".to_owned()),
+            #[cfg(feature = "redis-worlds")]
+            Self::Redis => Ok(setup.on_redis()),
+            #[cfg(not(feature = "redis-worlds"))]
+            Self::Redis => Err("built without the feature redis-worlds".to_owned()),
         }
     }
 }
@@ -32,8 +38,8 @@ pub(crate) struct Options {
     pub(crate) check_every: u64,
     pub(crate) stops: bool,
     pub(crate) shows_coverage: bool,
-    /// Only worlds on ZooKeeper.
-    pub(crate) is_zookeeper: bool,
+    /// Only worlds on this store.
+    pub(crate) only: Option<Store>,
     /// Looks for a smaller world that fails in the same way.
     pub(crate) shrinks: bool,
     pub(crate) replay: Option<Setup>,
@@ -49,7 +55,7 @@ impl Options {
             check_every: 100,
             stops: false,
             shows_coverage: false,
-            is_zookeeper: false,
+            only: None,
             shrinks: false,
             replay: None,
         };
@@ -58,7 +64,9 @@ impl Options {
                 if word == "coverage" {
                     options.shows_coverage = true;
                 } else if word == "zookeeper" {
-                    options.is_zookeeper = true;
+                    options.only = Some(Store::ZooKeeper);
+                } else if word == "redis" {
+                    options.only = Some(Store::Redis);
                 } else if word == "shrink" {
                     options.shrinks = true;
                 } else if word == "stop" {
@@ -100,6 +108,10 @@ pub(crate) fn replayed(line: &str) -> Result<Setup, String> {
         }
         if part == "zookeeper" {
             setup = Store::ZooKeeper.world(setup)?;
+            continue;
+        }
+        if part == "redis" {
+            setup = Store::Redis.world(setup)?;
             continue;
         }
         let (name, values) = part

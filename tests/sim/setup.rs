@@ -88,6 +88,8 @@ pub(crate) struct Setup {
     pub(crate) server_ppm: Vec<i64>,
     /// The store is the shipped one for ZooKeeper, over a model of an ensemble.
     pub(crate) is_zookeeper: bool,
+    /// The store is the shipped one for Redis, over a simulated server.
+    pub(crate) is_redis: bool,
     /// That of the ensemble, in nanoseconds.
     #[cfg(feature = "zookeeper")]
     pub(crate) tick: u64,
@@ -153,6 +155,7 @@ impl Setup {
             node_ppm,
             server_ppm,
             is_zookeeper: false,
+            is_redis: false,
             #[cfg(feature = "zookeeper")]
             tick: 0,
             is_unsound: false,
@@ -180,6 +183,18 @@ impl Setup {
         self
     }
 
+    /// The same world on a simulated Redis server.
+    #[cfg(feature = "redis-worlds")]
+    pub(crate) fn on_redis(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, 7);
+        let fast = ((dice.part() * 2.0).min(1.0) * 83_300.0) as i64;
+        self.is_redis = true;
+        self.members = 1;
+        self.server_ppm = vec![if self.has(Fault::Drift) { fast } else { 0 }];
+        self.with_prefix = false;
+        self
+    }
+
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
@@ -189,6 +204,9 @@ impl Setup {
         let mut line = format!("{:x}", self.seed);
         if self.is_zookeeper {
             line += "/zookeeper";
+        }
+        if self.is_redis {
+            line += "/redis";
         }
         let drawn = Self::draw(self.seed).faults;
         let gone = drawn.iter().filter(|fault| !self.has(**fault));

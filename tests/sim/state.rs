@@ -58,6 +58,9 @@ pub(crate) struct State {
     /// The servers of a world of zookeeper.
     #[cfg(feature = "zookeeper")]
     pub(crate) ensemble: Option<crate::zookeeper::Ensemble>,
+    /// The server of a world of redis.
+    #[cfg(feature = "redis-worlds")]
+    pub(crate) redis: Option<crate::redis::Redis>,
     /// What each worker held: when it was calm, how often and when last.
     pub(crate) calm_holds: BTreeMap<(usize, usize), (u64, u32)>,
 }
@@ -91,6 +94,8 @@ impl Shared {
             ensemble: setup
                 .is_zookeeper
                 .then(|| crate::zookeeper::Ensemble::new(setup)),
+            #[cfg(feature = "redis-worlds")]
+            redis: setup.is_redis.then(|| crate::redis::Redis::new(setup)),
             calm_holds: BTreeMap::new(),
             setup: setup.clone(),
         })))
@@ -112,6 +117,10 @@ impl State {
         #[cfg(feature = "zookeeper")]
         if let Some(zookeeper) = &self.ensemble {
             return zookeeper.kept(token, self.now);
+        }
+        #[cfg(feature = "redis-worlds")]
+        if let Some(redis) = &self.redis {
+            return redis.kept(key, token, self.now);
         }
         self.truth.left(key, token)
     }

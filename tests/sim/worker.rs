@@ -223,7 +223,8 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
         if is_calm {
             let lost = leases.iter().any(|&number| !state.is_believed(number));
             // A connection that broke in the storm is noticed, and made again, in the calm.
-            let is_mended = !state.setup.is_zookeeper || asked_at > STORM + 10 * SECOND;
+            let has_connections = state.setup.is_zookeeper || state.setup.is_redis;
+            let is_mended = !has_connections || asked_at > STORM + 10 * SECOND;
             if lost && !state.is_over && is_mended {
                 state.fail("O11 liveness", || {
                     "a lease was lost while nothing failed".to_owned()

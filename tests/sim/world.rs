@@ -86,6 +86,10 @@ impl World {
             if state.ensemble.is_some() {
                 state.begin_zookeeper();
             }
+            #[cfg(feature = "redis-worlds")]
+            if state.redis.is_some() {
+                state.begin_redis();
+            }
         }
         for node in 0..self.nodes.len() {
             self.nodes[node].start(&self.setup);
@@ -228,7 +232,7 @@ impl World {
             Event::BeCalm => self.be_calm(),
             Event::End => self.end(),
             Event::Look => {}
-            #[cfg(feature = "zookeeper")]
+            #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
             Event::Do(deed) => deed(&mut self.shared.lock()),
         }
     }
@@ -246,6 +250,10 @@ impl World {
         #[cfg(feature = "zookeeper")]
         if state.ensemble.is_some() {
             state.calm_zookeeper();
+        }
+        #[cfg(feature = "redis-worlds")]
+        if state.redis.is_some() {
+            state.calm_redis();
         }
     }
 

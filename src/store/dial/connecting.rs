@@ -8,20 +8,62 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::redial::{MAX_WAIT, Redial};
 use super::runtime;
 use crate::clock::Clock;
 use crate::model::error::Error;
 
-/// The result of an attempt; `None`: it has none yet.
-type Outcome = Option<Result<(), Error>>;
+/// An attempt to connect. Those who wait for it are woken in the order in which they came.
+#[derive(Debug, Default)]
+struct Attempt {
+    outcome: Mutex<Option<Result<(), Error>>>,
+    ended: Notify,
+}
+
+impl Attempt {
+    fn is_under_way(&self) -> bool {
+        self.outcome.lock().is_none()
+    }
+
+    /// The first outcome counts.
+    fn end(&self, outcome: Result<(), Error>) {
+        self.outcome.lock().get_or_insert(outcome);
+        self.ended.notify_waiters();
+    }
+
+    async fn outcome(&self) -> Result<(), Error> {
+        loop {
+            // From here on no end is missed.
+            let ended = self.ended.notified();
+            if let Some(outcome) = self.outcome.lock().clone() {
+                return outcome;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// Ends an attempt whose task is dropped, as the end of its runtime does.
+struct EndsWithTask {
+    attempt: Arc<Attempt>,
+    server: &'static str,
+}
+
+impl Drop for EndsWithTask {
+    fn drop(&mut self) {
+        let server = self.server;
+        self.attempt.end(Err(Error::unavailable(format!(
+            "the runtime that connected to {server} ended; try again"
+        ))));
+    }
+}
 
 /// At most one attempt at a time, of one runtime.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    last: Mutex<Option<watch::Receiver<Outcome>>>,
+    last: Mutex<Option<Arc<Attempt>>>,
     redial: Arc<Mutex<Redial>>,
     clock: Clock,
     server: &'static str,
@@ -48,7 +90,8 @@ impl Connecting {
 
     /// Whether an attempt runs. A runtime that ended has ended its attempt too.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.last.lock().as_ref().is_some_and(is_under_way)
+        let last = self.last.lock();
+        last.as_ref().is_some_and(|last| last.is_under_way())
     }
 
     /// Waits for the attempt that runs, or for a new one. All who wait share its result, so that a crowd does not fail one
@@ -69,49 +112,47 @@ impl Connecting {
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        let Some(mut attempt) = self.join(look, connect)? else {
-            return Ok(());
-        };
-        let outcome = attempt.wait_for(Option::is_some).await;
-        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| {
-            Err(Error::unavailable(format!(
-                "the runtime that connected to {} ended; try again",
-                self.server
-            )))
-        })
+        match self.join(look, connect)? {
+            Some(attempt) => attempt.outcome().await,
+            None => Ok(()),
+        }
     }
 
     fn join<F>(
         &self,
         look: impl Fn() -> Found,
         connect: impl FnOnce() -> F,
-    ) -> Result<Option<watch::Receiver<Outcome>>, Error>
+    ) -> Result<Option<Arc<Attempt>>, Error>
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
         let mut last = self.last.lock();
-        if let Some(attempt) = last.as_ref().filter(|attempt| is_under_way(attempt)) {
-            return Ok(Some(attempt.clone()));
+        if let Some(attempt) = last.as_ref().filter(|attempt| attempt.is_under_way()) {
+            return Ok(Some(Arc::clone(attempt)));
         }
         let Found::Nothing { was_useful } = look() else {
             return Ok(None);
         };
         let delay = self.next_attempt(was_useful)?;
-        let (result, attempt) = watch::channel(None);
+        let runtime = runtime::handle(self.server)?;
+        let attempt = Arc::new(Attempt::default());
+        let task = EndsWithTask {
+            attempt: Arc::clone(&attempt),
+            server: self.server,
+        };
         let connect = connect();
         let (clock, redial) = (self.clock.clone(), Arc::clone(&self.redial));
-        runtime::handle(self.server)?.spawn(async move {
+        runtime.spawn(async move {
+            let task = task;
             if !delay.is_zero() {
                 clock.sleep(delay).await;
             }
             redial.lock().begin(clock.stamp());
             let outcome = connect.await;
             redial.lock().last_error = outcome.clone().err();
-            // An error says that nobody waits any more.
-            let _ = result.send(Some(outcome));
+            task.attempt.end(outcome);
         });
-        *last = Some(attempt.clone());
+        *last = Some(Arc::clone(&attempt));
         Ok(Some(attempt))
     }
 
@@ -132,8 +173,4 @@ impl Connecting {
             ))
         }))
     }
-}
-
-fn is_under_way(attempt: &watch::Receiver<Outcome>) -> bool {
-    attempt.borrow().is_none() && attempt.has_changed().is_ok()
 }

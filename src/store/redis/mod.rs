@@ -108,6 +108,9 @@ mod revoke;
 mod script;
 mod sentinel;
 mod servers;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub mod simulation;
 mod startup;
 mod store;
 mod url;

@@ -85,6 +85,24 @@ impl RedisStore {
         Ok(Self::over(target, servers, fencing))
     }
 
+    /// A store over a simulated server. It connects with its first request, and waits by `clock` alone.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if an option is out of range.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn simulated(
+        options: RedisOptions,
+        clock: impl Into<crate::clock::Clock>,
+        dial: Arc<dyn super::simulation::Dial>,
+    ) -> Result<Self, Error> {
+        let target = Arc::new(Target::simulated(options, clock.into(), dial)?);
+        let servers = Servers::of(&target);
+        let fencing = fencing(&target.options, false);
+        Ok(Self::over(target, servers, fencing))
+    }
+
     fn over(target: Arc<Target>, servers: Servers, fencing: Fencing) -> Self {
         Self {
             client: Arc::new(RedisClient::new(target, servers, fencing)),

@@ -16,7 +16,6 @@ mod driver;
 mod faults;
 mod leader;
 mod peers;
-mod seen;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -35,7 +34,6 @@ use peers::Server;
 use tree::Tree;
 
 pub(crate) use driver::SimServers;
-pub(crate) use seen::SeenStore;
 
 pub(crate) const SERVERS: usize = 3;
 /// After so many ticks without a word a follower and its leader give each other up.

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `target.rs` | what a connection connects to, and by which clock it waits |
+//! | `opened.rs` | a connection that was just made, and how long it waits for answers |
 //! | `preflight.rs` | what the server reports about itself when a connection is made |
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
 //! | `session.rs` | one connection as long as it lasts |
@@ -13,6 +14,7 @@
 //! When a connection is made again, and when it is given up, is in `store/dial/`.
 
 mod failure;
+mod opened;
 mod pool;
 mod preflight;
 mod reconnecting;

@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
 
 use super::super::fault;
+use super::opened::Opened;
 use super::target::Target;
 use crate::model::error::Error;
 
@@ -45,16 +45,12 @@ impl Server {
 }
 
 /// Reads and judges.
-pub(super) async fn preflight(
-    connection: &mut MultiplexedConnection,
-    target: &Target,
-) -> Result<Server, Error> {
+pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Server, Error> {
     let address = &target.options.address();
-    let text = match ::redis::cmd("INFO")
-        .arg("all")
-        .query_async::<String>(connection)
-        .await
-    {
+    let mut command = ::redis::cmd("INFO");
+    command.arg("all");
+    let asked = command.query_async::<String>(&mut opened.connection);
+    let text = match opened.limit.of(asked).await {
         Ok(text) => text,
         Err(error) if is_no_permission(&error) => return Ok(Server::default()),
         Err(error) => return Err(fault::not_connected(&error, address)),
@@ -68,7 +64,7 @@ pub(super) async fn preflight(
     // `INFO` reports that there is a log, but not whether each write waits for it.
     if info.number("aof_enabled") == Some(1) {
         server.durable =
-            info.text("aof_last_write_status") == Some("ok") && fsyncs_always(connection).await;
+            info.text("aof_last_write_status") == Some("ok") && fsyncs_always(opened).await;
     }
     Ok(server)
 }
@@ -81,11 +77,12 @@ fn is_no_permission(error: &RedisError) -> bool {
 }
 
 /// With `no-appendfsync-on-rewrite` a server skips the sync while it rewrites its log.
-async fn fsyncs_always(connection: &mut MultiplexedConnection) -> bool {
+async fn fsyncs_always(opened: &mut Opened) -> bool {
     let mut command = ::redis::cmd("CONFIG");
     // One pattern, since a server of version 6 takes only one name.
     command.arg("GET").arg("*appendfsync*");
-    let settings: Result<HashMap<String, String>, _> = command.query_async(connection).await;
+    let asked = command.query_async::<HashMap<String, String>>(&mut opened.connection);
+    let settings = opened.limit.of(asked).await;
     settings.is_ok_and(|settings| {
         let is = |name: &str, wanted: &str| settings.get(name).is_some_and(|value| value == wanted);
         is("appendfsync", "always") && is("no-appendfsync-on-rewrite", "no")

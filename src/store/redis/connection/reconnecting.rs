@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::failure::Failure;
+use super::opened::Opened;
 use super::preflight::{Server, preflight};
 use super::session::{Live, Session};
 use super::target::Target;
@@ -126,12 +127,18 @@ impl Connection {
 }
 
 async fn connect(target: &Target) -> Result<Live, Error> {
-    let (mut connection, health) = target.connect(|_| {}).await?;
+    let mut opened = target.connect(|_| {}).await?;
     let asked_at = target.clock().stamp();
-    let server = preflight(&mut connection, target).await?;
+    let server = preflight(&mut opened, target).await?;
+    let Opened {
+        connection,
+        health,
+        limit,
+    } = opened;
     Ok(Live {
         connection,
         health,
+        limit,
         server: Arc::new(server),
         asked_at,
     })

@@ -7,6 +7,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
 
 use super::failure::Failure;
+use super::opened::Limit;
 use super::preflight::Server;
 use crate::clock::{Clock, Stamp};
 use crate::store::dial::{self, Health, InFlight};
@@ -15,6 +16,7 @@ use crate::store::dial::{self, Health, InFlight};
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
     pub(super) health: Health,
+    pub(super) limit: Limit,
     pub(super) server: Arc<Server>,
     /// Before the server was asked about itself.
     pub(super) asked_at: Stamp,
@@ -60,7 +62,8 @@ impl Session<'_> {
     pub(in super::super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
         let mut connection = self.live.connection.clone();
         let in_flight = InFlight::begin(self.clock, &self.live.health);
-        let answer = command.query_async(&mut connection).await;
+        let answer = command.query_async(&mut connection);
+        let answer = self.live.limit.of(answer).await;
         judged(in_flight, answer)
     }
 
@@ -71,9 +74,8 @@ impl Session<'_> {
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let mut connection = self.live.connection.clone();
         let in_flight = InFlight::begin(self.clock, &self.live.health);
-        let answer = connection
-            .send_packed_commands(commands, 0, commands.len())
-            .await;
+        let answer = connection.send_packed_commands(commands, 0, commands.len());
+        let answer = self.live.limit.of(answer).await;
         let answers = judged(in_flight, answer)?.into_iter();
         let answers: Vec<_> = answers.map(Value::extract_error).collect();
         // A refusal of one of many is an answer among the others.

@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::names::channel_of_all;
 use super::failure::Failure;
+use super::opened::Opened;
 use super::target::Target;
 use super::waiters::Waiters;
 use crate::clock::Clock;
@@ -122,11 +122,12 @@ async fn connect(target: Arc<Target>) -> Result<Live, Error> {
     let woken = waiters.clone();
     let clock = target.clock().clone();
     let hears = move |push| woken.push(push, clock.stamp());
-    let (connection, health) = target.connect(hears).await?;
+    let opened = target.connect(hears).await?;
+    let health = opened.health.clone();
     let (orders, received) = mpsc::unbounded_channel();
     let serving = waiters.clone();
     let clock = target.clock().clone();
-    tokio::spawn(serve(connection, health.clone(), received, serving, clock));
+    tokio::spawn(serve(opened, received, serving, clock));
     Ok(Live {
         orders,
         health,
@@ -175,12 +176,16 @@ impl fmt::Debug for Subscriber {
 
 /// Subscribes in the order of the orders, until the connection is dead or the store is closed.
 async fn serve(
-    mut connection: MultiplexedConnection,
-    health: Health,
+    opened: Opened,
     mut orders: mpsc::UnboundedReceiver<Option<Order>>,
     waiters: Waiters,
     clock: Clock,
 ) {
+    let Opened {
+        mut connection,
+        health,
+        limit,
+    } = opened;
     let mut batch = Vec::new();
     let mut ping_at = clock.stamp().plus(PING_AFTER);
     loop {
@@ -205,9 +210,10 @@ async fn serve(
         let asked = if !new.is_empty() {
             let all = new.iter().map(|own| channel_of_all(own));
             let names: Vec<_> = new.iter().map(String::as_str).chain(all).collect();
-            connection.subscribe(names).await
+            limit.of(connection.subscribe(names)).await
         } else if is_due {
-            ::redis::cmd("PING").query_async(&mut connection).await
+            let ping = ::redis::cmd("PING");
+            limit.of(ping.query_async(&mut connection)).await
         } else {
             Ok(())
         };
@@ -240,7 +246,7 @@ async fn serve(
             break;
         }
         let idle = waiters.take_idle();
-        if !idle.is_empty() && connection.unsubscribe(idle).await.is_err() {
+        if !idle.is_empty() && limit.of(connection.unsubscribe(idle)).await.is_err() {
             break;
         }
     }

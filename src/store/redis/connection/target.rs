@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
 
 use super::super::fault;
 use super::super::options::RedisOptions;
+use super::opened::{Limit, Opened};
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::{Connecting, Health, MarksDead};
@@ -17,21 +17,41 @@ pub(crate) struct Target {
     pub(crate) options: RedisOptions,
     client: Client,
     clock: Clock,
+    /// A simulated server, in a simulation.
+    #[cfg(feature = "test-util")]
+    dial: Option<std::sync::Arc<dyn super::super::simulation::Dial>>,
     /// The log has the warning that the server may drop locks.
     has_warned_of_eviction: AtomicBool,
 }
 
 impl Target {
     pub(crate) fn new(options: RedisOptions) -> Result<Self, Error> {
+        Self::with_clock(options, Clock::system()?)
+    }
+
+    /// Connects to a simulated server.
+    #[cfg(feature = "test-util")]
+    pub(in super::super) fn simulated(
+        options: RedisOptions,
+        clock: Clock,
+        dial: std::sync::Arc<dyn super::super::simulation::Dial>,
+    ) -> Result<Self, Error> {
+        let mut target = Self::with_clock(options, clock)?;
+        target.dial = Some(dial);
+        Ok(target)
+    }
+
+    fn with_clock(options: RedisOptions, clock: Clock) -> Result<Self, Error> {
         options.validate()?;
         #[cfg(feature = "redis-tls")]
         provide_cryptography();
         let client = open(&options, options.server.clone())?;
-        let clock = Clock::system()?;
         Ok(Self {
             options,
             client,
             clock,
+            #[cfg(feature = "test-util")]
+            dial: None,
             has_warned_of_eviction: AtomicBool::new(false),
         })
     }
@@ -86,7 +106,7 @@ impl Target {
     pub(super) async fn connect(
         &self,
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<(MultiplexedConnection, Health), Error> {
+    ) -> Result<Opened, Error> {
         let health = Health::default();
         // The connection's driver owns the sender. It drops the sender when the connection ends, and so does a runtime that
         // ends with the driver in it.
@@ -99,13 +119,59 @@ impl Target {
                 pushed(info);
                 Ok::<(), std::convert::Infallible>(())
             });
+        #[cfg(feature = "test-util")]
+        if let Some(dial) = &self.dial {
+            return self.connect_simulated(&**dial, config, health).await;
+        }
         let client = self.client().await?;
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         match connecting.await {
-            Ok(connection) => Ok((connection, health)),
+            Ok(connection) => Ok(Opened {
+                connection,
+                health,
+                limit: Limit::default(),
+            }),
             Err(error) if is_no_database(&error) => Err(self.no_database()),
             Err(error) => Err(fault::not_connected(&error, &self.options.address())),
         }
+    }
+
+    /// The same over a stream of a simulation. What the client would count by the timer of tokio, the clock counts.
+    #[cfg(feature = "test-util")]
+    async fn connect_simulated(
+        &self,
+        dial: &dyn super::super::simulation::Dial,
+        config: AsyncConnectionConfig,
+        health: Health,
+    ) -> Result<Opened, Error> {
+        use super::opened::simulated::Simulated;
+        use ::redis::aio::MultiplexedConnection;
+
+        let config = config.set_response_timeout(None);
+        let settings = self.options.server.redis_settings();
+        let connecting = async {
+            let stream = dial.dial().await?;
+            MultiplexedConnection::new_with_config(settings, stream, config).await
+        };
+        let (clock, timeout) = (self.clock.clone(), self.options.timeout);
+        let connected = clock.timeout(timeout, connecting).await;
+        let timed_out = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+        let (connection, driver) = connected
+            .unwrap_or_else(timed_out)
+            .map_err(|error: RedisError| fault::not_connected(&error, &self.options.address()))?;
+        let driver = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(driver));
+        let simulated = Simulated {
+            clock,
+            timeout,
+            _driver: driver,
+        };
+        Ok(Opened {
+            connection,
+            health,
+            limit: Limit {
+                simulated: Some(simulated),
+            },
+        })
     }
 }
 

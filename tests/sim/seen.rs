@@ -1,6 +1,5 @@
-//! [`SeenStore`]: the shipped store, and what the judges must know of what a process does with it.
+//! [`SeenStore`]: a shipped store, and what the judges must know of what a process does with it.
 
-use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{
     Acquired, Capability, Claim, Grant, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Store,
 };
@@ -10,18 +9,20 @@ use crate::net::Net;
 
 /// The store of one life of one node.
 #[derive(Clone)]
-pub(crate) struct SeenStore {
-    pub(crate) store: ZooKeeperStore,
+pub(crate) struct SeenStore<S> {
+    pub(crate) store: S,
     pub(crate) net: Net,
+    /// Not where the model reports the grants of its servers.
+    pub(crate) reports_grants: bool,
 }
 
-impl std::fmt::Debug for SeenStore {
+impl<S: Store> std::fmt::Debug for SeenStore<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.store.fmt(f)
     }
 }
 
-impl SeenStore {
+impl<S: Store> SeenStore<S> {
     fn gives_back(&self, claim: &Claim) {
         let mut state = self.net.shared.lock();
         if state.lives[self.net.node] == self.net.life {
@@ -33,7 +34,7 @@ impl SeenStore {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for SeenStore {
+impl<S: Store> Store for SeenStore<S> {
     fn name(&self) -> &'static str {
         self.store.name()
     }
@@ -44,7 +45,9 @@ impl Store for SeenStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let acquired = self.store.acquire(claim).await?;
-        if let Acquired::Granted(grant) = &acquired {
+        if let Acquired::Granted(grant) = &acquired
+            && self.reports_grants
+        {
             let mut state = self.net.shared.lock();
             let token = grant.token.number();
             state.truth.grants += 1;

@@ -1,0 +1,497 @@
+//! The simulated server beside a real one: both run the scripts of the store in the same random order, and must answer the same and have
+//! the same keys in the end. The simulated one has the time of the real one, so times may differ by what a call takes.
+
+mod database;
+#[allow(dead_code, reason = "worlds use the rest")]
+#[path = "../dice.rs"]
+mod dice;
+mod keys;
+mod lua;
+#[allow(dead_code, reason = "worlds use the rest")]
+mod resp;
+#[allow(dead_code, reason = "worlds use the rest")]
+mod server;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use dice::Dice;
+use keys::Keys;
+use resp::Reply;
+use server::Server;
+
+const SEQUENCES: u64 = 400;
+const STEPS: usize = 40;
+/// Every span, in milliseconds: longer than any machine stalls.
+const SPAN: &str = "100000";
+const LOCKS: [&str; 2] = ["a", "b"];
+
+macro_rules! scripts {
+    ($($file:literal),*) => {
+        concat!($(include_str!(concat!("../../../src/store/redis/scripts/", $file, ".lua"))),*)
+    };
+}
+
+/// A real server, ended by its id.
+struct Real {
+    child: Child,
+    folder: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Real {
+    fn start() -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("leasehold-fidelity-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let socket = folder.join("s");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(&folder)
+            .arg("--unixsocket")
+            .arg(&socket)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        let begin = Instant::now();
+        let stream = loop {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+            std::thread::yield_now();
+        };
+        let stream = BufReader::new(stream);
+        let mut real = Self {
+            child,
+            folder,
+            stream,
+        };
+        real.ask(&words(&["HELLO", "3"]));
+        real
+    }
+
+    fn ask(&mut self, words: &[Vec<u8>]) -> Reply {
+        let mut bytes = Vec::new();
+        Reply::Array(words.iter().cloned().map(Reply::Bulk).collect()).write(&mut bytes);
+        self.stream
+            .get_mut()
+            .write_all(&bytes)
+            .expect("the server reads");
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut line = String::new();
+        self.stream
+            .read_line(&mut line)
+            .expect("the server answers");
+        let (sign, rest) = line.trim_end().split_at(1);
+        let count = || rest.parse::<usize>().expect("a count");
+        match sign {
+            "+" => Reply::Status("OK"),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Int(rest.parse().expect("a number")),
+            "_" => Reply::Nil,
+            "$" | "=" => {
+                let mut bytes = vec![0; count() + 2];
+                self.stream
+                    .read_exact(&mut bytes)
+                    .expect("the server answers");
+                bytes.truncate(count());
+                // Before a text for people is its kind.
+                let kind = if sign == "=" { 4 } else { 0 };
+                Reply::Bulk(bytes.split_off(kind))
+            }
+            "*" | "~" => Reply::Array((0..count()).map(|_| self.reply()).collect()),
+            "%" => Reply::Map((0..count()).map(|_| (self.reply(), self.reply())).collect()),
+            "," => Reply::text(rest),
+            _ => panic!("a reply {line:?}"),
+        }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Both servers, and the counter of each.
+struct Pair {
+    real: Real,
+    simulated: Server,
+    counters: [String; 2],
+    log: Vec<String>,
+}
+
+impl Pair {
+    fn each(&mut self, words: [&[Vec<u8>]; 2]) -> [Reply; 2] {
+        let real = self.real.ask(words[0]);
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .expect("now");
+        self.simulated.database.micros = since.as_micros() as u64;
+        let said = self.simulated.execute(1, words[1]);
+        let (_, simulated) = said.into_iter().next_back().expect("an answer");
+        [real, simulated]
+    }
+
+    /// The same to both, except that `COUNTER` is that of each.
+    fn same(&mut self, of: &[&str]) -> [Reply; 2] {
+        let with = |counter: &String| {
+            let of = of
+                .iter()
+                .map(|word| if *word == "COUNTER" { counter } else { *word });
+            words(&of.collect::<Vec<_>>())
+        };
+        let [real, simulated] = self.counters.each_ref().map(with);
+        let replies = self.each([&real, &simulated]);
+        let shown: Vec<_> = of
+            .iter()
+            .map(|word| word.split('\n').next().unwrap_or_default())
+            .collect();
+        self.log.push(format!("{shown:?}: {replies:?}"));
+        assert!(
+            is_alike(&replies[0], &replies[1]),
+            "they differ:\n{}",
+            self.log.join("\n")
+        );
+        replies
+    }
+
+    fn script(&mut self, text: &str, keys: &[String], args: &[&str]) -> [Reply; 2] {
+        let count = keys.len().to_string();
+        let mut of = vec!["EVAL", text, &count];
+        of.extend(keys.iter().map(String::as_str));
+        of.extend(args);
+        self.same(&of)
+    }
+}
+
+/// Equal but for times: those of one sequence are within some seconds, whatever their unit.
+fn is_alike(one: &Reply, other: &Reply) -> bool {
+    match (one, other) {
+        (Reply::Array(one), Reply::Array(other)) => {
+            let pairs = one.iter().zip(other);
+            one.len() == other.len() && pairs.fold(true, |all, (a, b)| all && is_alike(a, b))
+        }
+        (Reply::Error(one), Reply::Error(other)) => {
+            let code = |text: &str| text.split(' ').next().map(str::to_owned);
+            code(one) == code(other)
+        }
+        (Reply::Bulk(one), Reply::Bulk(other)) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            are_alike(&text(one), &text(other))
+        }
+        (Reply::Int(one), Reply::Int(other)) => are_alike(&one.to_string(), &other.to_string()),
+        _ => one == other,
+    }
+}
+
+fn are_alike(one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        let parts = text.split([' ', ':', '@']);
+        parts
+            .map(|part| part.trim_start_matches(['r', 'w', 'x']).to_owned())
+            .collect()
+    };
+    let (one, other) = (parts(one), parts(other));
+    let is_near = |a: &str, b: &str| {
+        let (Ok(a), Ok(b)) = (a.parse::<f64>(), b.parse::<f64>()) else {
+            return a == b;
+        };
+        // In microseconds since 1970; in milliseconds; a span.
+        let most = if a > 1e14 {
+            2e7
+        } else if a > 1e4 {
+            2e4
+        } else {
+            0.0
+        };
+        (a - b).abs() <= most
+    };
+    one.len() == other.len() && one.iter().zip(&other).all(|(a, b)| is_near(a, b))
+}
+
+fn beside(lock: &str, what: &str) -> String {
+    format!("{{{lock}}}:{what}")
+}
+
+fn keys_of(lock: &str, names: &[&str]) -> Vec<String> {
+    let name = |what: &&str| match *what {
+        "lock" => lock.to_owned(),
+        "tokens" | "marker" => format!("{{leasehold}}:{what}"),
+        what => beside(lock, what),
+    };
+    names.iter().map(name).collect()
+}
+
+fn arm(pair: &mut Pair, quarantine: &str) {
+    let about = pair.simulated.database.about.clone();
+    let judged = format!(
+        "{quarantine} {quarantine} 0 {}:{}:{}",
+        about.flushes,
+        "0".repeat(40),
+        about.run_id
+    );
+    let text = scripts!("arm");
+    let keys = keys_of("a", &["marker", "tokens"]);
+    let replies = pair.script(text, &keys, &["2", &about.run_id, "30000", &judged]);
+    for (counter, reply) in pair.counters.iter_mut().zip(replies) {
+        let Reply::Bulk(text) = reply else {
+            panic!("{reply:?}");
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if let Some(armed) = text.strip_prefix("armed ") {
+            *counter = armed.split(' ').next().unwrap_or_default().to_owned();
+        }
+    }
+}
+
+fn step(pair: &mut Pair, dice: &mut Dice, run_id: &str) {
+    let incarnation = format!("local INCARNATION = '{run_id}'\n");
+    let lock = dice.pick(&LOCKS);
+    let owner = format!("{:032x}", 1 + dice.below(4));
+    let other = format!("{:032x}", 1 + dice.below(4));
+    let about = dice.pick(&[
+        "x here @1790000000000",
+        "x here",
+        "w there @1790000000000",
+        "r here",
+        "r there @1790000000000",
+    ]);
+    let place = dice.pick(&["0", SPAN, SPAN]);
+    let channel = beside(lock, "free");
+    let names = beside(lock, "");
+    let queue = [
+        "lock", "queue", "alone", "places", "readers", "grants", "gap",
+    ];
+    match dice.below(24) {
+        0..=3 => {
+            let text = incarnation + scripts!("tokens", "attempt");
+            let mut args = vec![owner.as_str(), SPAN, "x here @1790000000000", "COUNTER"];
+            if dice.falls(0.2) {
+                args.push("0");
+            }
+            if dice.falls(0.2) {
+                args.push("verify");
+            }
+            // The last argument but one is the floor of a vote.
+            if args.len() == 5 && args[4] == "verify" {
+                args.insert(4, "0");
+            }
+            pair.script(&text, &keys_of(lock, &["lock", "tokens", "queue"]), &args);
+        }
+        4..=10 => {
+            let text = incarnation + scripts!("tokens", "queue", "enter");
+            let keys = [
+                "lock", "tokens", "queue", "alone", "places", "readers", "grants", "gap",
+            ];
+            let counter = if dice.falls(0.9) { "COUNTER" } else { "" };
+            let args = [owner.as_str(), SPAN, about, counter, place, &channel, SPAN];
+            pair.script(&text, &keys_of(lock, &keys), &args);
+        }
+        11 | 12 => {
+            let args = [owner.as_str(), &channel, &names, SPAN];
+            pair.script(
+                scripts!("release", "queue", "pass_on"),
+                &keys_of(lock, &["lock"]),
+                &args,
+            );
+        }
+        13 => {
+            pair.script(
+                scripts!("queue", "leave"),
+                &keys_of(lock, &queue),
+                &[&owner, &channel, SPAN],
+            );
+        }
+        14 => {
+            let keys = [queue.as_slice(), &["tokens"]].concat();
+            let counter = if dice.falls(0.2) { "COUNTER" } else { "" };
+            let args = [owner.as_str(), &channel, SPAN, counter];
+            pair.script(scripts!("queue", "leave"), &keys_of(lock, &keys), &args);
+        }
+        15 | 16 => {
+            let both = LOCKS.map(str::to_owned);
+            let owners = owner + &other;
+            pair.script(
+                scripts!("renew"),
+                &both,
+                &[&owners, &format!("2 {SPAN}"), "", "0"],
+            );
+        }
+        17 => {
+            let how = dice.pick(&["now", "after"]);
+            let args = [how, &channel, &names, SPAN];
+            pair.script(
+                scripts!("queue", "revoke"),
+                &keys_of(lock, &["lock", "readers", "grants"]),
+                &args,
+            );
+        }
+        18 => {
+            let args = [
+                owner.as_str(),
+                "2000000000000000",
+                "here",
+                &channel,
+                &names,
+                SPAN,
+            ];
+            pair.script(
+                scripts!("queue", "downgrade"),
+                &keys_of(lock, &["lock", "readers", "grants"]),
+                &args,
+            );
+        }
+        19 => {
+            let keys = ["lock", "places", "readers", "grants"];
+            let both: Vec<_> = LOCKS.iter().flat_map(|lock| keys_of(lock, &keys)).collect();
+            pair.script(scripts!("inspect"), &both, &[]);
+        }
+        20 => {
+            pair.script(scripts!("rest"), &keys_of(lock, &["lock"]), &[&owner, SPAN]);
+        }
+        21 => {
+            let args = [owner.as_str(), "1000000000000001", "COUNTER", "1000000"];
+            pair.script(
+                scripts!("raise"),
+                &keys_of(lock, &["lock", "tokens"]),
+                &args,
+            );
+        }
+        22 => {
+            // A place or a hold ends, or another client takes the lock, or a key is of a wrong type.
+            match dice.below(5) {
+                0 => pair.same(&["PEXPIRE", lock, "0"]),
+                1 => pair.same(&["ZADD", &beside(lock, "places"), "1", &owner]),
+                2 => pair.same(&["SET", lock, "foreign", "NX", "PX", SPAN]),
+                3 => pair.same(&["DEL", lock]),
+                _ => pair.same(&["SET", &beside(lock, "queue"), "wrong", "NX", "PX", SPAN]),
+            };
+        }
+        _ => arm(pair, "0"),
+    }
+}
+
+/// Every key, as both have it.
+fn compare_keys(pair: &mut Pair) {
+    let [real, _] = pair.each([&words(&["KEYS", "*"]), &words(&["PING"])]);
+    let Reply::Array(names) = real else {
+        panic!("{real:?}");
+    };
+    let mut names: Vec<_> = names
+        .into_iter()
+        .map(|name| {
+            if let Reply::Bulk(name) = name {
+                name
+            } else {
+                Vec::new()
+            }
+        })
+        .collect();
+    names.sort();
+    let now = pair.simulated.database.now();
+    let ours: Vec<_> = pair
+        .simulated
+        .database
+        .keys
+        .live(now)
+        .map(|(name, _)| name.clone())
+        .collect();
+    assert_eq!(names, ours, "{}", pair.log.join("\n"));
+    for name in ours {
+        let name = String::from_utf8(name).expect("a name");
+        let read: &[&str] = match &pair
+            .simulated
+            .database
+            .keys
+            .get(name.as_bytes(), now)
+            .expect("a key")
+            .value
+        {
+            keys::Value::Text(_) => &["GET", &name],
+            keys::Value::Hash(_) => &["HGETALL", &name],
+            keys::Value::Sorted(_) => &["ZRANGE", &name, "0", "-1", "WITHSCORES"],
+        };
+        if read[0] == "ZRANGE" {
+            // Times that differ by a millisecond have their members in another order.
+            let text = "local all = redis.call(unpack(ARGV))
+                local members, scores = {}, {}
+                for i = 1, #all, 2 do
+                  members[#members + 1], scores[all[i]] = all[i], all[i + 1]
+                end
+                table.sort(members)
+                for i, member in ipairs(members) do
+                  members[i] = member .. ' ' .. scores[member]
+                end
+                return members";
+            pair.script(text, &[], read);
+        } else if read[0] == "HGETALL" {
+            // Version 3 answers with pairs.
+            pair.script("return redis.call(unpack(ARGV))", &[], read);
+        } else {
+            pair.same(read);
+        }
+        pair.same(&["PTTL", &name]);
+    }
+}
+
+#[test]
+fn a_simulated_server_answers_as_a_real_one() {
+    let mut pair = Pair {
+        real: Real::start(),
+        simulated: Server::default(),
+        counters: Default::default(),
+        log: Vec::new(),
+    };
+    let info = pair.real.ask(&words(&["INFO", "server"]));
+    let Reply::Bulk(info) = info else {
+        panic!("{info:?}");
+    };
+    let info = String::from_utf8(info).expect("a text");
+    let run_id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("run_id:"))
+        .expect("a run")
+        .to_owned();
+    pair.simulated.database.about.run_id.clone_from(&run_id);
+    let mut compared = 0;
+    for seed in 0..SEQUENCES {
+        let mut dice = Dice::new(seed, 1);
+        let begin = Instant::now();
+        pair.real.ask(&words(&["FLUSHALL"]));
+        pair.simulated.database.keys = Keys::default();
+        pair.simulated.database.about.flushes += 1;
+        pair.log.clear();
+        let quarantine = if dice.falls(0.1) { SPAN } else { "0" };
+        arm(&mut pair, quarantine);
+        for _ in 0..STEPS {
+            step(&mut pair, &mut dice, &run_id);
+            // A queue of some seconds has gaps, and a machine that stalls may reach them.
+            if begin.elapsed() > Duration::from_secs(2) {
+                break;
+            }
+        }
+        if begin.elapsed() <= Duration::from_secs(2) {
+            compare_keys(&mut pair);
+            compared += 1;
+        }
+    }
+    println!("{compared} sequences compared");
+    assert!(
+        compared > SEQUENCES / 2,
+        "only {compared}: the machine is too slow"
+    );
+}
