@@ -152,7 +152,8 @@ impl Redis {
                     before.extend(ends.map(|(token, end)| (name.clone(), token, end)));
                 }
                 Some((Held::Barred, end)) => {
-                    self.holds.barred.insert(name, end);
+                    let known = self.holds.barred.entry(name).or_default();
+                    *known = end.max(*known);
                 }
                 None => {}
             }
@@ -162,7 +163,9 @@ impl Redis {
         before.retain(|(name, token, end)| keys.end_of(name, *token, millis) < *end);
         let has_lost = !before.is_empty();
         for (name, token, end) in before {
-            self.holds.forgotten.insert((name, token), end);
+            // A snapshot may have brought it back for a shorter time.
+            let known = self.holds.forgotten.entry((name, token)).or_default();
+            *known = end.max(*known);
         }
         has_lost
     }
