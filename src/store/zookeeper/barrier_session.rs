@@ -148,7 +148,8 @@ impl BarrierSession {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(feature = "test-util")]
+#[cfg(test)]
 mod tests {
     use super::super::scripted::{Access, Scripted};
     use super::super::store::ZooKeeperStore;

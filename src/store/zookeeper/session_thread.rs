@@ -212,7 +212,8 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(feature = "test-util")]
+#[cfg(test)]
 mod tests {
     use super::super::options::ZooKeeperOptions;
     use super::super::scripted::{Access, Scripted};
@@ -246,7 +247,6 @@ mod tests {
     #[tokio::test]
     async fn sessions_that_end_at_once_are_opened_a_few_times() {
         let opened = opened(Duration::ZERO, Duration::from_secs(3)).await;
-        println!("{opened:?}");
         assert!((3..=20).contains(&opened.len()), "{}", opened.len());
     }
 
