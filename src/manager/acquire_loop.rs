@@ -13,7 +13,7 @@ use super::request::LockRequest;
 use crate::clock::Stamp;
 use crate::lease::{Granted, Lease};
 use crate::model::error::{Error, ErrorKind};
-use crate::store::{Acquired, Fencing, Grant, Hint};
+use crate::store::{Acquired, Fencing, Grant, Hint, LockMode};
 
 /// The caller whose turn it is to ask the store.
 pub(super) struct AcquireLoop<'a> {
@@ -139,12 +139,19 @@ impl<'a> AcquireLoop<'a> {
             Duration::ZERO
         };
         let mut attempt = Attempt::new(context, &self.request, place_ttl)?;
-        let mut hint = None;
+        let mut hint = self.subscribed_first(&attempt).await;
+        if hint.is_none() {
+            // It is not known whether it has to wait.
+            attempt.defer_place();
+        }
         let mut was_busy = false;
         loop {
             let limit = self.budget.request_limit();
             context.lifetime.ensure_open()?;
             hint = hint.or_else(|| attempt.listen());
+            if hint.is_some() {
+                let _ = attempt.take_place();
+            }
             // Before the request leaves (I1).
             let sent_at = context.clock.stamp();
             let was_asked = attempt.was_asked;
@@ -183,8 +190,9 @@ impl<'a> AcquireLoop<'a> {
             // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.
             match hint.take() {
                 None if context.capability.wakes => {
+                    let has_no_place = attempt.take_place();
                     hint = attempt.subscribe(limit.min(left)).await;
-                    if hint.is_none() {
+                    if hint.is_none() && !has_no_place {
                         self.polls += 1;
                         self.poll(busy_for).await;
                     }
@@ -194,6 +202,26 @@ impl<'a> AcquireLoop<'a> {
             if self.budget.left().is_zero() {
                 return Ok(ClaimEnd::Busy);
             }
+        }
+    }
+
+    /// Subscribes before the first request, where that saves one, if other callers of this process ask for the key, wait for it
+    /// or hold it: then it is hardly free.
+    async fn subscribed_first(&self, attempt: &Attempt<'_>) -> Option<Hint> {
+        let context = self.handle.context();
+        let is_contended = || self.turn.as_ref().is_some_and(|turn| turn.beside() > 0);
+        let limit = context.settings.request_timeout;
+        if !context.capability.subscribes_first
+            || self.request.mode == LockMode::Read
+            || !attempt.has_place()
+            || !is_contended()
+            || self.budget.left() <= limit
+        {
+            return None;
+        }
+        match attempt.listen() {
+            None => attempt.subscribe(limit).await,
+            listening => listening,
         }
     }
 

@@ -13,6 +13,8 @@ use crate::store::{Acquired, Claim, Hint};
 pub(super) struct Attempt<'a> {
     context: &'a Arc<ManagerContext>,
     pub(super) claim: Claim,
+    /// How long the store keeps its place once it has one; zero for none.
+    place_ttl: Duration,
     is_open: bool,
     /// The store may know of the claim from an earlier request.
     pub(super) was_asked: bool,
@@ -36,6 +38,7 @@ impl<'a> Attempt<'a> {
         Ok(Self {
             context,
             claim,
+            place_ttl,
             is_open: false,
             was_asked: false,
             was_in_doubt: false,
@@ -65,7 +68,7 @@ impl<'a> Attempt<'a> {
             Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => {
                 let capability = &context.capability;
                 // A queue without handovers keeps a node for each claim, even for one that is asked only once.
-                self.is_open = self.has_place() || (capability.queues && !capability.hands_over);
+                self.is_open = self.keeps_place() || (capability.queues && !capability.hands_over);
             }
             Err(error) => match error.kind() {
                 ErrorKind::InDoubt => self.was_in_doubt = true,
@@ -80,7 +83,26 @@ impl<'a> Attempt<'a> {
     /// Whether the store keeps a place for the claim once it has to wait.
     pub(super) fn has_place(&self) -> bool {
         let queues = self.claim.queues() || self.context.capability.queues;
-        queues && !self.claim.place_ttl.is_zero()
+        queues && !self.place_ttl.is_zero()
+    }
+
+    /// Whether the store has kept a place for the claim since the last busy answer.
+    fn keeps_place(&self) -> bool {
+        self.has_place() && !self.claim.place_ttl.is_zero()
+    }
+
+    /// The next requests take no place, if it is better to [subscribe](Self::subscribe) before.
+    pub(super) fn defer_place(&mut self) {
+        if self.context.capability.subscribes_first && !self.claim.queues() {
+            self.claim.place_ttl = Duration::ZERO;
+        }
+    }
+
+    /// The next request takes a place if the claim has to wait. True if the last one took none.
+    pub(super) fn take_place(&mut self) -> bool {
+        let was_deferred = self.claim.place_ttl != self.place_ttl;
+        self.claim.place_ttl = self.place_ttl;
+        was_deferred
     }
 
     /// Subscribes to wake-ups without a request, where that is possible.

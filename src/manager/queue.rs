@@ -50,8 +50,8 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Queues {
     keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
-    /// How many turns bypass the queues.
-    bypassing: AtomicUsize,
+    /// How many turns of a key bypass its queue.
+    bypassing: Mutex<HashMap<Key, usize>>,
     waiting: Arc<AtomicUsize>,
     max_waiters: usize,
     emptied: Notify,
@@ -68,7 +68,7 @@ impl Queues {
     pub(super) fn new(max_waiters: usize) -> Arc<Self> {
         Arc::new(Self {
             keys: Mutex::default(),
-            bypassing: AtomicUsize::new(0),
+            bypassing: Mutex::default(),
             waiting: Arc::default(),
             max_waiters,
             emptied: Notify::new(),
@@ -88,19 +88,15 @@ impl Queues {
         if request.bypasses_queue() {
             let counted = may_wait.then(|| Counted::new(&self.waiting, self.max_waiters));
             let counted = counted.transpose()?;
-            self.bypassing.fetch_add(1, Ordering::SeqCst);
-            let turn = Turn {
-                queues: Arc::clone(self),
-                key: None,
-                gives_way: false,
-            };
+            *(self.bypassing.lock().entry(request.key.clone())).or_default() += 1;
+            let turn = Turn::of(self, &request.key, false);
             return Ok(Some(Entered::Turn(turn, counted)));
         }
         let key = &request.key;
         let mut keys = self.keys.lock();
         let Some(queue) = keys.get_mut(key) else {
             keys.insert(key.clone(), VecDeque::new());
-            return Ok(Some(Entered::Turn(Turn::of(self, key), None)));
+            return Ok(Some(Entered::Turn(Turn::of(self, key, true), None)));
         };
         if !may_wait {
             return Ok(None);
@@ -143,7 +139,7 @@ impl Queues {
         keys.insert(key.clone(), VecDeque::new());
         drop(keys);
         // A turn that nobody takes is dropped, and so passes on.
-        drop(waiter.call(Called::Turn(Turn::of(self, key))));
+        drop(waiter.call(Called::Turn(Turn::of(self, key, true))));
     }
 
     /// Ends every wait: the callers learn that the manager is closed.
@@ -166,7 +162,7 @@ impl Queues {
         match first(queue) {
             Some(waiter) => {
                 drop(keys);
-                let mut turn = Turn::of(self, key);
+                let mut turn = Turn::of(self, key, true);
                 turn.gives_way = gives_way;
                 drop(waiter.call(Called::Turn(turn)));
             }
@@ -177,13 +173,26 @@ impl Queues {
         }
     }
 
+    /// A turn that bypassed the queue has ended.
+    fn end_bypass(&self, key: &Key) {
+        let mut bypassing = self.bypassing.lock();
+        if let Some(turns) = bypassing.get_mut(key) {
+            *turns -= 1;
+            if *turns == 0 {
+                bypassing.remove(key);
+            }
+        }
+        drop(bypassing);
+        self.emptied.notify_waiters();
+    }
+
     /// Completes when nobody has a turn.
     pub(super) async fn emptied(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             // Registered before the look, so that a turn which ends in between is not missed.
             emptied.as_mut().enable();
-            if self.keys.lock().is_empty() && self.bypassing.load(Ordering::SeqCst) == 0 {
+            if self.keys.lock().is_empty() && self.bypassing.lock().is_empty() {
                 return;
             }
             emptied.await;
@@ -199,17 +208,19 @@ fn first(queue: &mut VecDeque<Waiter>) -> Option<Waiter> {
 #[derive(Debug)]
 pub(super) struct Turn {
     queues: Arc<Queues>,
-    /// `None` if it bypasses the queue.
-    key: Option<Key>,
+    key: Key,
+    /// Whether other callers may wait for it. Otherwise it bypasses the queue.
+    is_queued: bool,
     /// This process had the key for as long as it may: other processes ask first.
     gives_way: bool,
 }
 
 impl Turn {
-    fn of(queues: &Arc<Queues>, key: &Key) -> Self {
+    fn of(queues: &Arc<Queues>, key: &Key, is_queued: bool) -> Self {
         Self {
             queues: Arc::clone(queues),
-            key: Some(key.clone()),
+            key: key.clone(),
+            is_queued,
             gives_way: false,
         }
     }
@@ -226,18 +237,26 @@ impl Turn {
 
     /// Whether other callers may wait for this turn, so that its hold may be handed off.
     pub(super) fn is_queued(&self) -> bool {
-        self.key.is_some()
+        self.is_queued
+    }
+
+    /// How many other turns this process has for the key, if this one bypasses the queue: each asks, waits or holds.
+    pub(super) fn beside(&self) -> usize {
+        if self.is_queued {
+            return 0;
+        }
+        let bypassing = self.queues.bypassing.lock().get(&self.key).copied();
+        let queued = self.queues.keys.lock().contains_key(&self.key);
+        bypassing.unwrap_or_default().saturating_sub(1) + usize::from(queued)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        match &self.key {
-            Some(key) => self.queues.pass_turn(key, self.gives_way),
-            None => {
-                self.queues.bypassing.fetch_sub(1, Ordering::SeqCst);
-                self.queues.emptied.notify_waiters();
-            }
+        if self.is_queued {
+            self.queues.pass_turn(&self.key, self.gives_way);
+        } else {
+            self.queues.end_bypass(&self.key);
         }
     }
 }

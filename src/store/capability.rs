@@ -38,6 +38,9 @@ pub struct Capability {
     /// handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for its full
     /// TTL under the same token.
     pub hands_over: bool,
+    /// Whether all claims of a process for one key share a subscription that needs no place in the queue. The manager then
+    /// subscribes before it takes a place, so that it need not ask once more after it has subscribed.
+    pub subscribes_first: bool,
     /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, if other claims do not.
     pub fair: bool,
     /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader.
@@ -62,6 +65,7 @@ impl Capability {
             ttl_per_lock: false,
             queues: false,
             hands_over: false,
+            subscribes_first: false,
             fair: false,
             read_write: false,
             revokes: false,

@@ -147,6 +147,7 @@ impl Store for RedisStore {
     fn capability(&self) -> Capability {
         Capability {
             fencing: self.client.fencing,
+            subscribes_first: true,
             ..Capability::queued()
         }
     }
