@@ -197,7 +197,7 @@ async fn places_that_ended_cost_nothing<H: Harness>(bench: &Bench<'_, H>) -> Cas
 fn still_waits(hint: &mut Hint) -> CaseResult {
     match hint.now_or_never() {
         None => Ok(()),
-        Some(()) => Err(broken("a waiter that is not next was woken")),
+        Some(_) => Err(broken("a waiter that is not next was woken")),
     }
 }
 

@@ -197,7 +197,18 @@ impl<'a> AcquireLoop<'a> {
                         self.poll(busy_for).await;
                     }
                 }
-                subscribed => self.wait_for(subscribed, busy_for).await,
+                subscribed => {
+                    let granted = self.wait_for(subscribed, busy_for).await;
+                    let now = context.clock.stamp();
+                    let is_usable = |grant: &Grant| {
+                        let lease = self.lease_of(grant, &now);
+                        lease.ensure(context.settings.min_usable).is_ok()
+                    };
+                    // One that came too late is granted again, for the full TTL.
+                    if let Some(grant) = granted.filter(is_usable) {
+                        return self.granted(attempt, grant, now);
+                    }
+                }
             }
             if self.budget.left().is_zero() {
                 return Ok(ClaimEnd::Busy);
@@ -225,8 +236,8 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Waits until the hint resolves, the holder's time may be over, or the next poll is due.
-    async fn wait_for(&self, hint: Option<Hint>, busy_for: Option<Duration>) {
+    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due.
+    async fn wait_for(&self, hint: Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
         let poll = busy_for
@@ -236,7 +247,10 @@ impl<'a> AcquireLoop<'a> {
         let pause = pause.min(self.budget.left());
         match hint {
             Some(hint) => context.pause_or(pause, hint).await,
-            None => context.pause(context.retry_pause().min(pause)).await,
+            None => {
+                context.pause(context.retry_pause().min(pause)).await;
+                None
+            }
         }
     }
 
@@ -254,7 +268,21 @@ impl<'a> AcquireLoop<'a> {
         context.pause(pause.min(most).min(self.budget.left())).await;
     }
 
-    /// There is no await from here to the guard, so nothing can be lost in between.
+    /// The lease of a grant. `sent_at`: when its request was sent, if the proof has no instant of its own.
+    fn lease_of(&self, grant: &Grant, sent_at: &Stamp) -> Lease {
+        let context = self.handle.context();
+        let granted = Granted {
+            key: &grant.claim.key,
+            token: grant.token,
+            is_fencing: context.capability.fencing == Fencing::Monotonic,
+            sent_at: grant.proof.sent_at.as_ref().unwrap_or(sent_at),
+            ttl: self.request.times.leased(grant.proof.ttl),
+        };
+        Lease::new(context.clock.clone(), context.settings.terms(), &granted)
+    }
+
+    /// There is no await from here to the guard, so nothing can be lost in between. `sent_at`: when the request was sent, or when a
+    /// message granted without one.
     fn granted(
         &mut self,
         attempt: Attempt<'_>,
@@ -269,14 +297,7 @@ impl<'a> AcquireLoop<'a> {
             // They would undo their work over ours. The claim is withdrawn with the attempt, so other processes can have it.
             return Ok(ClaimEnd::Again);
         }
-        let granted = Granted {
-            key: &grant.claim.key,
-            token: grant.token,
-            is_fencing: context.capability.fencing == Fencing::Monotonic,
-            sent_at: &grant.proof.sent_at.unwrap_or(sent_at),
-            ttl: self.request.times.leased(grant.proof.ttl),
-        };
-        let lease = Lease::new(context.clock.clone(), settings.terms(), &granted);
+        let lease = self.lease_of(&grant, &sent_at);
         if let Err(error) = lease.ensure(settings.min_usable) {
             // Too little is left for any work. The attempt is withdrawn when it is dropped.
             return Ok(ClaimEnd::Failed(Error::unavailable(format!(

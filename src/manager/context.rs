@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use tokio::runtime;
 
 use super::book::HoldBook;
@@ -23,7 +23,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
 use crate::settings::Settings;
-use crate::store::{Acquired, AnyStore, Capability, Claim, LockInfo};
+use crate::store::{Acquired, AnyStore, Capability, Claim, Grant, LockInfo};
 
 pub(crate) struct ManagerContext {
     pub(super) store: AnyStore,
@@ -174,11 +174,18 @@ impl ManagerContext {
         self.pause_or(span, std::future::pending()).await;
     }
 
-    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first.
-    pub(super) async fn pause_or(&self, span: Duration, hint: impl Future<Output = ()>) {
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first. Returns the grant that the hint resolves with.
+    pub(super) async fn pause_or(
+        &self,
+        span: Duration,
+        hint: impl Future<Output = Option<Grant>>,
+    ) -> Option<Grant> {
         let hint = std::pin::pin!(hint);
         let closing = std::pin::pin!(self.lifetime.closing());
-        self.clock.timeout(span, select(hint, closing)).await;
+        match self.clock.timeout(span, select(hint, closing)).await? {
+            Either::Left((grant, _)) => grant,
+            Either::Right(_) => None,
+        }
     }
 
     /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.

@@ -44,7 +44,7 @@ pub(crate) struct Hold {
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) grant: Grant,
-    /// When the store was asked, by the first holder of a row of handoffs.
+    /// When the store was asked, by the first holder of a row of handoffs, or when its message had granted.
     pub(super) granted_at: Stamp,
     /// How many local callers held the grant before.
     pub(super) handoffs: u32,

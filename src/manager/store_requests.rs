@@ -45,7 +45,9 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
     let grant = &hold.origin.grant;
     let started = context.clock.stamp();
     let mut pause = context.retry_pause();
-    while context.clock.stamp().since(&started) < grant.proof.ttl {
+    // A renewal may have granted more than the first proof.
+    let ttl = grant.proof.ttl.max(grant.claim.ttl);
+    while context.clock.stamp().since(&started) < ttl {
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
         if !matches!(release_once(context, hold).await, Released::Unknown(_)) {

@@ -36,7 +36,7 @@ pub struct Capability {
     pub queues: bool,
     /// Whether a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a short
     /// handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for its full
-    /// TTL under the same token.
+    /// TTL under the same token; or its [hint](super::Hint) is the grant.
     pub hands_over: bool,
     /// Whether all claims of a process for one key share a subscription that needs no place in the queue. The manager then
     /// subscribes before it takes a place, so that it need not ask once more after it has subscribed.

@@ -89,7 +89,7 @@ use crate::model::key::Key;
 /// 7. **Handover**, if the capability says [`hands_over`](Capability::hands_over): a release, a withdrawal or the end of a TTL
 ///    grants the key in the same step to the first places, as far as their modes are compatible. Each is granted for at most a
 ///    second or its TTL, and only these claims are woken. Such a claim asks again, and is then granted for its full TTL with that
-///    token. Where clients without places may set a store's keys too, the store may leave a key to them for at most 200 ms, once
+///    token. Its [hint](Hint) may be the grant already, for this time. Where clients without places may set a store's keys too, the store may leave a key to them for at most 200 ms, once
 ///    it was never free for seconds. Then it wakes the first place, and grants it nothing before that time.
 /// 8. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
 ///    renewed and is released separately.

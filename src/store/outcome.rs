@@ -127,13 +127,25 @@ pub enum Revoked {
     NotHeld,
 }
 
-/// Resolves when a retry may succeed: early, late or never. A hint proves nothing.
+/// Resolves when a retry may succeed: early, late or never. That proves nothing, unless it resolves with a grant.
+///
+/// A store that hands a lock over may say so together with the proof. The claim need not ask then. If it asks all the same, it is
+/// granted the same again.
 #[must_use = "a hint that is dropped wakes nobody"]
-pub struct Hint(BoxFuture<'static, ()>);
+pub struct Hint(BoxFuture<'static, Option<Grant>>);
 
 impl Hint {
-    /// Makes a hint that resolves with `future`.
+    /// Makes a hint that resolves with `future`, without a grant.
     pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::granting(async move {
+            future.await;
+            None
+        })
+    }
+
+    /// Makes a hint that resolves with `future`, and perhaps with the grant of the claim that subscribed. The proof of such a grant
+    /// says since when it counts ([`GrantProof::sent_at`]).
+    pub fn granting(future: impl Future<Output = Option<Grant>> + Send + 'static) -> Self {
         Self(Box::pin(future))
     }
 
@@ -144,9 +156,9 @@ impl Hint {
 }
 
 impl Future for Hint {
-    type Output = ();
+    type Output = Option<Grant>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx)
     }
 }

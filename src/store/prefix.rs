@@ -120,11 +120,13 @@ impl<S: Store> Store for Prefix<S> {
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.store.subscribe(&self.claim(claim)?).await
+        let hint = self.store.subscribe(&self.claim(claim)?).await?;
+        Ok(of_claim(hint, claim))
     }
 
     fn listen(&self, claim: &Claim) -> Option<Hint> {
-        self.store.listen(&self.claim(claim).ok()?)
+        let hint = self.store.listen(&self.claim(claim).ok()?)?;
+        Some(of_claim(hint, claim))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
@@ -181,6 +183,15 @@ fn ours(acquired: Acquired, claim: &Claim) -> Acquired {
         }
         other @ (Acquired::Busy { .. } | Acquired::NotReady { .. }) => other,
     }
+}
+
+/// The same hint, with the caller's claim.
+fn of_claim(hint: Hint, claim: &Claim) -> Hint {
+    let claim = claim.clone();
+    Hint::granting(async move {
+        let grant = hint.await?;
+        Some(Grant::new(claim, grant.token, grant.proof))
+    })
 }
 
 fn unanswered() -> Renewed {

@@ -16,6 +16,7 @@ mod ends;
 mod exclusion;
 mod handoff;
 mod health;
+mod hints;
 mod hold;
 mod local_turns;
 mod logs;

@@ -51,6 +51,8 @@ mod kills;
 #[cfg(test)]
 mod manager;
 #[cfg(test)]
+mod message;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod order;

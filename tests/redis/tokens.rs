@@ -177,7 +177,7 @@ async fn a_client_of_another_version_of_the_protocol_is_refused_with_both_versio
 }
 
 /// A proxy that connects again when the server goes, so that no client notices. Returns its port.
-async fn redialling_proxy(server: u16) -> u16 {
+pub(crate) async fn redialling_proxy(server: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

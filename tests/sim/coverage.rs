@@ -39,8 +39,10 @@ const ON_ZOOKEEPER: [&str; 12] = [
 ];
 
 /// What worlds on Redis must show.
-const ON_REDIS: [&str; 15] = [
+const ON_REDIS: [&str; 17] = [
     "a hold was forgotten",
+    "a message granted",
+    "a message was a proof",
     "a request was cut",
     "a request was late",
     "a request waited for a paused server",

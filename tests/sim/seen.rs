@@ -23,6 +23,15 @@ impl<S: Store> std::fmt::Debug for SeenStore<S> {
 }
 
 impl<S: Store> SeenStore<S> {
+    fn seen(&self, hint: Hint) -> Hint {
+        let shared = self.net.shared.clone();
+        Hint::granting(async move {
+            let grant = hint.await?;
+            shared.lock().coverage.sometimes("a message was a proof");
+            Some(grant)
+        })
+    }
+
     fn gives_back(&self, claim: &Claim) {
         let mut state = self.net.shared.lock();
         if state.lives[self.net.node] == self.net.life {
@@ -80,11 +89,11 @@ impl<S: Store> Store for SeenStore<S> {
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        self.store.subscribe(claim).await
+        Ok(self.seen(self.store.subscribe(claim).await?))
     }
 
     fn listen(&self, claim: &Claim) -> Option<Hint> {
-        self.store.listen(claim)
+        Some(self.seen(self.store.listen(claim)?))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {

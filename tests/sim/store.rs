@@ -60,7 +60,7 @@ impl Hints {
             }
             let waker = Waker::from(Arc::clone(&subscribed.woken));
             let mut cx = Context::from_waker(&waker);
-            let is_ready = subscribed.hint.poll_unpin(&mut cx) == Poll::Ready(());
+            let is_ready = subscribed.hint.poll_unpin(&mut cx).is_ready();
             if is_ready && let Some(wake) = subscribed.wake.take() {
                 woken.push((subscribed.node, subscribed.life, wake));
             }

@@ -399,7 +399,7 @@ pub(crate) async fn wait_for(store: &ZooKeeperStore, claim: &Claim) -> Grant {
         let hint = store.subscribe(claim).await.unwrap();
         match store.acquire(claim).await.unwrap() {
             Acquired::Granted(grant) => return grant,
-            _ => hint.await,
+            _ => drop(hint.await),
         }
     }
 }

@@ -14,7 +14,8 @@ use super::counters::Counter;
 use super::replicated::acquire_replicated;
 use super::reply::{self, Answer, Outcome};
 use super::script::{Call, GrantScripts, Script};
-use super::waiting::handover_millis;
+use super::waiting::{Asked, handover_millis};
+use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, LockMode};
@@ -57,11 +58,7 @@ enum Ask {
 impl Ask {
     /// A claim that listens waits, or other claims of this process did a moment ago: the lock is hardly free.
     fn of(client: &RedisClient, claim: &Claim) -> Self {
-        let listens = || {
-            let subscribed = client.subscriptions_of(claim);
-            subscribed.is_some_and(|subscribed| subscribed.is_waiting(&claim.owner))
-        };
-        if claim.queues() || listens() {
+        if claim.queues() || listens(client, claim) {
             Self::Queued
         } else {
             Self::Plain
@@ -74,6 +71,12 @@ impl Ask {
             Self::Queued => &scripts.enter,
         }
     }
+}
+
+/// Whether a message for the claim would be heard.
+fn listens(client: &RedisClient, claim: &Claim) -> bool {
+    let subscribed = client.subscriptions_of(claim);
+    subscribed.is_some_and(|subscribed| subscribed.is_waiting(&claim.owner))
 }
 
 /// One attempt, by the script that the claim needs, at the server that has the lock.
@@ -177,7 +180,7 @@ async fn ask(
     let is_vote = attempt.terms.is_vote;
     let request = client.counters.request(attempt.claim, is_vote, counter);
     let request = request.map_err(Failure::Answered)?;
-    let asked_at = Some(request.server_millis);
+    let (asked_at, sent_at) = (Some(request.server_millis), request.sent_at);
     let call = acquire_call(client, ask, attempt, &counter.name, asked_at);
     let answer = if client.options().replicas > 0 {
         acquire_replicated(client, attempt.claim, script, &call, session).await
@@ -187,7 +190,42 @@ async fn ask(
     if !matches!(answer, Err(Failure::Unanswered(_))) {
         request.answered();
     }
+    if let (Ask::Queued, Ok(answer)) = (ask, &answer) {
+        note(client, attempt, answer, sent_at, counter);
+    }
     answer
+}
+
+/// Remembers when a claim that has to wait was answered, so that a message may prove a grant.
+fn note(
+    client: &RedisClient,
+    attempt: &Attempt<'_>,
+    answer: &Value,
+    sent_at: Stamp,
+    counter: &Arc<Counter>,
+) {
+    let owner = attempt.claim.owner;
+    match reply::busy_at(answer) {
+        Some(micros) if may_be_granted_by_message(client, attempt) => {
+            let asked = Asked {
+                sent_at,
+                micros,
+                counter: Arc::clone(counter),
+            };
+            client.asked.note(owner, asked, &sent_at);
+        }
+        _ => client.asked.forget(&owner),
+    }
+}
+
+/// Whether the one that ends the hold before may grant to this claim. A reader is granted together with others. Replicas, and a
+/// quorum, have to answer. The nodes of a cluster are known to an attempt only. A server that hides its run may be another.
+fn may_be_granted_by_message(client: &RedisClient, attempt: &Attempt<'_>) -> bool {
+    attempt.claim.mode != LockMode::Read
+        && place_millis(attempt) > 0
+        && client.options().replicas == 0
+        && attempt.slot.is_none()
+        && attempt.session.server().run_id.is_some()
 }
 
 /// The keys and arguments of a script that grants. `asked_at`: about the server's time, in milliseconds.
@@ -213,6 +251,7 @@ fn acquire_call(
             names.readers(key),
             names.grants(key),
             names.gap(key),
+            names.offers(key),
         ])),
     };
     let mode = match claim.mode {
@@ -234,8 +273,14 @@ fn acquire_call(
         Ask::Queued => call
             .number(place_millis(attempt))
             .arg(names.channel(key))
-            .number(handover_millis(claim.ttl)),
+            .number(handover_millis(claim.ttl))
+            .number(makes_offer(client, attempt).into()),
     }
+}
+
+/// Whether the next in line may be granted by the message that wakes it: where it would not be heard, the claim has to ask.
+fn makes_offer(client: &RedisClient, attempt: &Attempt<'_>) -> bool {
+    may_be_granted_by_message(client, attempt) && listens(client, attempt.claim)
 }
 
 fn check_ttl(client: &RedisClient, ttl: Duration) -> Result<(), Error> {

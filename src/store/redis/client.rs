@@ -11,6 +11,7 @@ use super::marker_history::MarkerHistory;
 use super::options::RedisOptions;
 use super::script::{Call, Script};
 use super::servers::Servers;
+use super::waiting::AskedClaims;
 use crate::model::key::Key;
 use crate::store::{Claim, Fencing};
 
@@ -22,6 +23,8 @@ pub(super) struct RedisClient {
     pub(super) fencing: Fencing,
     pub(super) markers: MarkerHistory,
     pub(super) counters: Counters,
+    /// The claims that may be granted by message.
+    pub(super) asked: AskedClaims,
 }
 
 impl RedisClient {
@@ -32,6 +35,7 @@ impl RedisClient {
             servers,
             fencing,
             markers: MarkerHistory::default(),
+            asked: AskedClaims::default(),
         }
     }
 

@@ -194,6 +194,7 @@ impl Counters {
             counters: self,
             owner: claim.owner,
             server_millis: about,
+            sent_at: now,
         };
         match self.ensure_open(claim, is_vote) {
             Ok(()) => Ok(request),
@@ -224,6 +225,8 @@ pub(super) struct Request<'a> {
     owner: OwnerToken,
     /// About the server's time when it is sent, in milliseconds.
     pub(super) server_millis: u128,
+    /// Before it was sent.
+    pub(super) sent_at: Stamp,
 }
 
 impl Request<'_> {
@@ -242,7 +245,7 @@ impl Request<'_> {
 
 /// Claims that are remembered for a time.
 #[derive(Debug)]
-struct Remembered<T> {
+pub(super) struct Remembered<T> {
     /// Until when each is remembered.
     claims: HashMap<OwnerToken, (T, Stamp)>,
     sweep_at: usize,
@@ -258,7 +261,7 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T> Remembered<T> {
-    fn get(&self, owner: &OwnerToken) -> Option<&T> {
+    pub(super) fn get(&self, owner: &OwnerToken) -> Option<&T> {
         self.claims.get(owner).map(|(value, _)| value)
     }
 
@@ -266,12 +269,12 @@ impl<T> Remembered<T> {
         self.claims.get_mut(owner).map(|(value, _)| value)
     }
 
-    fn remove(&mut self, owner: &OwnerToken) {
+    pub(super) fn remove(&mut self, owner: &OwnerToken) {
         self.claims.remove(owner);
     }
 
     /// Forgets what is old each time the number has doubled.
-    fn put(&mut self, owner: OwnerToken, value: T, now: &Stamp, span: Duration) {
+    pub(super) fn put(&mut self, owner: OwnerToken, value: T, now: &Stamp, span: Duration) {
         if self.claims.len() >= self.sweep_at {
             self.claims
                 .retain(|_, (_, until)| !until.since(now).is_zero());

@@ -13,6 +13,7 @@
 //! | `app:{app:accounts/7}:readers` | until when each reader holds, or is called | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token, label and `@<time>` of each reader, and `since` | the longest TTL |
 //! | `app:{app:accounts/7}:gap` | nothing: the lock is free for other clients | 25 or 200 ms |
+//! | `app:{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place |
 //! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed |
 //! | `app:{leasehold}:marker` | the version of the protocol, the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: when the slot's node became what it is | always |
@@ -61,7 +62,9 @@
 //! release costs the same however many claims and processes wait: a manager listens on a channel of its own for each lock,
 //! `app:{app:accounts/7}:free:<the last 8 digits of its owner tokens>`. What everybody is to know, such as a lock that is free
 //! and that nobody has a place for, is published on `app:{app:accounts/7}:free`. The next claim asks, and only then holds,
-//! under a new token. Readers at the head of the queue are called together. A waiter that died is skipped if its place has
+//! under a new token. If the claim shares with nobody and its store listens, an exclusive hold that is released is granted to it at
+//! once, for the same second: the message that wakes it then has the token, the server's time (us) and the counter, and is the
+//! grant (`waiting/message.rs` says what it proves). Readers at the head of the queue are called together. A waiter that died is skipped if its place has
 //! ended, and costs the others this time otherwise. A hold that ran out, or that another client ended, is handed over by
 //! whoever asks first: until then a client that sees only the plain key may be before the queue.
 //!
@@ -81,7 +84,8 @@
 //! [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off together with it.
 //! The servers' own `min-replicas-to-write` bounds that too.
 //!
-//! A server's clock that steps forward ends leases early, for every store that counts by it. With asynchronous replicas
+//! A server's clock that steps forward ends leases early, for every store that counts by it. If it does so while a claim waits,
+//! a lease that was granted by message may be longer than the key lasts, by as much as the message was late. With asynchronous replicas
 //! and without [`replicas`](RedisOptions::replicas), a fail-over may lose the newest grants and their tokens: the
 //! quarantine still keeps the next holder out for `max_ttl`, but the capability then reports
 //! [`Fencing::None`](super::Fencing::None).

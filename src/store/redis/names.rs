@@ -8,8 +8,8 @@ use crate::model::holder::{MARK_DIGITS, OwnerToken};
 use crate::model::key::Key;
 
 /// The keys beside a lock.
-const BESIDE: [&str; 7] = [
-    "raised", "queue", "alone", "places", "readers", "grants", "gap",
+const BESIDE: [&str; 8] = [
+    "raised", "queue", "alone", "places", "readers", "grants", "gap", "offers",
 ];
 /// The beginnings of the other keys beside a lock.
 const FAMILIES: [&str; 1] = ["applied:"];
@@ -107,6 +107,11 @@ impl Names {
         self.beside(key, "gap")
     }
 
+    /// How the places that may be granted by message are.
+    pub(crate) fn offers(&self, key: &Key) -> String {
+        self.beside(key, "offers")
+    }
+
     /// One for all; in a cluster one for each slot.
     pub(super) fn marker(&self, slot: Option<Slot>) -> String {
         self.of_prefix(slot, "marker")
@@ -195,6 +200,7 @@ mod tests {
                 names.places(&key),
                 names.readers(&key),
                 names.grants(&key),
+                names.offers(&key),
                 names.beside(&key, "raised"),
                 names.beside(&key, "applied:t:commit"),
                 names.marker(None),

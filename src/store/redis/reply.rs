@@ -63,6 +63,14 @@ pub(super) fn is_busy(answer: &Value) -> bool {
     matches!(parts(answer), Some(("busy", _)))
 }
 
+/// When a claim was told that it has to wait, by the server's clock in microseconds; `None` for other answers.
+pub(super) fn busy_at(answer: &Value) -> Option<u64> {
+    match parts(answer)? {
+        ("busy", numbers) => u64::try_from(*numbers.get(1)?).ok(),
+        _ => None,
+    }
+}
+
 /// Whether the raise script answered that the counter must be armed.
 pub(super) fn is_slow(answer: &Value) -> bool {
     matches!(words(answer), Some(("slow", _)))

@@ -33,6 +33,8 @@ pub(super) struct GrantScripts {
     pub(super) attempt: Script,
     /// There is an order.
     pub(super) enter: Script,
+    /// The release that may grant to the next in line.
+    pub(super) release: Script,
 }
 
 impl GrantScripts {
@@ -50,7 +52,20 @@ impl GrantScripts {
                 include_str!("scripts/queue.lua"),
                 include_str!("scripts/enter.lua")
             )),
+            release: Self::release(incarnation),
         }
+    }
+
+    /// Begins with the comparison of incarnations, and defines nothing before it knows that somebody waits: most releases end
+    /// there.
+    fn release(incarnation: &str) -> Script {
+        let tokens = include_str!("scripts/tokens.lua");
+        Script::new(format!(
+            "local INCARNATION, is_other = '{incarnation}', false\nif ARGV[5] then\n{tokens}is_other = is_another(ARGV[5], ARGV[6])\nend\n{}{tokens}{}{}",
+            include_str!("scripts/release.lua"),
+            include_str!("scripts/queue.lua"),
+            include_str!("scripts/hand_on.lua")
+        ))
     }
 }
 

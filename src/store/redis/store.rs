@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ::redis::Value;
 use futures_util::future::join_all;
+use tokio::sync::oneshot;
 
 use super::acquire::{AttemptTerms, attempt, judge};
 use super::client::RedisClient;
 use super::cluster;
-use super::connection::{Failure, Purpose, Target};
+use super::connection::{Failure, GrantMessage, Purpose, Target};
 use super::counters::Ended;
 use super::downgrade::downgrade;
 use super::fault::unexpected_reply;
@@ -17,10 +18,10 @@ use super::inspect::{inspect, list_at};
 use super::options::RedisOptions;
 use super::renew::{all_unknown, renew_at};
 use super::revoke::revoke;
-use super::script::{Call, LEAVE, RELEASE, REST};
+use super::script::{Call, LEAVE, REST};
 use super::servers::Servers;
 use super::startup::report_quarantine;
-use super::waiting::{handover_millis, leave_call, withdraw};
+use super::waiting::{leave_call, release, withdraw};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{
@@ -108,6 +109,16 @@ impl RedisStore {
             client: Arc::new(RedisClient::new(target, servers, fencing)),
         }
     }
+
+    /// What the next message says to a claim.
+    fn hint(&self, claim: &Claim, woken: oneshot::Receiver<Option<GrantMessage>>) -> Hint {
+        let (client, claim) = (Arc::clone(&self.client), claim.clone());
+        Hint::granting(async move {
+            // An error says that no message can arrive any more: ask again.
+            let message = woken.await.ok().flatten()?;
+            client.asked.granted(&client.counters, &claim, &message)
+        })
+    }
 }
 
 /// A replica may lag behind the grants that it takes over from.
@@ -176,16 +187,9 @@ impl Store for RedisStore {
 
     async fn release(&self, grant: &Grant) -> Released {
         let client = &*self.client;
-        let (names, key) = (&client.options().names, &grant.claim.key);
+        let key = &grant.claim.key;
         let released = match grant.claim.mode {
-            LockMode::Exclusive => {
-                let call = Call::new([names.lock(key)])
-                    .parts([grant.claim.owner.digits()])
-                    .arg(names.channel(key))
-                    .arg(names.beside(key, ""))
-                    .number(handover_millis(grant.claim.ttl));
-                client.run(key, &RELEASE, &call).await
-            }
+            LockMode::Exclusive => release(client, &grant.claim).await,
             LockMode::Read | LockMode::Write => {
                 let call = leave_call(client, &grant.claim);
                 client.run(key, &LEAVE, &call).await
@@ -217,18 +221,12 @@ impl Store for RedisStore {
                 claim.owner.digits(),
             )
             .await?;
-        Ok(Hint::new(async {
-            // An error says that no message can arrive any more: ask again.
-            let _ = woken.await;
-        }))
+        Ok(self.hint(claim, woken))
     }
 
     fn listen(&self, claim: &Claim) -> Option<Hint> {
         let woken = self.client.subscriptions_of(claim)?.listen(&claim.owner)?;
-        Some(Hint::new(async {
-            // As above.
-            let _ = woken.await;
-        }))
+        Some(self.hint(claim, woken))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {

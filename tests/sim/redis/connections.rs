@@ -287,6 +287,7 @@ impl State {
                 break;
             };
             let said = redis.server.execute(number, &words);
+            self.redis_published(node);
             for (to, reply) in said {
                 if to == number {
                     self.redis_answered(node, &words, &reply);

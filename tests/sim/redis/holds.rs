@@ -172,19 +172,40 @@ impl Redis {
 }
 
 impl State {
+    /// What a judge learns from what the command of a process published: the next in line may have been granted by it.
+    pub(super) fn redis_published(&mut self, node: usize) {
+        for (channel, message) in std::mem::take(&mut self.redis().server.published) {
+            if let Some((owner, key, token)) = granted_by(&channel, &message) {
+                self.coverage.sometimes("a message granted");
+                self.redis_granted(node, owner, &key, token, false);
+            }
+        }
+    }
+
+    fn redis_granted(
+        &mut self,
+        node: usize,
+        owner: Owner,
+        key: &Key,
+        token: FencingToken,
+        is_shared: bool,
+    ) {
+        let (now, number) = (self.now, token.number());
+        let place = (key.as_str().to_owned(), number);
+        self.redis().holds.granted.entry(place).or_insert(now);
+        self.log.note(now, "grant", [node as u64, number, 0]);
+        // Several readers may be granted at once, and learn of it in any order.
+        if let Err(why) = self.truth.granted(owner, key, token)
+            && !is_shared
+        {
+            self.fail("O9 tokens grow", || why);
+        }
+    }
+
     /// What a judge learns from the answer to a command of a process.
     pub(super) fn redis_answered(&mut self, node: usize, words: &[Vec<u8>], reply: &Reply) {
         if let Some((owner, key, token, is_shared)) = granted(words, reply) {
-            let (now, number) = (self.now, token.number());
-            let place = (key.as_str().to_owned(), number);
-            self.redis().holds.granted.entry(place).or_insert(now);
-            self.log.note(now, "grant", [node as u64, number, 0]);
-            // Several readers may be granted at once, and learn of it in any order.
-            if let Err(why) = self.truth.granted(owner, &key, token)
-                && !is_shared
-            {
-                self.fail("O9 tokens grow", || why);
-            }
+            self.redis_granted(node, owner, &key, token, is_shared);
         }
         if let Some(op) = effect(reply) {
             self.aim(node, op);
@@ -219,6 +240,15 @@ fn granted(words: &[Vec<u8>], reply: &Reply) -> Option<(Owner, Key, FencingToken
         FencingToken::new(token).ok()?,
         about.starts_with(b"r"),
     ))
+}
+
+/// The claim, its lock and its token, if this message grants.
+fn granted_by(channel: &[u8], message: &[u8]) -> Option<(Owner, Key, FencingToken)> {
+    let owner = owner_of(message.get(..32)?)?;
+    let token = FencingToken::new(number(message.get(33..)?)?).ok()?;
+    let name = std::str::from_utf8(channel).ok()?.strip_prefix('{')?;
+    let (name, _) = name.split_once('}')?;
+    Some((owner, Key::parse(name).ok()?, token))
 }
 
 fn owner_of(digits: &[u8]) -> Option<Owner> {

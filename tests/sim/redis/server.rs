@@ -14,6 +14,8 @@ pub(crate) struct Server {
     /// By hash. Neither copied nor persisted.
     scripts: BTreeMap<String, Arc<[u8]>>,
     channels: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    /// What was published by the last command, whether or not anybody hears it.
+    pub(crate) published: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Server {
@@ -130,14 +132,15 @@ impl Server {
 
     fn publish(&mut self) -> Vec<(u64, Reply)> {
         let mut said = Vec::new();
-        for (channel, message) in std::mem::take(&mut self.database.published) {
-            let Some(subscribed) = self.channels.get(&channel) else {
+        self.published = std::mem::take(&mut self.database.published);
+        for (channel, message) in &self.published {
+            let Some(subscribed) = self.channels.get(channel) else {
                 continue;
             };
             let parts = vec![
                 Reply::text("message"),
                 Reply::Bulk(channel.clone()),
-                Reply::Bulk(message),
+                Reply::Bulk(message.clone()),
             ];
             let push = Reply::Push(parts);
             said.extend(

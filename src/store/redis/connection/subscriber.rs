@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::names::channel_of_all;
 use super::failure::Failure;
+use super::grant_message::GrantMessage;
 use super::opened::Opened;
 use super::target::Target;
 use super::waiters::Waiters;
@@ -55,7 +56,7 @@ struct Order {
     /// Of the claim that waits.
     owner: [u8; 32],
     subscribed: oneshot::Sender<Result<(), Error>>,
-    wake: oneshot::Sender<()>,
+    wake: oneshot::Sender<Option<GrantMessage>>,
 }
 
 impl Pooled for Subscriber {
@@ -74,7 +75,8 @@ impl Pooled for Subscriber {
 }
 
 impl Subscriber {
-    /// Returns once subscribed. The receiver resolves with the next message for this claim, or when none can arrive any more.
+    /// Returns once subscribed. The receiver resolves with the next message for this claim, and the grant in it if there is one, or
+    /// when none can arrive any more.
     ///
     /// # Cancel safety
     ///
@@ -83,7 +85,7 @@ impl Subscriber {
         &self,
         channel: String,
         owner: [u8; 32],
-    ) -> Result<oneshot::Receiver<()>, Error> {
+    ) -> Result<oneshot::Receiver<Option<GrantMessage>>, Error> {
         let (subscribed, when_subscribed) = oneshot::channel();
         let (wake, woken) = oneshot::channel();
         let connect = || connect(Arc::clone(&self.target));
@@ -145,7 +147,10 @@ pub(in super::super) struct Subscribed {
 
 impl Subscribed {
     /// Resolves with the next message for this claim, if the channel is subscribed to and its lock contended.
-    pub(in super::super) fn listen(&self, owner: &OwnerToken) -> Option<oneshot::Receiver<()>> {
+    pub(in super::super) fn listen(
+        &self,
+        owner: &OwnerToken,
+    ) -> Option<oneshot::Receiver<Option<GrantMessage>>> {
         let (wake, woken) = oneshot::channel();
         let now = self.clock.stamp();
         let listens = (self.waiters).listen(&self.channel, owner.digits(), wake, &now);

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::super::names::channel_of_all;
+use super::grant_message::GrantMessage;
 use crate::clock::Stamp;
 
 /// For how long a lock counts as contended after a message about it.
@@ -20,14 +21,14 @@ const IDLE_CHANNELS: usize = 32;
 /// A claim that waits.
 struct Waiter {
     owner: [u8; 32],
-    wake: oneshot::Sender<()>,
+    wake: oneshot::Sender<Option<GrantMessage>>,
 }
 
 impl Waiter {
-    /// A message is a list of owners, of those who may hold now; an empty one is for everybody.
+    /// A message begins with the owner that is called; an empty one is for everybody.
     fn is_called(&self, message: &[u8]) -> bool {
-        let mut owners = message.split(|byte| *byte == b' ');
-        message.is_empty() || owners.any(|owner| owner == self.owner)
+        let called = message.split(|byte| *byte == b' ').next();
+        message.is_empty() || called == Some(&self.owner)
     }
 }
 
@@ -46,7 +47,7 @@ impl Channel {
         self.waiters.iter().all(|waiter| waiter.wake.is_closed())
     }
 
-    fn add(&mut self, owner: [u8; 32], wake: oneshot::Sender<()>) {
+    fn add(&mut self, owner: [u8; 32], wake: oneshot::Sender<Option<GrantMessage>>) {
         self.waiters.retain(|waiter| !waiter.wake.is_closed());
         self.waiters.push(Waiter { owner, wake });
     }
@@ -67,7 +68,9 @@ impl Waiting {
         for (_, channel) in channels.take_while(|(own, _)| own.starts_with(name)) {
             channel.heard = Some(*now);
             let is_called = |waiter: &mut Waiter| waiter.is_called(message);
-            wake(channel.waiters.extract_if(.., is_called));
+            let grant = message.get(33..);
+            let grant = grant.and_then(|grant| GrantMessage::read(grant, *now));
+            wake(channel.waiters.extract_if(.., is_called), grant.as_ref());
         }
     }
 
@@ -107,7 +110,8 @@ impl Waiters {
     pub(super) fn end(&self) {
         let mut waiting = self.0.lock();
         let channels = std::mem::take(&mut waiting.channels);
-        wake((channels.into_values()).flat_map(|channel| channel.waiters));
+        let waiters = channels.into_values().flat_map(|channel| channel.waiters);
+        wake(waiters, None);
     }
 
     /// Whether nobody waits. Then whoever listens next has to report it.
@@ -138,7 +142,7 @@ impl Waiters {
         &self,
         channel: &str,
         owner: [u8; 32],
-        wake: oneshot::Sender<()>,
+        wake: oneshot::Sender<Option<GrantMessage>>,
         now: &Stamp,
     ) -> Option<bool> {
         let mut waiting = self.0.lock();
@@ -159,7 +163,7 @@ impl Waiters {
             .get(channel)
             .into_iter()
             .flat_map(|channel| &channel.waiters);
-        waiters.any(|waiter| waiter.owner == *owner)
+        waiters.any(|waiter| waiter.owner == *owner && !waiter.wake.is_closed())
     }
 
     /// The server has not subscribed to these.
@@ -169,7 +173,12 @@ impl Waiters {
     }
 
     /// Adds a waiter, and returns whether the channel is new.
-    pub(super) fn add(&self, channel: String, owner: [u8; 32], wake: oneshot::Sender<()>) -> bool {
+    pub(super) fn add(
+        &self,
+        channel: String,
+        owner: [u8; 32],
+        wake: oneshot::Sender<Option<GrantMessage>>,
+    ) -> bool {
         let mut waiting = self.0.lock();
         let is_new = !waiting.channels.contains_key(&channel);
         let channel = waiting.channels.entry(channel).or_default();
@@ -196,10 +205,10 @@ impl Waiters {
     }
 }
 
-fn wake(waiters: impl Iterator<Item = Waiter>) {
+fn wake(waiters: impl Iterator<Item = Waiter>, grant: Option<&GrantMessage>) {
     for waiter in waiters {
-        // An error says that it stopped waiting.
-        let _ = waiter.wake.send(());
+        // An error says that it stopped waiting. Then it asks, or was withdrawn.
+        let _ = waiter.wake.send(grant.cloned());
     }
 }
 
@@ -213,7 +222,9 @@ mod tests {
         Stamp::from_nanos([millis * 1_000_000; 3])
     }
 
-    fn listen(waiters: &Waiters, millis: u64) -> Option<(bool, oneshot::Receiver<()>)> {
+    type Woken = oneshot::Receiver<Option<GrantMessage>>;
+
+    fn listen(waiters: &Waiters, millis: u64) -> Option<(bool, Woken)> {
         let (wake, woken) = oneshot::channel();
         let has_to_tell = waiters.listen("a", OWNER, wake, &at(millis))?;
         Some((has_to_tell, woken))

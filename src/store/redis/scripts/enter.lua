@@ -1,11 +1,12 @@
 -- One attempt of a claim that has a place, or takes one if it has to wait.
 --
--- KEYS: lock, tokens, queue, alone, places, readers, grants, gap
+-- KEYS: lock, tokens, queue, alone, places, readers, grants, gap, offers
 -- ARGV: owner, ttl (ms), mode and label and about the time, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
---       (ms; 0: it takes no place), channel, the time of a handover (ms); perhaps verify
--- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl 0
-local lock, tokens, queue, alone, places, readers, grants, gap = unpack(KEYS)
-local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants, gap = gap}
+--       (ms; 0: it takes no place), channel, the time of a handover (ms), 1 if it may be granted by message, else 0; perhaps
+--       verify
+-- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl now (us)
+local lock, tokens, queue, alone, places, readers, grants, gap, offers = unpack(KEYS)
+local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants, gap = gap, offers = offers}
 local owner, ttl, about, counter, place_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 if is_another(tokens, counter) then
   return 'slow'
@@ -32,7 +33,8 @@ if is_next(holder, owner) and counter ~= '' then
   return grant_alone()
 end
 
-local now = server_millis()
+local micros = server_micros()
+local now = math.floor(micros / 1000)
 -- A key of a wrong type ends the script here, before the first write.
 local arrival = redis.call('ZSCORE', queue, owner)
 redis.call('ZCARD', alone)
@@ -41,10 +43,12 @@ local reads_until = redis.call('ZSCORE', readers, owner)
 local grant = redis.call('HGET', grants, owner)
 
 if holder and string.sub(holder, 1, 32) == owner then
-  -- The first answer was lost: the same grant again. It is written, so that a wait for replicas covers it.
+  -- The first answer or the message was lost: the same grant again. It is written, so that a wait for replicas covers it. A
+  -- message grants for the time of a handover only.
   local first, left = string.match(holder, '^%x+ (%d+) '), redis.call('PTTL', lock)
   if first and left > 0 then
-    redis.call('SET', lock, holder, 'KEEPTTL')
+    left = math.max(left, ttl)
+    redis.call('SET', lock, holder, 'PX', left)
     return 'granted ' .. first .. ' ' .. left .. ' 0'
   end
 end
@@ -130,6 +134,10 @@ if place_ttl > 0 then
   if not arrival then
     newest = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0) + 1
   end
-  keep_place(at, owner, newest, not is_reader, now + place_ttl)
+  local offer
+  if ARGV[8] == '1' and counter ~= '' then
+    offer = ARGV[7] .. ' ' .. counter .. ' ' .. tokens .. ' ' .. about
+  end
+  keep_place(at, owner, newest, not is_reader, now + place_ttl, offer)
 end
-return 'busy ' .. left .. ' 0'
+return 'busy ' .. left .. ' ' .. string.format('%.0f', micros)

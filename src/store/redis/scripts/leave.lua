@@ -2,11 +2,11 @@
 -- withdrawal also ends its place, and removes the counter that an unanswered request of the claim named: executed later, that
 -- request is refused. All of it works on a server that has no memory left.
 --
--- KEYS: lock, queue, alone, places, readers, grants, gap; for a withdrawal: tokens
+-- KEYS: lock, queue, alone, places, readers, grants, gap, offers; for a withdrawal: tokens
 -- ARGV: owner, channel, the time of a handover (ms); for a withdrawal: counter ('' = every request was answered)
 -- Answers: 1 it held, 0 it did not
 local lock, readers, grants, owner = KEYS[1], KEYS[5], KEYS[6], ARGV[1]
-local at = {lock = lock, queue = KEYS[2], alone = KEYS[3], places = KEYS[4], readers = readers, grants = grants, gap = KEYS[7]}
+local at = {lock = lock, queue = KEYS[2], alone = KEYS[3], places = KEYS[4], readers = readers, grants = grants, gap = KEYS[7], offers = KEYS[8]}
 local unanswered = ARGV[4]
 
 -- A key of a wrong type is not ours, and answers an error here.
@@ -23,6 +23,7 @@ if unanswered then
   waited = ask('ZREM', KEYS[2], owner)
   ask('ZREM', KEYS[3], owner)
   ask('ZREM', KEYS[4], owner)
+  ask('HDEL', KEYS[8], owner)
 end
 
 local holder = ask('GET', lock)
@@ -60,11 +61,11 @@ if held == 1 or waited == 1 then
   end
 end
 if unanswered and unanswered ~= '' then
-  local last = ask('HGET', KEYS[8], unanswered)
+  local last = ask('HGET', KEYS[9], unanswered)
   if last then
-    ask('HDEL', KEYS[8], unanswered)
+    ask('HDEL', KEYS[9], unanswered)
     -- Without it the next counter begins with the time, which is larger unless the clock was set back.
-    ask('HSET', KEYS[8], 'last', last)
+    ask('HSET', KEYS[9], 'last', last)
   end
 end
 return held

@@ -20,12 +20,17 @@ local function keys_of(lock, beside)
     readers = beside .. 'readers',
     grants = beside .. 'grants',
     gap = beside .. 'gap',
+    offers = beside .. 'offers',
   }
 end
 
-local function server_millis()
+local function server_micros()
   local time = redis.call('TIME')
-  return math.floor((time[1] * 1000000 + time[2]) / 1000)
+  return time[1] * 1000000 + time[2]
+end
+
+local function server_millis()
+  return math.floor(server_micros() / 1000)
 end
 
 -- Whether the lock's key names this claim as the next.
@@ -52,17 +57,26 @@ local function leave_queue(at, owner)
   redis.call('ZREM', at.queue, owner)
   redis.call('ZREM', at.alone, owner)
   redis.call('ZREM', at.places, owner)
+  redis.pcall('HDEL', at.offers, owner)
 end
 
--- All dead places at once, so that together they delay those behind them by one place's time.
+-- All dead places at once, so that together they delay those behind them by one place's time. Returns whether there were any.
 local function drop_dead_places(at, now)
-  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', at.places, '-inf', now)) do
-    leave_queue(at, dead)
+  local dead = redis.call('ZRANGEBYSCORE', at.places, '-inf', now)
+  for _, owner in ipairs(dead) do
+    leave_queue(at, owner)
   end
+  return #dead > 0
 end
 
--- Keeps a place until then, at this position or at the one that it has.
-local function keep_place(at, owner, arrival, is_alone, ends)
+-- Keeps a place until then, at this position or at the one that it has. `offer`: how it may be granted by the message that wakes
+-- it (hand_on.lua); nil if it has to ask.
+local function keep_place(at, owner, arrival, is_alone, ends, offer)
+  if offer then
+    redis.call('HSET', at.offers, owner, offer)
+  elseif not arrival then
+    redis.pcall('HDEL', at.offers, owner)
+  end
   if arrival then
     redis.call('ZADD', at.queue, arrival, owner)
     if is_alone then
@@ -74,6 +88,9 @@ local function keep_place(at, owner, arrival, is_alone, ends)
   redis.call('PEXPIREAT', at.queue, latest)
   redis.call('PEXPIREAT', at.alone, latest)
   redis.call('PEXPIREAT', at.places, latest)
+  if offer then
+    redis.call('PEXPIREAT', at.offers, latest)
+  end
 end
 
 -- Makes it the first of the queue: it was next, and could not take the lock.
@@ -85,17 +102,21 @@ end
 -- Gives a lock that nobody holds, or that only readers hold (`is_read`), to the first places, as far as they go with the
 -- holders, for so long (ms). Returns their owners; nil if nobody has a place. The key was never free `since` then (ms; nil: it
 -- was just now). In a gap nobody is given the lock, and the first place is returned: it asks, and hears how long the gap lasts.
-local function hand_over(at, is_read, span, since)
-  if not redis.call('ZRANGE', at.queue, 0, 0)[1] then
-    return nil
-  end
-  local now = server_millis()
-  drop_dead_places(at, now)
+-- `grant`: the function that grants the lock by a message, if the script may.
+local function hand_over(at, is_read, span, since, grant)
   local first = redis.call('ZRANGE', at.queue, 0, 0)[1]
-  local writer = redis.call('ZRANGE', at.alone, 0, 0, 'WITHSCORES')
   if not first then
     return nil
   end
+  local micros = server_micros()
+  local now = math.floor(micros / 1000)
+  if drop_dead_places(at, now) then
+    first = redis.call('ZRANGE', at.queue, 0, 0)[1]
+    if not first then
+      return nil
+    end
+  end
+  local writer = redis.call('ZRANGE', at.alone, 0, 0, 'WITHSCORES')
   local gap = not is_read and gap_due(since, now)
   if gap then
     redis.call('SET', at.gap, '', 'PX', gap)
@@ -108,7 +129,11 @@ local function hand_over(at, is_read, span, since)
     if is_read then
       return {}
     end
+    local offer = grant and redis.pcall('HGET', at.offers, first)
     leave_queue(at, first)
+    if type(offer) == 'string' and grant(at, first, offer, never_free, micros) then
+      return {}
+    end
     redis.call('SET', at.lock, NEXT .. first .. ' ' .. never_free, 'PX', span)
     return {first}
   end
@@ -139,8 +164,8 @@ end
 
 -- Hands over what was freed, and wakes whoever is next; everybody if nobody has a place. What cannot be read, and a user that
 -- may not publish, do not fail after the write: then everybody asks.
-local function pass_on(at, is_read, span, channel, since)
-  local is_known, called = pcall(hand_over, at, is_read, span, since)
+local function pass_on(at, is_read, span, channel, since, grant)
+  local is_known, called = pcall(hand_over, at, is_read, span, since, grant)
   if not is_known or not called then
     redis.pcall('PUBLISH', channel, '')
     return

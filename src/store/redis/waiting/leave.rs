@@ -25,6 +25,7 @@ fn leave(client: &RedisClient, claim: &Claim, unanswered: Option<&str>) -> Call 
         names.readers(key),
         names.grants(key),
         names.gap(key),
+        names.offers(key),
     ];
     let call = match unanswered {
         None => Call::new(keys),
@@ -41,6 +42,7 @@ fn leave(client: &RedisClient, claim: &Claim, unanswered: Option<&str>) -> Call 
 /// Takes back an attempt of unknown fate, and gives up its place.
 pub(in super::super) async fn withdraw(client: &RedisClient, claim: &Claim) -> Result<(), Error> {
     client.counters.end(claim, Ended::Withdrawn);
+    client.asked.forget(&claim.owner);
     let unanswered = client.counters.unanswered(&claim.owner);
     let call = leave(
         client,

@@ -1,10 +1,15 @@
-//! The waiting queue of a lock: how a claim leaves it. A claim enters it by `enter.lua`, with its [attempt](super::acquire).
+//! The waiting queue of a lock: how a claim leaves it, and how it is granted the lock. A claim enters it by `enter.lua`, with its
+//! [attempt](super::acquire).
 //!
 //! The rules are those of [`MemoryStore`](crate::store::MemoryStore), in Lua. The [store's page](super) has the keys.
 
 mod leave;
+mod message;
+mod release;
 
 pub(super) use leave::{leave_call, withdraw};
+pub(super) use message::{Asked, AskedClaims};
+pub(super) use release::release;
 
 use std::time::Duration;
 

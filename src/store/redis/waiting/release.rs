@@ -1,0 +1,41 @@
+//! The release of a hold that is alone. If somebody waits, it may grant the lock to the next in line.
+
+use ::redis::Value;
+
+use super::super::client::RedisClient;
+use super::super::connection::{Failure, Purpose};
+use super::super::script::{Call, RELEASE};
+use super::super::servers::Servers;
+use crate::store::Claim;
+
+/// Releases. The script may grant only at a server whose incarnation and counter this client knows; a script that names no
+/// incarnation calls the next in line, and grants nothing.
+pub(in super::super) async fn release(
+    client: &RedisClient,
+    claim: &Claim,
+) -> Result<Value, Failure> {
+    let (names, key) = (&client.options().names, &claim.key);
+    let call = Call::new([names.lock(key)])
+        .parts([claim.owner.digits()])
+        .arg(names.channel(key))
+        .arg(names.beside(key, ""))
+        .number(super::handover_millis(claim.ttl));
+    let Servers::One(pool) = &client.servers else {
+        return client.run(key, &RELEASE, &call).await;
+    };
+    let connection = pool.connection(Purpose::Ask).map_err(Failure::NotSent)?;
+    let session = connection.session().await.map_err(Failure::NotSent)?;
+    let incarnation = session.server().incarnation_or_hidden();
+    let Some(counter) = client.counters.of(None, incarnation) else {
+        return call.run_in(&RELEASE, &session).await;
+    };
+    let script = &counter.scripts.release;
+    match session.ask(&call.by_hash(script)).await {
+        Err(failure) if failure.is_unknown_script() => {
+            // The server may be another, which then loses the counter, so that it never grants from it.
+            let call = call.arg(names.tokens(None)).arg(&counter.name);
+            session.ask(&call.by_verified_text(script)).await
+        }
+        answer => answer,
+    }
+}

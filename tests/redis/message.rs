@@ -1,0 +1,379 @@
+//! Grants by message: the release that frees a lock grants it to the next in line, and the message that wakes it is the grant.
+
+use std::time::Duration;
+
+use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
+use crate::other_holder::wait_for;
+use crate::server::{RedisServer, breathe};
+use crate::tokens::redialling_proxy;
+use leasehold::clock::{Clock, Stamp};
+use leasehold::store::{
+    Claim, Grant, Hint, LockMode, RedisOptions, RedisStore, Released, Renewed, Store,
+};
+
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+const TOKENS: &str = "app:{leasehold}:tokens";
+const OFFERS: &str = "app:{app:a}:offers";
+/// For how long a message grants.
+const HANDOVER: Duration = Duration::from_secs(1);
+/// A machine that stalls for the time of a handover lets a grant lapse. Then a test begins again.
+const ROUNDS: usize = 50;
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(FRESH)).await.unwrap()
+}
+
+fn now() -> Stamp {
+    Clock::system().unwrap().stamp()
+}
+
+/// A claim that waits, and would hear a message.
+async fn waiting(store: &RedisStore, claim: Claim) -> (Claim, Hint) {
+    let hint = store.subscribe(&claim).await.unwrap();
+    assert!(is_busy(store, &claim).await);
+    (claim, hint)
+}
+
+async fn fair(store: &RedisStore) -> (Claim, Hint) {
+    waiting(store, queued("a", LockMode::Exclusive)).await
+}
+
+/// What the next message says, which has to come.
+async fn woken(hint: Hint) -> Option<Grant> {
+    let clock = Clock::system().unwrap();
+    let woken = clock.timeout(Duration::from_secs(60), hint).await;
+    woken.expect("nobody was woken")
+}
+
+/// The counter of tokens that grants now.
+fn counter(server: &RedisServer) -> String {
+    let fields = server.cli(&["HKEYS", TOKENS]);
+    let counter = fields.lines().find(|field| field.contains(':'));
+    counter.expect("a counter").to_owned()
+}
+
+/// What a script would say to this claim.
+fn tell(server: &RedisServer, claim: &Claim, token: u64, micros: u64, counter: &str) {
+    let owner = claim.owner.expose().to_string();
+    let channel = format!("app:{{app:a}}:free:{}", &owner[24..]);
+    let message = format!("{owner} {token} {micros} {counter}");
+    assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
+}
+
+/// By the server's clock.
+fn micros(server: &RedisServer) -> u64 {
+    let time = server.cli(&["TIME"]);
+    let mut parts = time.lines().map(|part| part.parse::<u64>().unwrap());
+    parts.next().unwrap() * 1_000_000 + parts.next().unwrap()
+}
+
+#[tokio::test]
+async fn the_message_that_wakes_the_next_in_line_is_its_grant() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for mode in [LockMode::Exclusive, LockMode::Write] {
+        let mut was_held = false;
+        for _ in 0..ROUNDS {
+            let held = grant(&store, &claim("a")).await;
+            let before = now();
+            let (next, hint) = waiting(&store, queued("a", mode)).await;
+            let after = now();
+            release(&store, &held).await;
+            let given = woken(hint).await.expect("a grant");
+            let heard = now();
+            assert_eq!(given.claim, next);
+            assert!(given.token > held.token);
+            let since = given.proof.sent_at.expect("it counts from the request");
+            assert!(since.since(&before) <= after.since(&before));
+            assert!(given.proof.ttl >= HANDOVER);
+            assert!(given.proof.ttl <= heard.since(&before) + HANDOVER);
+            let renewed = store.renew(std::slice::from_ref(&given)).await;
+            if matches!(renewed.as_slice(), [Renewed::Extended(_)]) {
+                let value = server.cli(&["GET", "app:a"]);
+                let token = given.token.number();
+                assert!(value.starts_with(&format!("{} {token} ", next.owner.expose())));
+                let record = store.inspect(&key("a")).await.unwrap().unwrap();
+                assert_eq!(
+                    record.label.map(|label| label.to_string()),
+                    Some("a test".to_owned())
+                );
+                assert!(record.held_for.unwrap() <= now().since(&after) + HANDOVER);
+                assert_eq!(record.mode, Some(mode));
+                release(&store, &given).await;
+                was_held = true;
+                break;
+            }
+            let _ = store.withdraw(&next).await;
+        }
+        assert!(was_held, "it was never granted what the message said");
+    }
+    let left = server.cli(&["KEYS", "*"]);
+    assert_eq!(left, TOKENS, "nothing of the lock");
+}
+
+#[tokio::test]
+async fn a_grant_by_message_ends_before_the_server_lets_another_in() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (_, hint) = fair(&store).await;
+    let clock = Clock::system().unwrap();
+    // The proof would be too long by as much if it counted from the message, or from now.
+    let apart = Duration::from_millis(300);
+    clock.sleep(apart).await;
+    release(&store, &held).await;
+    clock.sleep(apart).await;
+    let given = woken(hint).await.expect("a grant");
+    while server
+        .cli(&["SET", "app:a", "theirs", "NX", "PX", "5000"])
+        .is_empty()
+    {
+        breathe().await;
+    }
+    let free_after = now().since(&given.proof.sent_at.unwrap());
+    // The server counts whole milliseconds.
+    assert!(
+        free_after + Duration::from_millis(3) >= given.proof.ttl,
+        "{free_after:?} {given:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_from_the_counter_and_after_the_request_that_was_answered_is_no_grant()
+ {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (counter, token) = (counter(&server), held.token.number() + 1);
+    let other = format!("{counter}1");
+    let early = micros(&server) - 1;
+    let later = |server: &RedisServer| micros(server) + 1;
+    // Shows that a test can say what a script says.
+    let (claim, hint) = fair(&store).await;
+    tell(&server, &claim, token, later(&server), &counter);
+    assert_eq!(woken(hint).await.expect("a grant").token.number(), token);
+    for (micros, counter) in [(later(&server), &other), (early, &counter)] {
+        let (claim, hint) = fair(&store).await;
+        tell(&server, &claim, token, micros, counter);
+        assert_eq!(woken(hint).await, None, "{micros} {counter}");
+    }
+    // A message about an earlier grant, which lapsed.
+    let (claim, _) = fair(&store).await;
+    let first = later(&server);
+    let hint = store.subscribe(&claim).await.unwrap();
+    while micros(&server) <= first {
+        breathe().await;
+    }
+    assert!(is_busy(&store, &claim).await);
+    tell(&server, &claim, token, first, &counter);
+    assert_eq!(woken(hint).await, None);
+}
+
+#[tokio::test]
+async fn a_grant_whose_message_was_lost_is_granted_again_for_its_full_time() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for _ in 0..ROUNDS {
+        let held = grant(&store, &claim("a")).await;
+        let (next, hint) = fair(&store).await;
+        drop(hint);
+        release(&store, &held).await;
+        let value = server.cli(&["GET", "app:a"]);
+        let again = wait_for(&store, &next).await;
+        let token = again.token.number().to_string();
+        let is_the_same = value.split(' ').nth(1) == Some(token.as_str());
+        assert!(again.token > held.token);
+        assert_eq!(again.proof.ttl, next.ttl);
+        release(&store, &again).await;
+        if is_the_same {
+            return;
+        }
+    }
+    panic!("it was never granted the same");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_withdrawn_passes_on_what_a_message_granted() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut was_passed_on = false;
+    for _ in 0..ROUNDS {
+        let held = grant(&store, &claim("a")).await;
+        let (next, hint) = fair(&store).await;
+        let (behind, called) = fair(&store).await;
+        release(&store, &held).await;
+        let value = server.cli(&["GET", "app:a"]);
+        store.withdraw(&next).await.unwrap();
+        assert_eq!(woken(hint).await, None, "a withdrawn claim was granted");
+        let is_next = server.cli(&["GET", "app:a"]);
+        let last = wait_for(&store, &behind).await;
+        drop(called);
+        release(&store, &last).await;
+        // Unless the grant lapsed before.
+        let was_granted = value.starts_with(&next.owner.expose().to_string());
+        if was_granted && is_next.starts_with(&format!("leasehold:next {}", behind.owner.expose()))
+        {
+            was_passed_on = true;
+            break;
+        }
+    }
+    assert!(was_passed_on);
+    assert_eq!(server.cli(&["EXISTS", OFFERS, "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_listens_for_costs_the_time_of_a_handover() {
+    let server = RedisServer::start();
+    let [store, dying] = [store(&server).await, store(&server).await];
+    let held = grant(&store, &claim("a")).await;
+    let (_, hint) = fair(&dying).await;
+    dying.close().await.unwrap();
+    drop((dying, hint));
+    let (behind, _hint) = fair(&store).await;
+    let begin = now();
+    release(&store, &held).await;
+    let held = wait_for(&store, &behind).await;
+    assert!(now().since(&begin) >= HANDOVER);
+    release(&store, &held).await;
+}
+
+#[tokio::test]
+async fn a_counter_that_is_gone_grants_by_no_message() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (next, hint) = fair(&store).await;
+    let gone = counter(&server);
+    assert_eq!(server.cli(&["HDEL", TOKENS, &gone]), "1");
+    release(&store, &held).await;
+    assert_eq!(woken(hint).await, None, "a token that does not grow");
+    assert_eq!(server.cli(&["HEXISTS", TOKENS, &gone]), "0");
+    assert!(wait_for(&store, &next).await.token > held.token);
+}
+
+#[tokio::test]
+async fn a_release_grants_to_nobody_from_a_counter_of_another_incarnation() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (next, hint) = fair(&store).await;
+    let owner = next.owner.expose().to_string();
+    let offer = server.cli(&["HGET", OFFERS, &owner]);
+    let ours = counter(&server);
+    let theirs = format!("00{ours}");
+    // As a server has it that was filled from the data of another.
+    let last = server.cli(&["HGET", TOKENS, &ours]);
+    server.cli(&["HSET", TOKENS, &theirs, &last]);
+    server.cli(&["HSET", OFFERS, &owner, &offer.replace(&ours, &theirs)]);
+    release(&store, &held).await;
+    assert_eq!(woken(hint).await, None);
+    assert_eq!(
+        server.cli(&["HGET", TOKENS, &theirs]),
+        last,
+        "nothing was taken from it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_a_proxy_sends_to_another_run_of_the_server_grants_nothing() {
+    let mut server = RedisServer::start();
+    let port = redialling_proxy(server.port()).await;
+    let url = format!("redis://127.0.0.1:{port}/0?{FRESH}");
+    let store = RedisStore::connect(&url).await.unwrap();
+    // The text is known to the server.
+    let before = wait_for(&store, &claim_for("a", Duration::from_secs(30))).await;
+    release(&store, &before).await;
+    let held = wait_for(&store, &claim_for("a", Duration::from_secs(30))).await;
+    let (next, _hint) = fair(&store).await;
+    let gone = counter(&server);
+    assert_eq!(server.cli(&["SAVE"]), "OK");
+    server.restart();
+    assert_eq!(server.cli(&["HEXISTS", TOKENS, &gone]), "1");
+    assert_eq!(server.cli(&["EXISTS", OFFERS, "app:a"]), "2");
+    loop {
+        match store.release(&held).await {
+            Released::Released | Released::AlreadyGone => break,
+            _ => breathe().await,
+        }
+    }
+    let value = server.cli(&["GET", "app:a"]);
+    let owner = next.owner.expose().to_string();
+    assert!(
+        !value.starts_with(&owner),
+        "a run that nobody judged has granted: {value}"
+    );
+    assert_eq!(
+        server.cli(&["HEXISTS", TOKENS, &gone]),
+        "0",
+        "it may never grant from it"
+    );
+    assert!(wait_for(&store, &next).await.token > held.token);
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_publish_grants_and_the_next_in_line_asks() {
+    let server = RedisServer::start();
+    let rules = ["~app:*", "&app:*", "+@all", "-publish", "on", "nopass"];
+    let rules: Vec<_> = ["ACL", "SETUSER", "me", "reset"]
+        .into_iter()
+        .chain(rules)
+        .collect();
+    assert_eq!(server.cli(&rules), "OK");
+    let url = server.url(FRESH).replace("redis://", "redis://me:x@");
+    let store = RedisStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let (next, _hint) = fair(&store).await;
+    release(&store, &held).await;
+    let next = wait_for(&store, &next).await;
+    assert!(next.token > held.token);
+    release(&store, &next).await;
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+#[tokio::test]
+async fn a_server_without_memory_grants_by_message_what_it_frees() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (next, hint) = fair(&store).await;
+    assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]), "OK");
+    release(&store, &held).await;
+    let given = woken(hint).await;
+    assert!(given.is_none_or(|given| given.token > held.token));
+    assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+    assert!(wait_for(&store, &next).await.token > held.token);
+}
+
+#[tokio::test]
+async fn readers_and_claims_behind_them_are_granted_by_no_message() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (reader, called) = waiting(&store, queued("a", LockMode::Read)).await;
+    let (writer, not_called) = waiting(&store, queued("a", LockMode::Write)).await;
+    assert_eq!(server.cli(&["HLEN", OFFERS]), "1", "the writer's");
+    release(&store, &held).await;
+    assert_eq!(woken(called).await, None);
+    let reads = wait_for(&store, &reader).await;
+    assert!(reads.token > held.token);
+    // A reader's release only calls the next.
+    release(&store, &reads).await;
+    assert_eq!(woken(not_called).await, None);
+    let writes = wait_for(&store, &writer).await;
+    assert!(writes.token > reads.token);
+}
+
+#[tokio::test]
+async fn who_asks_replicas_too_is_granted_by_no_message() {
+    let server = RedisServer::start();
+    let url = server.url(&format!("{FRESH}&replicas=1&replica_wait=10ms"));
+    let careful = RedisStore::connect_with(RedisOptions::parse(&url).unwrap())
+        .await
+        .unwrap();
+    let plain = store(&server).await;
+    let held = grant(&plain, &claim("a")).await;
+    let (_, hint) = fair(&careful).await;
+    assert_eq!(server.cli(&["EXISTS", OFFERS]), "0");
+    release(&plain, &held).await;
+    assert_eq!(woken(hint).await, None);
+}
