@@ -9,6 +9,8 @@ use leasehold::store::{Released, Renewed, Store};
 
 use crate::zookeeper::{Server, claim, granted, raw, renewed, simple_store, until};
 
+const ATTEMPTS: usize = 20;
+
 /// Polls a future each time it is woken, `times` times at most. Between two polls its answers arrive, and it does nothing.
 async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> bool {
     for _ in 0..times {
@@ -41,12 +43,28 @@ impl Wake for Woken {
 #[tokio::test]
 async fn a_simple_lock_deleted_by_hand_during_its_release_may_cost_the_next_holder_its_node() {
     let server = Server::shared();
+    // A busy machine may leave no pause between the look and the delete.
+    for attempt in 0..ATTEMPTS {
+        let costs = costs_of_a_deletion(&server, attempt).await;
+        assert!(!costs[0], "nothing was looked at yet");
+        // A task may be woken for nothing, so two pauses can be at the same place.
+        let places = costs.windows(2).filter(|two| !two[0] && two[1]).count();
+        assert!(places <= 1, "at one place, and at no other: {costs:?}");
+        if places == 1 {
+            return;
+        }
+    }
+    panic!("no release was caught between its look and its delete");
+}
+
+/// Deletes the node of a hold at each pause of its release in turn. For each: whether the next holder lost its node.
+async fn costs_of_a_deletion(server: &Server, attempt: usize) -> Vec<bool> {
     let mut costs = Vec::new();
     for polls in 0.. {
-        let chroot = format!("/by-hand-{polls}");
+        let chroot = format!("/by-hand-{attempt}-{polls}");
         let (a, b) = (
-            simple_store(&server, &chroot).await,
-            simple_store(&server, &chroot).await,
+            simple_store(server, &chroot).await,
+            simple_store(server, &chroot).await,
         );
         let old = granted(&a, &claim("k")).await;
         let mut release = Box::pin(a.release(&old));
@@ -55,7 +73,7 @@ async fn a_simple_lock_deleted_by_hand_during_its_release_may_cost_the_next_hold
         }
         // Where the delete was sent before, there is nothing to delete.
         let path = format!("{chroot}/k/~lock");
-        let _ = raw(&server).await.delete(&path, None).await;
+        let _ = raw(server).await.delete(&path, None).await;
         let new = granted(&b, &claim("k")).await;
         let released = release.await;
         let renewed = renewed(&b, &new).await;
@@ -71,11 +89,5 @@ async fn a_simple_lock_deleted_by_hand_during_its_release_may_cost_the_next_hold
         }
         costs.push(is_lost);
     }
-    // At one place, and at no other.
-    assert_eq!(
-        costs.iter().filter(|&&is_lost| is_lost).count(),
-        1,
-        "{costs:?}"
-    );
-    assert!(!costs[0], "nothing was looked at yet");
+    costs
 }
