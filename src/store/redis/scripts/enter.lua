@@ -43,11 +43,13 @@ local reads_until = redis.call('ZSCORE', readers, owner)
 local grant = redis.call('HGET', grants, owner)
 
 if holder and string.sub(holder, 1, 32) == owner then
-  -- The first answer or the message was lost: the same grant again. It is written, so that a wait for replicas covers it. A
-  -- message grants for the time of a handover only.
+  -- The first answer or the message was lost: the same grant again. It is written, so that a wait for replicas covers it. What
+  -- has no more than the time of a handover left, to which a message grants, gets its full time.
   local first, left = string.match(holder, '^%x+ (%d+) '), redis.call('PTTL', lock)
   if first and left > 0 then
-    left = math.max(left, ttl)
+    if left <= tonumber(ARGV[7]) then
+      left = ttl
+    end
     redis.call('SET', lock, holder, 'PX', left)
     return 'granted ' .. first .. ' ' .. left .. ' 0'
   end
