@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::blocks::Goal;
 use crate::contended::quorum_over;
-use crate::fleet::{keys, requests};
+use crate::fleet::{keys, requests, subscriptions};
 use crate::runtime;
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
@@ -83,6 +83,7 @@ pub(crate) fn herd(servers: &[RedisServer]) {
             managers.push(connect(server).await);
         }
         let before = requests(server);
+        let subscribed = subscriptions(server);
         let mut tasks = JoinSet::new();
         for locks in managers {
             tasks.spawn(async move {
@@ -92,9 +93,18 @@ pub(crate) fn herd(servers: &[RedisServer]) {
             });
         }
         sleep(Duration::from_secs(1)).await;
+        let to_enter = requests(server) - before;
         drop(held.release().await);
         let ended = all_ended(tasks).await;
-        let each = (requests(server) - before) as f64 / f64::from(MANAGERS);
+        let all = requests(server) - before;
+        let of_each = |count| count as f64 / f64::from(MANAGERS);
+        let each = of_each(all);
+        println!(
+            "    before the first release {:.2}, after it {:.2}; subscriptions among all {:.2}",
+            of_each(to_enter),
+            of_each(all - to_enter),
+            of_each(subscriptions(server) - subscribed)
+        );
         let end = if ended { "" } else { " (not ended in time)" };
         let what = format!("requests a section, {MANAGERS} managers on one plain key{end}");
         report(&what, each, Goal::AtMost(4.0));

@@ -32,14 +32,30 @@ const REQUESTS: [&str; 9] = [
 
 /// How many requests the server has executed.
 pub(crate) fn requests(server: &RedisServer) -> u64 {
+    count(server, &REQUESTS, "calls=")
+}
+
+/// How many subscriptions were begun and ended among the [`requests`].
+pub(crate) fn subscriptions(server: &RedisServer) -> u64 {
+    count(server, &REQUESTS[2..6], "calls=")
+}
+
+/// For how many microseconds the server has executed commands of these names. What a script calls counts for both.
+pub(crate) fn busy_micros(server: &RedisServer, commands: &[&str]) -> u64 {
+    count(server, commands, "usec=")
+}
+
+/// The sum of one field of the statistics of commands.
+fn count(server: &RedisServer, commands: &[&str], field: &str) -> u64 {
     let stats = server.cli(&["INFO", "commandstats"]);
-    let calls = |name: &str| {
-        let start = format!("cmdstat_{name}:calls=");
+    let of = |name: &&str| {
+        let start = format!("cmdstat_{name}:");
         let line = stats.lines().find_map(|line| line.strip_prefix(&start));
-        let digits = line.and_then(|line| line.split(',').next());
+        let mut fields = line.into_iter().flat_map(|line| line.split(','));
+        let digits = fields.find_map(|one| one.strip_prefix(field));
         digits.map_or(0, |digits| digits.parse().expect("a number"))
     };
-    REQUESTS.iter().map(|name| calls(name)).sum()
+    commands.iter().map(of).sum()
 }
 
 /// How many keys the server has.
