@@ -55,7 +55,7 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
     let now = context.clock.stamp();
     context.holds.transfer(hold, &next, &now, None)?;
     next.take_span(hold);
-    *ended = Some(Released::Released);
+    *ended = Some(Box::new(Released::Released));
     Ok(next)
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn end_hold_within(
 ) -> Released {
     let mut ended = hold.progress.ended.lock().await;
     if let Some(released) = &*ended {
-        return released.clone();
+        return released.as_ref().clone();
     }
     let ending = Ending {
         context,
@@ -57,7 +57,7 @@ pub(super) async fn end_hold_within(
             hold.attachments().end_aside(&context.aside);
         }
     }
-    *ended = Some(released.clone());
+    *ended = Some(Box::new(released.clone()));
     released
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct Hold {
     /// Made when a handler attaches something.
     attachments: OnceLock<Arc<Attachments>>,
     pub(super) progress: EndProgress,
-    /// `lock.hold`; disabled where nobody listens, and after the end.
-    span: Mutex<Span>,
+    /// `lock.hold`; `None` where nobody listens, and after the end.
+    span: Mutex<Option<Box<Span>>>,
 }
 
 /// Where a hold comes from.
@@ -76,8 +76,8 @@ pub(super) struct EndProgress {
     loss_reported: AtomicBool,
     /// The result of the release or handoff. It is done once: after a handoff the grant is the next holder's.
     pub(super) finished: OnceLock<Released>,
-    /// The result of the whole end. Whoever ends the hold has the mutex.
-    pub(super) ended: tokio::sync::Mutex<Option<Released>>,
+    /// The result of the whole end. Whoever ends the hold has the mutex. In a box, since most holds have none yet.
+    pub(super) ended: tokio::sync::Mutex<Option<Box<Released>>>,
 }
 
 impl Hold {
@@ -93,7 +93,7 @@ impl Hold {
             detached: DetachedWork::default(),
             attachments: OnceLock::new(),
             progress: EndProgress::default(),
-            span: Mutex::new(Span::none()),
+            span: Mutex::default(),
         })
     }
 
@@ -107,20 +107,20 @@ impl Hold {
             outcome = Empty,
         );
         if !span.is_disabled() {
-            *self.span.lock() = span;
+            *self.span.lock() = Some(Box::new(span));
         }
     }
 
     /// The same hold under a new lease cell goes on with the span of the old one.
     pub(super) fn take_span(&self, before: &Self) {
-        let span = std::mem::replace(&mut *before.span.lock(), Span::none());
+        let span = before.span.lock().take();
         *self.span.lock() = span;
     }
 
     /// Ends the span. The next call finds none.
     pub(super) fn end_span(&self, outcome: impl FnOnce() -> EndReason) {
-        let span = std::mem::replace(&mut *self.span.lock(), Span::none());
-        if !span.is_disabled() {
+        let span = self.span.lock().take();
+        if let Some(span) = span {
             span.record("outcome", display(outcome()));
         }
     }
