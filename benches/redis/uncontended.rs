@@ -43,7 +43,7 @@ pub(crate) fn run(servers: &[RedisServer]) {
         })
         .1
     };
-    print_parts(server, &mut floor, &ours);
+    print_parts(server, &mut floor, ours);
     let each = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(ROUNDS);
     let Some(mut peer) = Peer::start("pair", &servers[..1]) else {
         return compare(
