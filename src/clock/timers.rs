@@ -38,6 +38,9 @@ impl Timers {
 
     /// Takes out the sleeps that end by `now`.
     pub(super) fn due(&mut self, now: u64) -> Vec<Waker> {
+        if self.next().is_none_or(|end| end > now) {
+            return Vec::new();
+        }
         let later = self.waiting.split_off(&(now.saturating_add(1), 0));
         std::mem::replace(&mut self.waiting, later)
             .into_values()
