@@ -86,6 +86,8 @@ pub(crate) struct Request {
     pub(crate) life: u64,
     pub(crate) to: To,
     pub(crate) op: Op,
+    /// Not before its process has stalled.
+    leaves_at: u64,
     execute: Box<Execute>,
 }
 
@@ -178,11 +180,13 @@ impl Net {
         };
         let mut state = self.shared.lock();
         if state.lives[self.node] == self.life {
+            let leaves_at = state.now.max(state.stalled[self.node]);
             state.send(Request {
                 node: self.node,
                 life: self.life,
                 to,
                 op,
+                leaves_at,
                 execute: Box::new(execute),
             });
         }
@@ -220,7 +224,7 @@ impl State {
         // A transport does not double a commit: it knows its connection.
         let mut fate = self.fate(self.setup.rates.lost, to != To::Resource);
         let is_slow = fate.delay > 10_000_000;
-        fate.delay += self.stalled[node].saturating_sub(self.now);
+        fate.delay += request.leaves_at - self.now;
         self.log
             .note(self.now, "send", [node as u64, op as u64, fate.delay]);
         if fate.lost || !self.links.passes_out(node, to) {
@@ -240,6 +244,16 @@ impl State {
             self.coverage.hit(Fault::Slow, op);
         }
         self.at(now + fate.delay, Event::Arrive(request));
+    }
+
+    /// Takes out what a process would have sent after its stall, had it not died. To be dropped outside of the lock.
+    pub(crate) fn take_unsent(&mut self, node: usize) -> Vec<Event> {
+        let now = self.now;
+        let is_unsent = |event: &Event| matches!(event, Event::Arrive(request) if request.node == node && request.leaves_at > now);
+        let all = self.queue.iter().filter(|(_, event)| is_unsent(event));
+        let unsent: Vec<_> = all.map(|(place, _)| *place).collect();
+        let take = |place| self.queue.remove(&place);
+        unsent.into_iter().filter_map(take).collect()
     }
 
     fn target_fault(&self, lost: bool) -> Fault {

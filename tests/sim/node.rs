@@ -396,16 +396,17 @@ impl Node {
         let Some(alive) = self.alive.take() else {
             return;
         };
-        {
+        let unsent = {
             let mut state = self.shared.lock();
             let life = state.lives[self.number];
             state.leases_died(self.number, life);
             state.lives[self.number] += 1;
             let node = self.number;
             state.doing.retain(|(known, _), _| *known != node);
-        }
+            state.take_unsent(node)
+        };
         self.hints.forget(self.number);
-        drop(alive);
+        drop((unsent, alive));
         #[cfg(feature = "redis-worlds")]
         {
             let mut state = self.shared.lock();

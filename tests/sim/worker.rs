@@ -225,7 +225,11 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
             // A connection that broke in the storm is noticed, and made again, in the calm.
             let has_connections = state.setup.is_zookeeper || state.setup.is_redis;
             let is_mended = !has_connections || asked_at > STORM + 10 * SECOND;
-            if lost && !state.is_over && is_mended {
+            // Of several locks the first is held while the last is waited for.
+            let held_for = Duration::from_nanos(state.now - asked_at);
+            let max_hold = state.setup.settings.max_hold;
+            let is_young = max_hold.is_none_or(|most| held_for < most);
+            if lost && !state.is_over && is_mended && is_young {
                 state.fail("O11 liveness", || {
                     "a lease was lost while nothing failed".to_owned()
                 });
