@@ -27,7 +27,7 @@ impl LockGuard {
 
 async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Hold>, Error> {
     // Another caller that ends the hold waits here: the hold either ends or becomes a read hold.
-    let mut ended = hold.progress.ended.lock().await;
+    let mut ended = hold.progress.results().ended.lock().await;
     if ended.is_some() {
         return Err(lost(hold));
     }
@@ -55,7 +55,7 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
     let now = context.clock.stamp();
     context.holds.transfer(hold, &next, &now, None)?;
     next.take_span(hold);
-    *ended = Some(Box::new(Released::Released));
+    *ended = Some(Released::Released);
     Ok(next)
 }
 

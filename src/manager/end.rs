@@ -37,9 +37,9 @@ pub(super) async fn end_hold_within(
     cause: EndCause,
     limit: Duration,
 ) -> Released {
-    let mut ended = hold.progress.ended.lock().await;
+    let mut ended = hold.progress.results().ended.lock().await;
     if let Some(released) = &*ended {
-        return released.as_ref().clone();
+        return released.clone();
     }
     let ending = Ending {
         context,
@@ -57,7 +57,7 @@ pub(super) async fn end_hold_within(
             hold.attachments().end_aside(&context.aside);
         }
     }
-    *ended = Some(Box::new(released.clone()));
+    *ended = Some(released.clone());
     released
 }
 
@@ -189,7 +189,7 @@ impl Ending<'_> {
 
     /// The step that the handlers wrap, done once.
     async fn finish(&self, is_at_rest: bool) -> Released {
-        let finished = &self.hold.progress.finished;
+        let finished = &self.hold.progress.results().finished;
         if let Some(released) = finished.get() {
             return released.clone();
         }

@@ -74,10 +74,17 @@ pub(super) struct EndProgress {
     /// The handlers have been called, or are being called: a second caller does not call them again.
     handlers_called: AtomicBool,
     loss_reported: AtomicBool,
+    /// Made when the end begins: most holds have none.
+    results: OnceLock<Box<EndResults>>,
+}
+
+/// What came of the end of a hold, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct EndResults {
     /// The result of the release or handoff. It is done once: after a handoff the grant is the next holder's.
     pub(super) finished: OnceLock<Released>,
-    /// The result of the whole end. Whoever ends the hold has the mutex. In a box, since most holds have none yet.
-    pub(super) ended: tokio::sync::Mutex<Option<Box<Released>>>,
+    /// The result of the whole end. Whoever ends the hold has the mutex.
+    pub(super) ended: tokio::sync::Mutex<Option<Released>>,
 }
 
 impl Hold {
@@ -176,6 +183,10 @@ impl Hold {
 }
 
 impl EndProgress {
+    pub(super) fn results(&self) -> &EndResults {
+        self.results.get_or_init(Box::default)
+    }
+
     /// True for the first caller.
     pub(super) fn begin_handlers(&self) -> bool {
         !self.handlers_called.swap(true, Ordering::SeqCst)
