@@ -300,10 +300,10 @@ impl State {
     }
 
     /// O10: while nothing fails, no hold stays whose caller has gone. A process that stalls withdraws nothing, and a stall that began
-    /// in the storm may outlast it.
+    /// in the storm may outlast it. What was sent until then may be slow and doubled, and a second copy is granted for a TTL.
     fn judge_what_is_forgotten(&mut self) {
         let stalled = self.stalled.iter().max().copied().unwrap_or(0);
-        let begin = (STORM + self.setup.max_ttl()).max(stalled) + 2 * SECOND;
+        let begin = STORM.max(stalled) + self.setup.max_ttl() + 5 * SECOND;
         if !(begin..self.setup.until).contains(&self.now) || !self.leases.turn.is_multiple_of(8) {
             return;
         }
