@@ -1,5 +1,6 @@
 //! What is judged at the moment at which it happens: the begin of a run, of a commit, of a compensation; a release.
 
+use leasehold::LostReason;
 use leasehold::store::Claim;
 
 use crate::leases::Given;
@@ -23,7 +24,46 @@ pub(crate) fn given_back(state: &mut State, node: usize, claim: &Claim) {
     }
 }
 
+/// O7: what a hold with a lock delay was in when its lease ran out stays in the store for that delay. Only who gave its lease back
+/// while it was live may release it.
+pub(crate) fn released(state: &mut State, node: usize, claim: &Claim) {
+    if state.setup.settings.lock_delay.is_zero() {
+        return;
+    }
+    let owner = *claim.owner.as_bytes();
+    let is_clean = |why| matches!(why, LostReason::Released | LostReason::Closed);
+    let lapsed = state.leases.all.iter().find(|known| {
+        known.node == node
+            && known.key == claim.key
+            && state.truth.is_of(&owner, &known.key, known.token)
+            && known.lease.lost_reason().is_some_and(|why| !is_clean(why))
+    });
+    if let Some(known) = lapsed {
+        let what = format!(
+            "{} under {} is released before its lock delay, and its lease ended as {:?}",
+            known.key,
+            known.token,
+            known.lease.lost_reason()
+        );
+        state.fail("O7 lock delay", || what);
+    }
+}
+
 impl State {
+    /// O9: a guard is handed out, and a hold entered again, with enough left to be of use.
+    pub(crate) fn handed_out(&mut self, number: usize) {
+        let least = self.setup.settings.min_usable.as_nanos() as u64;
+        let known = &self.leases.all[number];
+        let left = known.left();
+        if left.is_none_or(|left| left < least) {
+            let what = format!(
+                "a guard of {} under {} was handed out with {left:?} left",
+                known.key, known.token
+            );
+            self.fail("O9 usable", || what);
+        }
+    }
+
     /// O7: no run begins under a hold that was given back.
     pub(crate) fn run_begins(&mut self, leases: &[usize]) {
         for &number in leases {

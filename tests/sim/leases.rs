@@ -3,9 +3,11 @@
 //! They use [`Lease::peek`] only: a check would mark what it finds lapsed, and so change what it judges.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::clock::{ClockKind, ManualClock};
-use leasehold::{Key, Lease};
+use leasehold::{Key, Lease, LeaseError};
 
 use crate::setup::{SECOND, STORM};
 use crate::state::State;
@@ -332,12 +334,28 @@ impl State {
         }
         leases.turn = (leases.turn + 1) % leases.all.len();
         let known = &leases.all[leases.turn];
-        if known.is_over && known.last == [0; 3] && known.lease.peek() != [0; 3] {
+        if !known.is_over || known.last != [0; 3] {
+            return;
+        }
+        if known.lease.peek() != [0; 3] {
             let what = format!(
                 "a lease of {} was marked as over, and is not any more",
                 known.key
             );
-            self.fail("O8 finality", || what);
+            return self.fail("O8 finality", || what);
+        }
+        // It is marked already, so that a check changes nothing.
+        let heard = known.lease.lost().now_or_never();
+        let checked = match known.lease.ensure(Duration::ZERO) {
+            Err(LeaseError::Lost(reason)) => Some(reason),
+            _ => None,
+        };
+        if heard.is_none() || heard != checked {
+            let what = format!(
+                "a lease of {} is over; who waits for its end hears {heard:?}, and a check says {checked:?}",
+                known.key
+            );
+            self.fail("O8 news", || what);
         }
     }
 

@@ -15,8 +15,8 @@ use leasehold::store::Store;
 use leasehold::store::redis::{RedisOptions, RedisStore};
 #[cfg(feature = "zookeeper")]
 use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Prefix, Quorum};
-use leasehold::{GuardedCell, Key, Label, LockManager, LockManagerBuilder};
+use leasehold::store::{Prefix, Quorum, Revoke};
+use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LockManagerBuilder};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
@@ -425,12 +425,19 @@ impl Node {
             Arc::clone(&alive.is_shut),
         );
         let clock = leasehold::clock::Clock::from(self.clock.clone());
-        let store = alive.store.clone();
+        let (store, shared) = (alive.store.clone(), self.shared.clone());
         alive.runtime.spawn(async move {
             while !at_once && left.load(Ordering::SeqCst) > 0 {
                 clock.sleep(Duration::from_millis(100)).await;
             }
             locks.shutdown().await;
+            // An operator who did not notice.
+            let revoked = locks.revoke("x0", Revoke::AfterTtl).await;
+            if !matches!(&revoked, Err(error) if error.kind() == ErrorKind::Closed) {
+                shared.lock().fail("O10 shutdown", || {
+                    format!("after its shutdown a manager was asked to revoke a lock: {revoked:?}")
+                });
+            }
             store.close().await;
             is_shut.store(true, Ordering::SeqCst);
         });

@@ -118,6 +118,15 @@ impl State {
             .iter()
             .map(|debt| debt.intent.to_string())
             .collect();
+        let may_be_applied = matches!(
+            error,
+            RunError::Incomplete { .. } | RunError::InDoubt { .. } | RunError::CommittedLate { .. }
+        );
+        if may_be_applied && error.is_retryable() {
+            return self.fail("O4 outcomes", || {
+                format!("run {run} may be applied, and its caller is told to repeat it")
+            });
+        }
         let end = match error {
             RunError::NotAcquired { .. } | RunError::NotStarted { .. } => End::NotStarted,
             RunError::RolledBack { .. } => End::RolledBack,

@@ -134,6 +134,13 @@ impl SimStore {
             }
         }
     }
+
+    fn releases(&self, claim: &Claim) {
+        let mut state = self.net.shared.lock();
+        if self.is_alone && state.lives[self.net.node] == self.net.life {
+            crate::judge::released(&mut state, self.net.node, claim);
+        }
+    }
 }
 
 impl fmt::Debug for SimStore {
@@ -187,6 +194,7 @@ impl Store for SimStore {
 
     async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
         self.gives_back(&grant.claim);
+        self.releases(&grant.claim);
         let (grant, server) = (grant.clone(), self.server);
         let asked = self.ask(Op::Release, move |state, store| {
             let released = if rest.is_zero() {

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use leasehold::clock::Clock;
 use leasehold::executor::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::fence::Refusal;
-use leasehold::{Abort, AsyncTx, Committed, Executor, LeaseError, RunError, Tx};
+use leasehold::{Abort, AsyncTx, Committed, ErrorKind, Executor, LeaseError, RunError, Tx};
 
 use crate::coverage::Doing;
 use crate::dice::Dice;
@@ -249,6 +249,7 @@ impl Doer {
 
     async fn work(&self, tx: &AsyncTx, plan: &RunPlan) -> Result<(), Abort> {
         self.begins();
+        self.asks_for_its_own(tx);
         let _turn = plan.in_turn.then(|| InTurn::begins(self));
         let clock = Clock::from(self.ctx.clock.clone());
         for &act in &plan.acts {
@@ -292,6 +293,29 @@ impl Doer {
             });
         }
         Ok(())
+    }
+
+    /// O11: a run that asks for its own lock is told so at once, unless a handler takes its time: it would wait for itself.
+    fn asks_for_its_own(&self, tx: &AsyncTx) {
+        let has_handlers = self.ctx.shared.lock().setup.handlers;
+        if has_handlers || !self.run.is_multiple_of(4) {
+            return;
+        }
+        for held in tx.locks() {
+            let lock = self.ctx.locks.lock(held.key.as_str());
+            let asked = lock.acquire_within(Duration::from_secs(1)).now_or_never();
+            let is_refused =
+                matches!(&asked, Some(Err(error)) if error.kind() == ErrorKind::Invalid);
+            if !is_refused {
+                let mut state = self.ctx.shared.lock();
+                state.fail("O11 liveness", || {
+                    format!(
+                        "a run under {} asked for it again, and got {asked:?}",
+                        held.key
+                    )
+                });
+            }
+        }
     }
 
     fn checked(&self, checked: Result<(), LeaseError>) -> Result<(), LeaseError> {

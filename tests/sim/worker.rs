@@ -9,8 +9,8 @@ use leasehold::election::Leadership;
 use leasehold::reentrant::Scope;
 use leasehold::store::Revoke;
 use leasehold::{
-    Error, Executor, Lease, LockGuard, MultiGuard, ReadGuard, ReentrantGuard, SemaphorePermit,
-    WriteGuard,
+    Error, Executor, Lease, LockGuard, MultiGuard, ReadGuard, ReentrantGuard, ReentrantLock,
+    SemaphorePermit, WriteGuard,
 };
 
 use crate::coverage::Doing;
@@ -49,9 +49,17 @@ enum Guard {
     Read(ReadGuard),
     Write(WriteGuard),
     Multi(MultiGuard),
-    Reentrant(ReentrantGuard, Option<ReentrantGuard>),
+    Reentrant(Entered),
     Permit(SemaphorePermit),
     Leader(Leadership),
+}
+
+/// A hold that was entered, once or twice, and may be entered again.
+struct Entered {
+    lock: ReentrantLock,
+    scope: Scope,
+    outer: ReentrantGuard,
+    inner: Option<ReentrantGuard>,
 }
 
 struct Plan {
@@ -218,6 +226,11 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
     ctx.shared.lock().held_in_calm(ctx.node, ctx.worker);
     let leases = register(ctx, plan.kind, &guard);
     under(ctx, &plan, &guard, &leases).await;
+    if let Guard::Reentrant(entered) = &guard
+        && let Ok(Some(_again)) = entered.lock.try_acquire(&entered.scope).await
+    {
+        ctx.shared.lock().handed_out(leases[0]);
+    }
     {
         let mut state = ctx.shared.lock();
         if is_calm {
@@ -306,7 +319,12 @@ async fn acquire(
                 return Ok(None);
             };
             let inner = lock.try_acquire(&scope).await.ok().flatten();
-            Ok(Some(Guard::Reentrant(outer, inner)))
+            Ok(Some(Guard::Reentrant(Entered {
+                lock,
+                scope,
+                outer,
+                inner,
+            })))
         }
         Kind::Multi => {
             let keys = ctx.shared.lock().setup.keys;
@@ -349,7 +367,7 @@ impl Guard {
                 .keys()
                 .map(|key| guard.lease(key.as_str()).expect("its own key").clone())
                 .collect(),
-            Self::Reentrant(guard, _) => vec![guard.lease().clone()],
+            Self::Reentrant(entered) => vec![entered.outer.lease().clone()],
             Self::Permit(permit) => vec![permit.lease().clone()],
             Self::Leader(leader) => vec![leader.lease().clone()],
         }
@@ -361,7 +379,9 @@ impl Guard {
             Self::Read(_) => return None,
             Self::Write(guard) => guard.executor(),
             Self::Multi(guard) => guard.executor(),
-            Self::Reentrant(guard, inner) => inner.as_ref().unwrap_or(guard).executor(),
+            Self::Reentrant(Entered { outer, inner, .. }) => {
+                inner.as_ref().unwrap_or(outer).executor()
+            }
             Self::Permit(permit) => permit.executor(),
             Self::Leader(leader) => leader.executor().clone(),
         })
@@ -386,7 +406,12 @@ fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
             is_fair: kind == Kind::Fair,
         })
     };
-    guard.leases().iter().map(born).collect()
+    let leases: Arc<[usize]> = guard.leases().iter().map(born).collect();
+    // A downgrade asks the store after the guard was handed out.
+    if kind != Kind::Downgraded {
+        leases.iter().for_each(|&number| state.handed_out(number));
+    }
+    leases
 }
 
 /// The time of the hold: runs one after the other, and runs beside them.
@@ -452,11 +477,11 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
             Guard::Read(guard) => drop(guard.release().await),
             Guard::Write(guard) => drop(guard.release().await),
             Guard::Multi(guard) => drop(guard.release().await),
-            Guard::Reentrant(outer, inner) => {
-                if let Some(inner) = inner {
+            Guard::Reentrant(entered) => {
+                if let Some(inner) = entered.inner {
                     let _ = inner.release().await;
                 }
-                let _ = outer.release().await;
+                let _ = entered.outer.release().await;
             }
             Guard::Permit(permit) => drop(permit.release().await),
             Guard::Leader(leader) => drop(leader.resign().await),
