@@ -40,7 +40,7 @@ pub(crate) struct Known {
     last: [u64; 3],
     /// A look found it past a deadline, or marked: it is over for good.
     is_over: bool,
-    is_fenced: bool,
+    refuses_handoffs: bool,
     /// Runs in turn whose work is in progress.
     pub(crate) in_turn: u32,
     /// From here on no run begins and none commits.
@@ -68,8 +68,8 @@ pub(crate) struct Born<'a> {
     pub(crate) life: u64,
     pub(crate) mode: Mode,
     pub(crate) clock: &'a ManualClock,
-    pub(crate) is_fenced: bool,
-    pub(crate) is_fair: bool,
+    /// It has a fence or a fair order, or its lock says so.
+    pub(crate) refuses_handoffs: bool,
 }
 
 impl Leases {
@@ -116,7 +116,7 @@ impl State {
             since: self.now,
             last: lease.peek(),
             is_over: false,
-            is_fenced: born.is_fenced,
+            refuses_handoffs: born.refuses_handoffs,
             in_turn: 0,
             given: None,
             is_in_doubt: false,
@@ -148,8 +148,8 @@ impl State {
             .any(|known| (known.node, known.life) != (born.node, born.life))
         {
             format!("two processes held {key} under {token}")
-        } else if born.is_fenced || born.is_fair || same.iter().any(|known| known.is_fenced) {
-            format!("{key} was handed off under {token}, with a fence or in a fair order")
+        } else if born.refuses_handoffs || same.iter().any(|known| known.refuses_handoffs) {
+            format!("{key} was handed off under {token} by a lock or to one that refuses it")
         } else if same.len() as u32 > self.setup.settings.handoff_count {
             format!("{key} was handed off {} times under {token}", same.len())
         } else if same.iter().any(|known| known.given == Some(Given::Dropped)) {

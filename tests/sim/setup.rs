@@ -78,6 +78,10 @@ pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) keys: usize,
     pub(crate) fenced: bool,
+    /// Every hold is of all keys at once, or of the last one alone, so that a run under several locks may lose any of them.
+    pub(crate) is_joint: bool,
+    /// The locks of the first worker of each process refuse handoffs, in both directions.
+    pub(crate) refuses_handoffs: bool,
     pub(crate) handlers: bool,
     pub(crate) observed: bool,
     pub(crate) settings: Settings,
@@ -139,6 +143,9 @@ impl Setup {
         let most = if members == 1 { 83_300 } else { 8_000 };
         let server_ppm = (0..members).map(|_| ppm(most, false)).collect();
         let settings = settings(&mut dice);
+        let fenced = dice.falls(0.5);
+        let mut of_locks = Dice::new(seed, 8);
+        let (is_joint, refuses_handoffs) = (of_locks.falls(0.5), of_locks.falls(0.15));
         Self {
             seed,
             members,
@@ -146,7 +153,9 @@ impl Setup {
             nodes,
             workers,
             keys,
-            fenced: dice.falls(0.5),
+            fenced,
+            is_joint: is_joint && fenced && keys > 1,
+            refuses_handoffs,
             handlers: dice.falls(0.2),
             observed: dice.falls(0.6),
             settings,

@@ -132,6 +132,10 @@ impl State {
             .collect()
     }
 
+    pub(crate) fn refuses_handoffs(&self, worker: usize) -> bool {
+        self.setup.refuses_handoffs && worker == 0
+    }
+
     /// The first failure of an oracle is the one that is reported.
     pub(crate) fn fail(&mut self, oracle: &str, what: impl FnOnce() -> String) {
         if self.failure.is_none() {

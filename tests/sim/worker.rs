@@ -122,8 +122,13 @@ fn plan(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> Plan {
             Kind::Election,
         ]
     };
-    let kind = dice.pick(kinds);
-    let key = dice.below(state.setup.keys);
+    let (mut kind, mut key) = (dice.pick(kinds), dice.below(state.setup.keys));
+    if state.setup.is_joint {
+        key = state.setup.keys - 1;
+        if !matches!(kind, Kind::Plain | Kind::Reentrant) {
+            kind = Kind::Multi;
+        }
+    }
     let runs = |dice: &mut Dice, most: usize| -> Vec<_> {
         (0..dice.below(most))
             .map(|_| RunPlan::draw(dice, ttl, is_calm, kind == Kind::Multi))
@@ -296,6 +301,7 @@ async fn acquire(
                 format!("x{key}")
             });
             let lock = if is_fair { lock.fair() } else { lock };
+            let lock = lock.handoff(!ctx.shared.lock().refuses_handoffs(ctx.worker));
             let lock = if is_fenced { lock.fence(fence()) } else { lock };
             Ok(lock.acquire_within(patience).await?.map(Guard::Lock))
         }
@@ -395,6 +401,9 @@ fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
         _ => Mode::Alone,
     };
     let mut state = ctx.shared.lock();
+    let refuses_handoffs = ctx.is_fenced
+        || kind == Kind::Fair
+        || kind == Kind::Plain && state.refuses_handoffs(ctx.worker);
     let born = |lease: &Lease| {
         state.lease_born(&Born {
             lease,
@@ -402,8 +411,7 @@ fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
             life: ctx.life,
             mode,
             clock: &ctx.clock,
-            is_fenced: ctx.is_fenced,
-            is_fair: kind == Kind::Fair,
+            refuses_handoffs,
         })
     };
     let leases: Arc<[usize]> = guard.leases().iter().map(born).collect();
