@@ -200,6 +200,39 @@ async fn a_message_that_is_not_from_the_counter_and_after_the_request_that_was_a
 }
 
 #[tokio::test]
+async fn a_message_about_an_earlier_grant_is_no_grant_although_the_servers_clock_was_set_back() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let (claim, hint) = fair(&store).await;
+    // The answer was before this time, and after this grant.
+    let later = micros(&server) + 1;
+    let counter = counter(&server);
+    tell(&server, &claim, held.token.number(), later, &counter);
+    assert_eq!(woken(hint).await, None);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_answered_with_a_grant_is_not_granted_again_by_its_message() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let mut plain = claim("a");
+    plain.place_ttl = Duration::from_secs(60);
+    let (next, hint) = waiting(&store, plain).await;
+    release(&store, &held).await;
+    // The message has arrived, and nobody has looked at it.
+    for _ in 0..20 {
+        breathe().await;
+    }
+    let given = wait_for(&store, &next).await;
+    release(&store, &given).await;
+    let other = grant(&store, &claim("a")).await;
+    assert_eq!(woken(hint).await, None, "two hold");
+    release(&store, &other).await;
+}
+
+#[tokio::test]
 async fn a_grant_whose_message_was_lost_is_granted_again_for_its_full_time() {
     let server = RedisServer::start();
     let store = store(&server).await;

@@ -190,13 +190,16 @@ async fn ask(
     if !matches!(answer, Err(Failure::Unanswered(_))) {
         request.answered();
     }
-    if let (Ask::Queued, Ok(answer)) = (ask, &answer) {
+    if let Ok(answer) = &answer
+        && (ask == Ask::Queued || !reply::is_busy(answer))
+    {
         note(client, attempt, answer, sent_at, counter);
     }
     answer
 }
 
-/// Remembers when a claim that has to wait was answered, so that a message may prove a grant.
+/// Remembers when a claim that has to wait was answered, so that a message may prove a grant. Once it is granted, no message says so
+/// again.
 fn note(
     client: &RedisClient,
     attempt: &Attempt<'_>,
@@ -206,10 +209,11 @@ fn note(
 ) {
     let owner = attempt.claim.owner;
     match reply::busy_at(answer) {
-        Some(micros) if may_be_granted_by_message(client, attempt) => {
+        Some((micros, last)) if may_be_granted_by_message(client, attempt) => {
             let asked = Asked {
                 sent_at,
                 micros,
+                last,
                 counter: Arc::clone(counter),
             };
             client.asked.note(owner, asked, &sent_at);

@@ -63,12 +63,16 @@ pub(super) fn is_busy(answer: &Value) -> bool {
     matches!(parts(answer), Some(("busy", _)))
 }
 
-/// When a claim was told that it has to wait, by the server's clock in microseconds; `None` for other answers.
-pub(super) fn busy_at(answer: &Value) -> Option<u64> {
-    match parts(answer)? {
-        ("busy", numbers) => u64::try_from(*numbers.get(1)?).ok(),
-        _ => None,
-    }
+/// When a claim was told that it has to wait, by the server's clock in microseconds, and the newest token then; `None` for other
+/// answers.
+pub(super) fn busy_at(answer: &Value) -> Option<(u64, u64)> {
+    let ("busy", numbers) = parts(answer)? else {
+        return None;
+    };
+    let [_, micros, last] = numbers[..] else {
+        return None;
+    };
+    Some((micros.try_into().ok()?, last.try_into().ok()?))
 }
 
 /// Whether the raise script answered that the counter must be armed.
@@ -100,7 +104,7 @@ pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
             let grant = Grant::new(claim.clone(), token, proof);
             answered(Outcome::Acquired(Acquired::Granted(grant)), *micros)
         }
-        ("busy", [left, micros]) => {
+        ("busy", [left, micros] | [left, micros, _]) => {
             let remaining = millis(*left);
             answered(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
         }

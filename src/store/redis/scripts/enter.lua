@@ -4,7 +4,7 @@
 -- ARGV: owner, ttl (ms), mode and label and about the time, counter ('' = nothing is granted, the claim may only take a place), the place's ttl
 --       (ms; 0: it takes no place), channel, the time of a handover (ms), 1 if it may be granted by message, else 0; perhaps
 --       verify
--- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl now (us)
+-- Answers: slow: ask arm.lua | granted token ttl 0 | busy ttl now (us) last: the newest token of the counter
 local lock, tokens, queue, alone, places, readers, grants, gap, offers = unpack(KEYS)
 local at = {lock = lock, queue = queue, alone = alone, places = places, readers = readers, grants = grants, gap = gap, offers = offers}
 local owner, ttl, about, counter, place_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -82,6 +82,7 @@ if counter ~= '' and (not holder or holder == READERS) and not is_called then
   holder = redis.call('GET', lock)
 end
 
+local last = '0'
 if counter ~= '' then
   if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, 0, 0)[1])) then
     local token = next_token(tokens, counter)
@@ -108,7 +109,8 @@ if counter ~= '' then
   elseif not is_reader and (is_called or not holder) then
     return grant_alone()
   end
-  if redis.call('HEXISTS', tokens, counter) == 0 then
+  last = redis.call('HGET', tokens, counter)
+  if not last then
     -- Withdrawn, or not judged: it takes no place either.
     return 'slow'
   end
@@ -142,4 +144,4 @@ if place_ttl > 0 then
   end
   keep_place(at, owner, newest, not is_reader, now + place_ttl, offer)
 end
-return 'busy ' .. left .. ' ' .. string.format('%.0f', micros)
+return 'busy ' .. left .. ' ' .. string.format('%.0f', micros) .. ' ' .. last

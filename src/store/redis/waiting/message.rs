@@ -31,6 +31,8 @@ pub(in super::super) struct Asked {
     pub(in super::super) sent_at: Stamp,
     /// The server's time when it was executed, in microseconds.
     pub(in super::super) micros: u64,
+    /// The newest token of the counter then.
+    pub(in super::super) last: u64,
     /// The counter that it named.
     pub(in super::super) counter: Arc<Counter>,
 }
@@ -41,7 +43,11 @@ impl Asked {
         if message.counter != self.counter.name {
             return None;
         }
-        // An older message is about a grant that has ended: otherwise the request would have been granted.
+        // An older message is about a grant that has ended: otherwise the request would have been granted. Their tokens say which is
+        // older, since the server's clock may have been set back between the two.
+        if message.token <= self.last {
+            return None;
+        }
         let between = Duration::from_micros(message.micros.checked_sub(self.micros)?);
         if between > MOST {
             return None;
@@ -104,7 +110,7 @@ mod tests {
     use crate::store::redis::script::GrantScripts;
 
     const HANDOVER: Duration = Duration::from_secs(1);
-    const TOKEN: u64 = 2_000_000_000_000_000;
+    const LAST: u64 = 2_000_000_000_000_000;
 
     fn at(millis: u64) -> Stamp {
         Stamp::from_nanos([millis * 1_000_000; 3])
@@ -115,6 +121,7 @@ mod tests {
         Asked {
             sent_at: at(5_000),
             micros: 1_000_000_000,
+            last: LAST,
             counter: Arc::new(Counter {
                 incarnation: "run".to_owned(),
                 name: "run:7".to_owned(),
@@ -126,7 +133,7 @@ mod tests {
 
     fn told(millis: u64, heard_at: u64) -> GrantMessage {
         GrantMessage {
-            token: TOKEN,
+            token: LAST + 1,
             micros: millis * 1_000,
             counter: "run:7".to_owned(),
             heard_at: at(heard_at),
@@ -163,5 +170,13 @@ mod tests {
         let mut other = told(1_000_300, 5_300);
         other.counter = "run:8".to_owned();
         assert_eq!(proven(&other), None, "it is of another generation");
+    }
+
+    #[test]
+    fn a_grant_from_before_the_last_answer_proves_nothing_although_the_servers_clock_was_set_back()
+    {
+        let mut earlier = told(1_000_300, 5_300);
+        earlier.token = LAST;
+        assert_eq!(proven(&earlier), None);
     }
 }
