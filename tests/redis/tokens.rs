@@ -1,10 +1,12 @@
 //! The counter of tokens: what is left behind, and that tokens grow and nobody is let in wrongly, whatever happens to it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
 use crate::other_holder::{OtherHolder, wait_for};
-use crate::server::{RedisServer, free_port};
+use crate::server::{RedisServer, breathe, free_port};
 use leasehold::ErrorKind;
 use leasehold::store::{LockMode, RedisStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -178,21 +180,26 @@ async fn a_client_of_another_version_of_the_protocol_is_refused_with_both_versio
 
 /// A proxy that connects again when the server goes, so that no client notices. Returns its port.
 pub(crate) async fn redialling_proxy(server: u16) -> u16 {
+    redialling_proxy_to(Arc::new(AtomicU16::new(server))).await
+}
+
+/// The same, to whichever server it is then.
+async fn redialling_proxy_to(server: Arc<AtomicU16>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(serve(client, server));
+            tokio::spawn(serve(client, Arc::clone(&server)));
         }
     });
     port
 }
 
-async fn serve(mut client: TcpStream, server: u16) {
+async fn serve(mut client: TcpStream, server: Arc<AtomicU16>) {
     let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
     let mut pending: Vec<u8> = Vec::new();
     'dial: loop {
-        let Ok(mut upstream) = TcpStream::connect(("127.0.0.1", server)).await else {
+        let Ok(mut upstream) = TcpStream::connect(("127.0.0.1", server.load(SeqCst))).await else {
             tokio::task::yield_now().await;
             continue;
         };
@@ -224,7 +231,10 @@ async fn serve(mut client: TcpStream, server: u16) {
 }
 
 /// A restart behind such a proxy, from a snapshot that has the counter, the marker and not the lock.
-async fn nobody_is_let_in_too_early_behind_a_redialling_proxy(arguments: &[&str]) {
+async fn nobody_is_let_in_too_early_behind_a_redialling_proxy(
+    arguments: &[&str],
+    has_no_memory: bool,
+) {
     let mut server = RedisServer::start_with(arguments);
     let port = redialling_proxy(server.port()).await;
     let url = format!("redis://127.0.0.1:{port}/0?prefix=app&max_ttl=6s");
@@ -241,19 +251,61 @@ async fn nobody_is_let_in_too_early_behind_a_redialling_proxy(arguments: &[&str]
     server.restart();
     assert_eq!(server.cli(&["EXISTS", TOKENS, MARKER]), "2");
     assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+    if has_no_memory {
+        assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "1"]), "OK");
+        assert!(asking.acquire(&claim_for("other", long)).await.is_err());
+        assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+    }
     let next = wait_for(&asking, &claim_for("a", long)).await;
     holder.has_given_way_to(&next);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_from_a_snapshot_that_a_proxy_hides_lets_nobody_in_too_early() {
-    nobody_is_let_in_too_early_behind_a_redialling_proxy(&[]).await;
+    nobody_is_let_in_too_early_behind_a_redialling_proxy(&[], false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_from_a_log_of_the_second_before_that_a_proxy_hides_lets_nobody_in_too_early() {
     let every_second = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    nobody_is_let_in_too_early_behind_a_redialling_proxy(&every_second).await;
+    nobody_is_let_in_too_early_behind_a_redialling_proxy(&every_second, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_memory_that_a_proxy_hides_lets_nobody_in_too_early() {
+    nobody_is_let_in_too_early_behind_a_redialling_proxy(&[], true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_a_proxy_hides_and_that_is_promoted_later_lets_nobody_in_too_early() {
+    let master = RedisServer::start();
+    let port = master.port().to_string();
+    let replica = RedisServer::start();
+    assert_eq!(replica.cli(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+    let target = Arc::new(AtomicU16::new(master.port()));
+    let proxy = redialling_proxy_to(Arc::clone(&target)).await;
+    let url = format!("redis://127.0.0.1:{proxy}/0?prefix=app&max_ttl=6s");
+    let [first, second] = [
+        RedisStore::connect(&url).await.unwrap(),
+        RedisStore::connect(&url).await.unwrap(),
+    ];
+    let long = Duration::from_millis(5_900);
+    for store in [&first, &second] {
+        let before = wait_for(store, &claim_for("before", long)).await;
+        release(store, &before).await;
+    }
+    while master.cli(&["WAIT", "1", "100"]) != "1" {
+        breathe().await;
+    }
+    let holder = OtherHolder::holding(&first, "a", long).await;
+    target.store(replica.port(), SeqCst);
+    drop(master);
+    assert!(first.acquire(&claim_for("other", long)).await.is_err());
+    assert_eq!(replica.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+    // As if the hold was never copied.
+    replica.cli(&["DEL", "app:a"]);
+    let next = wait_for(&second, &claim_for("a", long)).await;
+    holder.has_given_way_to(&next);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::Value;
+use ::redis::{Cmd, Value};
 
 use super::arm::{Judged, judge_server};
 use super::attempt_route::AttemptRoute;
@@ -166,7 +166,7 @@ async fn take_place(client: &RedisClient, attempt: &Attempt<'_>) -> Result<(), F
     let incarnation = attempt.session.server().incarnation_or_hidden();
     let scripts = client.counters.scripts(incarnation);
     let call = acquire_call(client, Ask::Queued, attempt, "", None);
-    call.run_verified(&scripts.enter, attempt.session).await?;
+    run_verified(client, Ask::Queued, attempt, &scripts, &call, "").await?;
     Ok(())
 }
 
@@ -176,17 +176,12 @@ async fn ask(
     attempt: &Attempt<'_>,
     counter: &Arc<Counter>,
 ) -> Result<Value, Failure> {
-    let (script, session) = (ask.script(&counter.scripts), attempt.session);
     let is_vote = attempt.terms.is_vote;
     let request = client.counters.request(attempt.claim, is_vote, counter);
     let request = request.map_err(Failure::Answered)?;
     let (asked_at, sent_at) = (Some(request.server_millis), request.sent_at);
     let call = acquire_call(client, ask, attempt, &counter.name, asked_at);
-    let answer = if client.options().replicas > 0 {
-        acquire_replicated(client, attempt.claim, script, &call, session).await
-    } else {
-        call.run_verified(script, session).await
-    };
+    let answer = run_verified(client, ask, attempt, &counter.scripts, &call, &counter.name).await;
     if !matches!(answer, Err(Failure::Unanswered(_))) {
         request.answered();
     }
@@ -196,6 +191,36 @@ async fn ask(
         note(client, attempt, answer, sent_at, counter);
     }
     answer
+}
+
+/// Runs a script that grants over this connection or not at all. A server that does not know its text learns it only if it is the
+/// incarnation for which the text was made; otherwise the answer is `slow`.
+async fn run_verified(
+    client: &RedisClient,
+    ask: Ask,
+    attempt: &Attempt<'_>,
+    scripts: &GrantScripts,
+    call: &Call,
+    counter: &str,
+) -> Result<Value, Failure> {
+    let (script, session) = (ask.script(scripts), attempt.session);
+    let run = async |command: Cmd| {
+        // In a quarantine nothing is granted, so no replica has to have it.
+        if client.options().replicas > 0 && !counter.is_empty() {
+            acquire_replicated(client, attempt.claim, &command, session).await
+        } else {
+            session.ask(&command).await
+        }
+    };
+    let answer = run(call.by_hash(script)).await;
+    if !matches!(&answer, Err(failure) if failure.is_unknown_script()) {
+        return answer;
+    }
+    let tokens = client.options().names.tokens(attempt.slot);
+    if !scripts.fit(session, &tokens, counter).await? {
+        return Ok(Value::SimpleString("slow".to_owned()));
+    }
+    run(call.by_verified_text(script)).await
 }
 
 /// Remembers when a claim that has to wait was answered, so that a message may prove a grant. Once it is granted, no message says so

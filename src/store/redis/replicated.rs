@@ -1,11 +1,10 @@
 //! A grant that counts only when replicas have it.
 
-use ::redis::{RedisError, Value};
+use ::redis::{Cmd, RedisError, Value};
 
 use super::client::RedisClient;
 use super::connection::{Failure, Session};
 use super::reply;
-use super::script::{Call, Script};
 use super::waiting::withdraw;
 use crate::model::error::{Error, ErrorKind};
 use crate::store::Claim;
@@ -14,28 +13,19 @@ use crate::store::Claim;
 pub(super) async fn acquire_replicated(
     client: &RedisClient,
     claim: &Claim,
-    script: &Script,
-    call: &Call,
+    command: &Cmd,
     session: &Session<'_>,
 ) -> Result<Value, Failure> {
     let options = client.options();
-    let ask = async |command| {
-        let mut both = ::redis::pipe();
-        both.add_command(command);
-        both.add_command(options.wait_for_replicas());
-        let answers = session.ask_all(&both).await?;
-        let mut answers = answers.into_iter();
-        let granted = answers
-            .next()
-            .unwrap_or(Ok(Value::Nil))
-            .map_err(Failure::of)?;
-        Ok::<_, Failure>((granted, answers.next()))
-    };
-    let answered = match ask(call.by_hash(script)).await {
-        Err(failure) if failure.is_unknown_script() => ask(call.by_verified_text(script)).await,
-        answered => answered,
-    };
-    let (granted, waited) = answered?;
+    let mut both = ::redis::pipe();
+    both.add_command(command.clone());
+    both.add_command(options.wait_for_replicas());
+    let mut answers = session.ask_all(&both).await?.into_iter();
+    let granted = answers
+        .next()
+        .unwrap_or(Ok(Value::Nil))
+        .map_err(Failure::of)?;
+    let waited = answers.next();
     let is_grant = reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
     let confirmed = confirmed(waited);
     if is_grant && confirmed < options.replicas {

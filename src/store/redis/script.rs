@@ -35,6 +35,7 @@ pub(super) struct GrantScripts {
     pub(super) enter: Script,
     /// The release that may grant to the next in line.
     pub(super) release: Script,
+    check: Script,
 }
 
 impl GrantScripts {
@@ -53,7 +54,21 @@ impl GrantScripts {
                 include_str!("scripts/enter.lua")
             )),
             release: Self::release(incarnation),
+            check: script(include_str!("scripts/check.lua")),
         }
+    }
+
+    /// Whether a server that does not know a text of these may learn it: it is the incarnation. Another one loses this counter, so
+    /// that it never grants from it, or refuses.
+    pub(super) async fn fit(
+        &self,
+        session: &Session<'_>,
+        tokens: &str,
+        counter: &str,
+    ) -> Result<bool, Failure> {
+        let call = Call::new([tokens]).arg(counter);
+        let answer = session.ask(&call.by_verified_text(&self.check)).await?;
+        Ok(answer == Value::Int(1))
     }
 
     /// Begins with the comparison of incarnations, and defines nothing before it knows that somebody waits: most releases end
@@ -210,20 +225,6 @@ impl Call {
         let answers = connection.ask_all(&both).await?;
         let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
         answer.map_err(Failure::of)
-    }
-
-    /// Runs a script of [`GrantScripts`] over this connection or not at all.
-    pub(super) async fn run_verified(
-        &self,
-        script: &Script,
-        session: &Session<'_>,
-    ) -> Result<Value, Failure> {
-        match session.ask(&self.by_hash(script)).await {
-            Err(failure) if failure.is_unknown_script() => {
-                session.ask(&self.by_verified_text(script)).await
-            }
-            answer => answer,
-        }
     }
 
     /// Runs a script over this connection or not at all.

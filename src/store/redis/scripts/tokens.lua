@@ -4,7 +4,8 @@
 -- request that is executed after its withdrawal, because the withdrawal removes that counter.
 --
 -- Before this, script.rs writes the incarnation for which the client made the text. The cache of scripts is neither copied nor
--- persisted, so a server that knows the text is that incarnation, or has compared it.
+-- persisted, so a server that knows the text is that incarnation, or has compared it. A server also knows a text whose execution it
+-- refused, as a replica does, which may be promoted later. So it is asked by check.lua before a text is sent to it.
 local ARMED, MAX_SKEW = 1000000000000000, 1000000
 
 -- With the last argument "verify" the server did not know this text: it says itself which incarnation it is.
@@ -23,8 +24,9 @@ local function is_another(tokens, counter)
   end
   local last = redis.call('HGET', tokens, counter)
   if last then
-    redis.call('HSET', tokens, 'last', last)
+    -- A server without memory allows this write, and after it the next one.
     redis.call('HDEL', tokens, counter)
+    redis.pcall('HSET', tokens, 'last', last)
   end
   return true
 end

@@ -29,12 +29,15 @@ pub(in super::super) async fn release(
     let Some(counter) = client.counters.of(None, incarnation) else {
         return call.run_in(&RELEASE, &session).await;
     };
-    let script = &counter.scripts.release;
-    match session.ask(&call.by_hash(script)).await {
+    let scripts = &counter.scripts;
+    match session.ask(&call.by_hash(&scripts.release)).await {
         Err(failure) if failure.is_unknown_script() => {
-            // The server may be another, which then loses the counter, so that it never grants from it.
-            let call = call.arg(names.tokens(None)).arg(&counter.name);
-            session.ask(&call.by_verified_text(script)).await
+            let tokens = names.tokens(None);
+            if !scripts.fit(&session, &tokens, &counter.name).await? {
+                return call.run_in(&RELEASE, &session).await;
+            }
+            let call = call.arg(tokens).arg(&counter.name);
+            session.ask(&call.by_verified_text(&scripts.release)).await
         }
         answer => answer,
     }
