@@ -53,6 +53,8 @@ mod manager;
 #[cfg(test)]
 mod message;
 #[cfg(test)]
+mod message_ends;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod order;
