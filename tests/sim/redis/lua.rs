@@ -48,7 +48,11 @@ thread_local! {
     static DATABASE: RefCell<Option<Database>> = const { RefCell::new(None) };
 }
 
-/// Runs a script over a database. Texts are compiled once for each thread.
+/// How many texts a machine keeps. Texts say which server they are for, so each world brings its own, and Lua has room for some
+/// thousands.
+const TEXTS_AT_MOST: usize = 256;
+
+/// Runs a script over a database. A thread keeps the texts that it has compiled, up to [`TEXTS_AT_MOST`].
 pub(crate) fn run(
     database: &mut Database,
     hash: &str,
@@ -97,6 +101,9 @@ impl Machine {
         args: &[Vec<u8>],
     ) -> mlua::Result<Reply> {
         if !self.scripts.contains_key(hash) {
+            if self.scripts.len() == TEXTS_AT_MOST {
+                self.scripts.clear();
+            }
             let script = self
                 .lua
                 .load(text)
