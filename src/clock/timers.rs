@@ -38,12 +38,13 @@ impl Timers {
 
     /// Takes out the sleeps that end by `now`.
     pub(super) fn due(&mut self, now: u64) -> Vec<Waker> {
-        if self.next().is_none_or(|end| end > now) {
-            return Vec::new();
+        let mut due = Vec::new();
+        while let Some(first) = self.waiting.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            due.push(first.remove());
         }
-        let later = self.waiting.split_off(&(now.saturating_add(1), 0));
-        std::mem::replace(&mut self.waiting, later)
-            .into_values()
-            .collect()
+        due
     }
 }
