@@ -362,7 +362,10 @@ impl Node {
                     outcome: AcquireOutcome::Held { .. },
                     ..
                 } => runs.held += 1,
-                Seen::Release { .. } => runs.released += 1,
+                // A grant that its caller never got ends too.
+                Seen::Release {
+                    was_reported: true, ..
+                } => runs.released += 1,
                 Seen::Debt { debt, .. } => runs.observed.push(debt.intent.to_string()),
                 Seen::Run { run, event, .. } if event.is_end() => runs.ended.push((node, *run)),
                 Seen::Run {
