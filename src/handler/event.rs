@@ -108,8 +108,8 @@ pub enum Event<'a> {
         token: FencingToken,
         /// Why it ended.
         reason: EndReason,
-        /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused the grant, or its caller went
-        /// away.
+        /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused the grant, its caller went
+        /// away, or the lease ended before a caller of this process took a hold that was handed to it.
         was_reported: bool,
         /// How the release went; a hold that was handed off in this process counts as released.
         released: &'a Released,

@@ -362,7 +362,7 @@ impl Node {
                     outcome: AcquireOutcome::Held { .. },
                     ..
                 } => runs.held += 1,
-                // A grant that its caller never got ends too.
+                // A hold that no caller took ends too.
                 Seen::Release {
                     was_reported: true, ..
                 } => runs.released += 1,
