@@ -24,7 +24,9 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["contend", what, callers, directory] => contended::worker(what, callers, directory),
+        ["contend", what, callers, directory, mark] => {
+            contended::worker(what, callers, directory, mark);
+        }
         ["wait", what, directory] => wake::worker(what, directory),
         ["turns", count] => pairs::turns(&Directory::new(), count.parse().expect("a number")),
         ["pairs"] => pairs::print(&Directory::new()),
