@@ -1,4 +1,4 @@
-//! A run that only computes allocates nothing.
+//! A run that only computes allocates nothing, and what an acquire and a release move around is small.
 
 #[path = "support/executor.rs"]
 mod executor_support;
@@ -93,6 +93,18 @@ fn a_run_that_is_not_begun_allocates_nothing() {
     let run = || assert!(stage.executor.guarded(|_| Ok(())).is_err());
     run();
     assert_eq!(allocations(run), 0);
+}
+
+/// A future that another async function gets by value is in that function's future twice, and is copied there.
+#[tokio::test]
+async fn the_futures_of_an_acquire_and_a_release_are_small() {
+    let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
+    let lock = locks.lock("accounts/7");
+    let acquire = size_of_val(&lock.acquire());
+    let guard = lock.acquire().await.unwrap();
+    let release = size_of_val(&guard.release());
+    println!("acquire: {acquire} bytes, release: {release} bytes");
+    assert!(acquire < 5_000 && release < 3_500);
 }
 
 #[test]

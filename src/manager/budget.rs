@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::context::ManagerContext;
 use super::request::Patience;
-use crate::clock::Stamp;
 
 /// One budget for everything that an acquire waits for.
 pub(super) struct Budget<'a> {
     context: &'a ManagerContext,
-    started: Stamp,
+    /// By the boot clock, in nanoseconds.
+    started: u64,
     patience: Patience,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Budget<'a> {
     pub(super) fn begin(context: &'a ManagerContext, patience: Patience) -> Self {
         Self {
             context,
-            started: context.clock.stamp(),
+            started: context.clock.boot(),
             patience,
         }
     }
@@ -40,7 +40,8 @@ impl<'a> Budget<'a> {
         match self.patience {
             Patience::Once => Duration::ZERO,
             Patience::Within(span) => {
-                span.saturating_sub(self.context.clock.stamp().since(&self.started))
+                let passed = self.context.clock.boot().saturating_sub(self.started);
+                span.saturating_sub(Duration::from_nanos(passed))
             }
         }
     }

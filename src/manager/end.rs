@@ -2,6 +2,7 @@
 //!
 //! Release, loss, drop and shutdown all come here.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,7 +136,7 @@ impl Ending<'_> {
     async fn run(&self) -> Released {
         let hooks = &self.context.hooks;
         self.hold.lease.close();
-        let at_rest = is_at_rest(self.context, self.hold);
+        let at_rest = pin!(is_at_rest(self.context, self.hold));
         let is_at_rest = self.context.clock.timeout(self.limit, at_rest).await == Some(true);
         if hooks.is_empty() {
             return self.finish(is_at_rest).await;

@@ -1,6 +1,7 @@
 //! [`LockGuard`]: the RAII value of a hold.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,8 +171,10 @@ impl LockGuard {
         if limit == Duration::MAX {
             context.ensure_not_inside(self.key(), "waits for its own end")?;
         }
-        let ending = end_hold_within(context, &self.hold, EndCause::Clean, limit);
-        let released = in_runtime(&context.runtime, ending).await;
+        let released = {
+            let ending = pin!(end_hold_within(context, &self.hold, EndCause::Clean, limit));
+            in_runtime(&context.runtime, ending).await
+        };
         self.set_ended();
         match released {
             Released::Unknown(error) => Err(unconfirmed(self.key(), error)),

@@ -7,6 +7,8 @@ use super::context::ManagerContext;
 use super::hold::{EndCause, Hold, Origin};
 use super::message::Message;
 use super::queue::Called;
+use crate::clock::Stamp;
+use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
@@ -19,7 +21,8 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         return false;
     }
     let settings = &context.settings;
-    if is_used_up(context, hold) {
+    let now = context.clock.stamp();
+    if is_used_up(settings, hold, &now) {
         if settings.handoff_count > 0 {
             hold.give_way();
         }
@@ -43,7 +46,6 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         handoffs: hold.origin.handoffs + 1,
         ..hold.origin.clone()
     };
-    let now = context.clock.stamp();
     let next = Hold::new(lease, origin, now, turn);
     let max_hold = hold.origin.times.max_hold;
     if (context.holds)
@@ -68,8 +70,7 @@ pub(super) fn end_unclaimed(context: &ManagerContext, hold: Arc<Hold>) {
 }
 
 /// Whether this process has had the grant as often and for as long as it may, so that other processes get their turn.
-fn is_used_up(context: &ManagerContext, hold: &Hold) -> bool {
-    let settings = &context.settings;
-    let held_for = context.clock.stamp().since(&hold.origin.granted_at);
+fn is_used_up(settings: &Settings, hold: &Hold, now: &Stamp) -> bool {
+    let held_for = now.since(&hold.origin.granted_at);
     hold.origin.handoffs >= settings.handoff_count || held_for >= settings.handoff_time
 }

@@ -1,5 +1,6 @@
 //! [`Lock`]: a key, and how to ask for it.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -277,13 +278,14 @@ impl Lock {
 
     async fn ask_store(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let request = self.request()?;
-        let fenced = async {
+        // Pinned here: a future of 7 kB that is passed by value is copied twice.
+        let fenced = pin!(async {
             let guard = acquire(&self.handle, request, patience).await?;
             match (guard, &self.fence) {
                 (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
                 (guard, _) => Ok(guard),
             }
-        };
+        });
         let guard = in_runtime(self.runtime(), fenced).await?;
         Ok(guard.map(LockGuard::handed_out))
     }
