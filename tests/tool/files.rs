@@ -18,10 +18,10 @@ use crate::rests::runs_once;
 const LOOKS: u32 = 12_000;
 
 /// A directory for the locks and for the files of one test.
-struct Directory(PathBuf);
+pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("leasehold-files-{}-{number}", std::process::id());
@@ -30,11 +30,11 @@ impl Directory {
         Self(path)
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("file://{}/locks", self.0.display())
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
@@ -83,7 +83,7 @@ impl Drop for Directory {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }

@@ -31,6 +31,9 @@ mod postgres_store;
 mod resolve;
 mod rests;
 mod run;
+mod same_line;
 mod starts;
 mod streams;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod users;

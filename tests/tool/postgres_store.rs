@@ -9,7 +9,7 @@ use crate::postgres::PgServer;
 use crate::rests::runs_once;
 
 /// With the schema that the tool prints.
-fn server() -> (PgServer, String) {
+pub(crate) fn server() -> (PgServer, String) {
     let server = PgServer::start_with(&["fsync=on"]);
     let sql = leasehold(&["sql", "postgres"]);
     assert_eq!(code(&sql), 0, "{}", printed(&sql));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps};
 
+use super::directory::is_local;
 use super::tests::{Temporary, claim, granted, is_busy, refused};
 use super::*;
 use crate::clock::{Clock, ManualClock};
@@ -323,4 +324,27 @@ async fn what_dead_processes_left_is_deleted_and_what_is_in_use_stays() {
     assert!(young.exists() && just_begun.exists(), "they may be in use");
     assert_eq!((named("p").len(), named("w").len()), (1, 2));
     assert!(matches!(renewed(&live, &held).await, Renewed::Extended(_)));
+}
+
+/// By the magic numbers of Linux. virtiofs and sshfs are FUSE.
+#[test]
+fn no_file_system_of_a_network_counts_as_local() {
+    let of_networks = [
+        (0x6969, "NFS"),
+        (0x517B, "SMB"),
+        (0xFF53_4D42, "CIFS"),
+        (0xFE53_4D42, "SMB 2"),
+        (0x6573_5546, "FUSE"),
+        (0x0102_1997, "9p"),
+        (0x00C3_6400, "Ceph"),
+        (0x5346_414F, "AFS"),
+        (0x7375_7245, "Coda"),
+        (0x0116_1970, "GFS2"),
+        (0x7461_636F, "OCFS2"),
+        (0x0BD0_0BD0, "Lustre"),
+    ];
+    for (kind, name) in of_networks {
+        assert!(!is_local(kind), "{name}");
+    }
+    assert!(is_local(0xEF53), "ext");
 }

@@ -237,11 +237,15 @@ fn folder(
     Ok(made)
 }
 
+pub(super) fn is_local(kind: i64) -> bool {
+    FILE_SYSTEMS.iter().any(|(known, _)| *known == kind)
+}
+
 fn check_file_system(root: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let stat = rustix::fs::fstatfs(root)
         .map_err(|errno| no_effect("read the kind of the file system", path, errno))?;
     let kind = stat.f_type as i64;
-    if FILE_SYSTEMS.iter().any(|(known, _)| *known == kind) {
+    if is_local(kind) {
         return Ok(());
     }
     let names: Vec<_> = FILE_SYSTEMS.iter().map(|(_, name)| *name).collect();
