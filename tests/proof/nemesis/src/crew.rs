@@ -170,6 +170,7 @@ impl Crew {
             {
                 return true;
             }
+            // The kernel tells nobody that it has stopped a process.
             std::thread::sleep(Duration::from_millis(1));
         }
         false
@@ -228,6 +229,7 @@ impl Crew {
                         running.push(process.p);
                         break;
                     }
+                    // Many processes may end, in any order, until a moment of real time.
                     None => std::thread::sleep(Duration::from_millis(10)),
                 }
             }

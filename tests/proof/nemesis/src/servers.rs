@@ -294,6 +294,7 @@ fn standby_of(primary: &PgServer) -> PgServer {
         if primary.psql(is_synchronous) == "1" {
             return standby;
         }
+        // A server sends no event for it.
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("the standby is not synchronous");

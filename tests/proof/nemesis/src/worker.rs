@@ -239,6 +239,7 @@ impl Worker {
     /// Looks at each lease as the library believes it, without a check that would change it.
     fn sample(&self) {
         loop {
+            // What real processes believe is compared in real time.
             std::thread::sleep(SAMPLE);
             let mut leases = self.leases.lock().expect("no thread panics");
             leases.retain_mut(|(hold, lease, last, alive)| {
