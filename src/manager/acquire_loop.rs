@@ -24,6 +24,8 @@ pub(super) struct AcquireLoop<'a> {
     wait: Option<ObservedWait<'a>>,
     /// How many requests in a row have failed.
     failures: u32,
+    /// The first request for a claim was refused. That of a new claim, which nobody can have taken anything from, tells why.
+    was_refused: bool,
     /// How often this caller waited without a subscription although the store sends messages.
     polls: u32,
 }
@@ -43,6 +45,9 @@ enum ClaimEnd {
     Again,
     /// A new claim may succeed.
     Failed(Error),
+    /// The store refused the first request for the claim: it breaks a rule, or the store executed it twice, and what it was granted at
+    /// first has been taken away.
+    Refused(Error),
 }
 
 impl<'a> AcquireLoop<'a> {
@@ -60,6 +65,7 @@ impl<'a> AcquireLoop<'a> {
             turn: Some(turn),
             wait,
             failures: 0,
+            was_refused: false,
             polls: 0,
         }
     }
@@ -81,6 +87,8 @@ impl<'a> AcquireLoop<'a> {
                     context.pause(pause).await;
                 }
                 ClaimEnd::Busy => return Ok(None),
+                ClaimEnd::Refused(error) if self.was_refused => return Err(error),
+                ClaimEnd::Refused(_) => self.was_refused = true,
                 ClaimEnd::Failed(error) => {
                     let pause = self.back_off();
                     if self.budget.left() <= pause {
@@ -176,6 +184,9 @@ impl<'a> AcquireLoop<'a> {
                 // and what it was granted has been taken away.
                 Err(error) if was_asked && error.kind() == ErrorKind::Invalid => {
                     return Ok(ClaimEnd::Again);
+                }
+                Err(error) if error.kind() == ErrorKind::Invalid => {
+                    return Ok(ClaimEnd::Refused(error));
                 }
                 Err(error) => return Err(error),
             };

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::support::over::{Changes, Over};
 use crate::support::{ms, poll_once, secs};
 use leasehold::clock::{Clock, ClockKind, ManualClock};
-use leasehold::store::{Acquired, Claim, Grant, GrantProof, Hint, MemoryStore, Renewed, Store};
+use leasehold::store::{
+    Acquired, Claim, Grant, GrantProof, Hint, MemoryStore, Renewed, Revoke, Revoked, Store,
+};
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 use parking_lot::Mutex;
 
@@ -20,6 +22,8 @@ struct Road {
     proves_nothing: bool,
     /// Whoever holds the lock releases it while a caller subscribes, and no wake-up comes of it.
     freed_at_subscription: Option<Grant>,
+    /// The next acquire arrives twice, what the first copy was granted is revoked in between, and only the second is answered.
+    revoked_between_copies: bool,
     renewals: usize,
     renewed_at: u64,
 }
@@ -51,6 +55,11 @@ impl Changes for Far {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
+        if std::mem::take(&mut self.road.lock().revoked_between_copies) {
+            let _ = self.memory.acquire(claim).await;
+            let revoked = self.memory.revoke(&claim.key, Revoke::Now).await;
+            assert!(matches!(revoked, Ok(Revoked::Revoked { .. })));
+        }
         let mut answer = self.memory.acquire(claim).await;
         if let Ok(Acquired::Granted(grant)) = &mut answer {
             grant.proof = self.proof(grant.proof);
@@ -187,6 +196,18 @@ async fn a_grant_with_less_than_min_usable_left_is_given_back() {
     let guard = locks.lock("a").try_acquire().await.unwrap().unwrap();
     // More, if the manager has renewed it already.
     assert!(guard.remaining() >= min_usable);
+}
+
+/// Its caller broke no rule.
+#[tokio::test]
+async fn a_claim_that_was_revoked_between_two_copies_of_its_request_is_made_anew() {
+    let (store, locks) = far();
+    for _ in 0..2 {
+        store.road.lock().revoked_between_copies = true;
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        assert!(guard.expect("it is free").lease().is_live());
+        locks.settled().await;
+    }
 }
 
 #[tokio::test]

@@ -191,16 +191,20 @@ impl Node {
         &self.clock
     }
 
-    /// A process that is `frozen` does not see the time pass, which no lock can survive.
-    pub(crate) fn advance_to(&mut self, now: u64, frozen: bool) {
+    /// Whether a timer of this process has ended. A process that is `frozen` does not see the time pass, which no lock can survive.
+    pub(crate) fn advance_to(&mut self, now: u64, frozen: bool) -> bool {
         let target = on_clock(now, self.ppm);
         let passed = target - self.moved;
         self.moved = target;
         let seen = passed.min(self.ahead.load(Ordering::Relaxed));
         self.ahead.fetch_sub(seen, Ordering::Relaxed);
-        if !frozen {
-            self.clock.advance(Duration::from_nanos(passed - seen));
+        let step = Duration::from_nanos(passed - seen);
+        if frozen {
+            return false;
         }
+        let next = self.clock.until_next();
+        self.clock.advance(step);
+        next.is_some_and(|left| left <= step)
     }
 
     /// The true time until the next timer of this process; `None` if it has none.

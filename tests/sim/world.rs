@@ -170,9 +170,9 @@ impl World {
         state.now = now;
         state.truth.advance_to(now);
         for (number, node) in self.nodes.iter_mut().enumerate() {
-            node.advance_to(now, self.setup.is_unsound && state.paused[number]);
-            // A timer that was due has woken a task.
-            if self.timers[number].is_some_and(|timer| timer <= now) {
+            let has_ended = node.advance_to(now, self.setup.is_unsound && state.paused[number]);
+            // It has woken a task. What is left of it was rounded up, so it may end with another event, a nanosecond before.
+            if has_ended || self.timers[number].is_some_and(|timer| timer <= now) {
                 state.touched.insert(number);
             }
         }
