@@ -12,7 +12,7 @@ use super::cluster::Slot;
 use super::connection::{Connection, Failure, Session};
 use super::counters::Counter;
 use super::replicated::acquire_replicated;
-use super::reply::{self, Answer, Outcome};
+use super::reply::{self, Answer, Attempted, Outcome};
 use super::script::{Call, GrantScripts, Script};
 use super::waiting::{Asked, handover_millis};
 use crate::clock::Stamp;
@@ -142,15 +142,19 @@ async fn attempt_at(
         };
         let first = Ask::of(client, claim);
         let mut answer = ask(client, first, &attempt, &counter).await?;
-        let must_wait = reply::is_busy(&answer) && place_millis(&attempt) > 0;
-        if first == Ask::Plain && (must_wait || reply::is(&answer, "queued")) {
+        let needs_place = match answer {
+            Attempted::Queued => true,
+            Attempted::Busy { .. } => place_millis(&attempt) > 0,
+            _ => false,
+        };
+        if first == Ask::Plain && needs_place {
             answer = ask(client, Ask::Queued, &attempt, &counter).await?;
         }
-        if reply::is(&answer, "slow") {
+        if matches!(answer, Attempted::Slow) {
             client.counters.forget(slot, &counter);
             continue;
         }
-        return reply::acquired(claim, &answer).map_err(Failure::Answered);
+        return answer.answer(claim).map_err(Failure::Answered);
     }
     Err(Failure::Answered(Error::unavailable(format!(
         "redis is flushed or replaced again and again, or many claims are withdrawn: address={}; try later",
@@ -175,7 +179,7 @@ async fn ask(
     ask: Ask,
     attempt: &Attempt<'_>,
     counter: &Arc<Counter>,
-) -> Result<Value, Failure> {
+) -> Result<Attempted, Failure> {
     let is_vote = attempt.terms.is_vote;
     let request = client.counters.request(attempt.claim, is_vote, counter);
     let request = request.map_err(Failure::Answered)?;
@@ -185,10 +189,9 @@ async fn ask(
     if !matches!(answer, Err(Failure::Unanswered(_))) {
         request.answered();
     }
-    if let Ok(answer) = &answer
-        && (ask == Ask::Queued || !reply::is_busy(answer))
-    {
-        note(client, attempt, answer, sent_at, counter);
+    let answer = reply::attempted(&answer?).map_err(Failure::Answered);
+    if ask == Ask::Queued || !matches!(answer, Ok(Attempted::Busy { .. })) {
+        note(client, attempt, &answer, sent_at, counter);
     }
     answer
 }
@@ -228,13 +231,17 @@ async fn run_verified(
 fn note(
     client: &RedisClient,
     attempt: &Attempt<'_>,
-    answer: &Value,
+    answer: &Result<Attempted, Failure>,
     sent_at: Stamp,
     counter: &Arc<Counter>,
 ) {
     let owner = attempt.claim.owner;
-    match reply::busy_at(answer) {
-        Some((micros, last)) if may_be_granted_by_message(client, attempt) => {
+    match *answer {
+        Ok(Attempted::Busy {
+            micros,
+            last: Some(last),
+            ..
+        }) if may_be_granted_by_message(client, attempt) => {
             let asked = Asked {
                 sent_at,
                 micros,
@@ -267,28 +274,21 @@ fn acquire_call(
 ) -> Call {
     let (names, claim) = (&client.options().names, attempt.claim);
     let key = &claim.key;
-    let keys = [
-        names.lock(key),
-        names.tokens(attempt.slot),
-        names.queue(key),
-    ];
-    let call = match ask {
-        Ask::Plain => Call::new(keys),
-        Ask::Queued => Call::new(keys.into_iter().chain([
-            names.alone(key),
-            names.places(key),
-            names.readers(key),
-            names.grants(key),
-            names.gap(key),
-            names.offers(key),
-        ])),
-    };
+    let tokens = names.tokens(attempt.slot);
+    let beside = |what| names.beside_parts(key, what);
+    let mut call = (Call::sized().parts(names.lock_parts(key)).arg(tokens)).parts(beside("queue"));
+    if ask == Ask::Queued {
+        for what in ["alone", "places", "readers", "grants", "gap", "offers"] {
+            call = call.parts(beside(what));
+        }
+    }
     let mode = match claim.mode {
         LockMode::Exclusive => "x ",
         LockMode::Write => "w ",
         LockMode::Read => "r ",
     };
     let call = call
+        .end_keys()
         .parts([claim.owner.digits()])
         .number(claim.ttl.as_millis())
         .about(mode, claim.label.as_str(), asked_at)

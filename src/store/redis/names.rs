@@ -53,7 +53,12 @@ impl Names {
     /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so no lock has such
     /// a name.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
-        joined(&[&self.prefix, "{", &self.prefix, key.as_str(), "}:", what])
+        joined(&self.beside_parts(key, what))
+    }
+
+    /// The parts of the name of a key beside the lock.
+    pub(super) fn beside_parts<'a>(&'a self, key: &'a Key, what: &'a str) -> [&'a str; 6] {
+        [&self.prefix, "{", &self.prefix, key.as_str(), "}:", what]
     }
 
     /// The channel of what everybody is to know who waits for the lock. Its name begins those of the managers' own channels.

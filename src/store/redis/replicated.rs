@@ -4,7 +4,7 @@ use ::redis::{Cmd, RedisError, Value};
 
 use super::client::RedisClient;
 use super::connection::{Failure, Session};
-use super::reply;
+use super::reply::{self, Attempted};
 use super::waiting::withdraw;
 use crate::model::error::{Error, ErrorKind};
 use crate::store::Claim;
@@ -26,7 +26,7 @@ pub(super) async fn acquire_replicated(
         .unwrap_or(Ok(Value::Nil))
         .map_err(Failure::of)?;
     let waited = answers.next();
-    let is_grant = reply::acquired(claim, &granted).is_ok_and(|answer| answer.outcome.is_grant());
+    let is_grant = matches!(reply::attempted(&granted), Ok(Attempted::Granted { .. }));
     let confirmed = confirmed(waited);
     if is_grant && confirmed < options.replicas {
         let error = unconfirmed(client, claim, confirmed).await;

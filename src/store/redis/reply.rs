@@ -25,6 +25,29 @@ pub(super) struct Answer {
     pub(super) micros: u64,
 }
 
+/// What a script that grants answered. Times are those of the server, in microseconds; 0 if nobody asked for them.
+#[derive(Debug)]
+pub(super) enum Attempted {
+    Granted {
+        token: FencingToken,
+        left: Duration,
+        micros: u64,
+    },
+    Busy {
+        /// `None`: nobody knows.
+        left: Option<Duration>,
+        micros: u64,
+        /// The newest token, from the script of the queue.
+        last: Option<u64>,
+    },
+    /// There is a queue, which has its own script.
+    Queued,
+    /// The server does not have the counter.
+    Slow,
+    /// The next token is ahead of the server's clock.
+    Ahead { token: i64, now: i64 },
+}
+
 /// The answer of the script that arms the counter of tokens.
 #[derive(Debug)]
 pub(super) enum Armed {
@@ -47,69 +70,64 @@ pub(super) enum Outcome {
     Quarantined(Duration),
 }
 
-impl Outcome {
-    pub(super) fn is_grant(&self) -> bool {
-        matches!(self, Self::Acquired(Acquired::Granted(_)))
-    }
-}
-
-/// Whether a script answered this word.
-pub(super) fn is(answer: &Value, word: &str) -> bool {
-    text(answer) == Some(word)
-}
-
-/// Whether a script that grants answered that another claim holds the lock.
-pub(super) fn is_busy(answer: &Value) -> bool {
-    matches!(parts(answer), Some(("busy", _)))
-}
-
-/// When a claim was told that it has to wait, by the server's clock in microseconds, and the newest token then; `None` for other
-/// answers.
-pub(super) fn busy_at(answer: &Value) -> Option<(u64, u64)> {
-    let ("busy", numbers) = parts(answer)? else {
-        return None;
-    };
-    let [_, micros, last] = numbers[..] else {
-        return None;
-    };
-    Some((micros.try_into().ok()?, last.try_into().ok()?))
-}
-
 /// Whether the raise script answered that the counter must be armed.
 pub(super) fn is_slow(answer: &Value) -> bool {
     matches!(words(answer), Some(("slow", _)))
 }
 
-fn answered(outcome: Outcome, micros: i64) -> Result<Answer, Error> {
-    let micros = u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?;
-    Ok(Answer { outcome, micros })
-}
-
-/// A word and the numbers after it.
-fn parts(answer: &Value) -> Option<(&str, Vec<i64>)> {
+/// A word and up to three numbers after it.
+fn parts(answer: &Value) -> Option<(&str, [Option<i64>; 3])> {
     let mut parts = text(answer)?.split(' ');
     let word = parts.next()?;
-    let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
-    Some((word, numbers.ok()?))
+    let mut numbers = [None; 3];
+    for (at, part) in parts.enumerate() {
+        *numbers.get_mut(at)? = Some(part.parse().ok()?);
+    }
+    Some((word, numbers))
 }
 
 /// Reads the answer of a script that grants.
-pub(super) fn acquired(claim: &Claim, answer: &Value) -> Result<Answer, Error> {
-    let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
-    match (word, numbers.as_slice()) {
-        ("granted", [token, left, micros]) => {
-            let token =
-                FencingToken::new(u64::try_from(*token).map_err(|_| unexpected_reply("acquire"))?)?;
-            let proof = GrantProof::of(millis(*left).ok_or_else(|| unexpected_reply("acquire"))?);
-            let grant = Grant::new(claim.clone(), token, proof);
-            answered(Outcome::Acquired(Acquired::Granted(grant)), *micros)
-        }
-        ("busy", [left, micros] | [left, micros, _]) => {
-            let remaining = millis(*left);
-            answered(Outcome::Acquired(Acquired::Busy { remaining }), *micros)
-        }
-        ("ahead", [token, now]) => Err(ahead(&format!("key={}", claim.key), *token, *now)),
-        _ => Err(unexpected_reply("acquire")),
+pub(super) fn attempted(answer: &Value) -> Result<Attempted, Error> {
+    let unexpected = || unexpected_reply("acquire");
+    let whole = |number| u64::try_from(number).map_err(|_| unexpected());
+    Ok(match parts(answer).ok_or_else(unexpected)? {
+        ("granted", [Some(token), Some(left), Some(micros)]) => Attempted::Granted {
+            token: FencingToken::new(whole(token)?)?,
+            left: millis(left).ok_or_else(unexpected)?,
+            micros: whole(micros)?,
+        },
+        ("busy", [Some(left), Some(micros), last]) => Attempted::Busy {
+            left: millis(left),
+            micros: whole(micros)?,
+            last: last.map(whole).transpose()?,
+        },
+        ("queued", [None, ..]) => Attempted::Queued,
+        ("slow", [None, ..]) => Attempted::Slow,
+        ("ahead", [Some(token), Some(now), None]) => Attempted::Ahead { token, now },
+        _ => return Err(unexpected()),
+    })
+}
+
+impl Attempted {
+    /// What the answer is for a claim that asks no further.
+    pub(super) fn answer(self, claim: &Claim) -> Result<Answer, Error> {
+        let (acquired, micros) = match self {
+            Self::Granted {
+                token,
+                left,
+                micros,
+            } => {
+                let grant = Grant::new(claim.clone(), token, GrantProof::of(left));
+                (Acquired::Granted(grant), micros)
+            }
+            Self::Busy { left, micros, .. } => (Acquired::Busy { remaining: left }, micros),
+            Self::Ahead { token, now } => {
+                return Err(ahead(&format!("key={}", claim.key), token, now));
+            }
+            Self::Queued | Self::Slow => return Err(unexpected_reply("acquire")),
+        };
+        let outcome = Outcome::Acquired(acquired);
+        Ok(Answer { outcome, micros })
     }
 }
 
@@ -126,23 +144,22 @@ pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result
         });
     }
     let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
-    match (word, numbers.as_slice()) {
-        ("outdated", []) => Ok(Armed::Outdated),
-        ("quarantined", [left, micros]) => {
-            let left = millis(*left).unwrap_or_default();
-            Ok(Armed::Quarantined(answered(
-                Outcome::Quarantined(left),
-                *micros,
-            )?))
+    match (word, numbers) {
+        ("outdated", [None, ..]) => Ok(Armed::Outdated),
+        ("quarantined", [Some(left), Some(micros), None]) => Ok(Armed::Quarantined(Answer {
+            outcome: Outcome::Quarantined(millis(left).unwrap_or_default()),
+            micros: u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?,
+        })),
+        ("ahead", [Some(token), Some(now), None]) => {
+            Err(ahead(&format!("counter={tokens}"), token, now))
         }
-        ("ahead", [token, now]) => Err(ahead(&format!("counter={tokens}"), *token, *now)),
-        ("disagree", [theirs]) => Err(Error::invalid(format!(
+        ("disagree", [Some(theirs), None, _]) => Err(Error::invalid(format!(
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
         ))),
-        ("version", [theirs]) => Err(Error::unsupported(format!(
+        ("version", [Some(theirs), None, _]) => Err(Error::unsupported(format!(
             "the clients of this prefix use another version of the protocol: theirs={theirs} ours={PROTOCOL}; run one version: stop the others, let max_ttl pass, then delete the keys {marker} and {tokens} (in a cluster, every key that ends in :leasehold:marker or :leasehold:tokens)"
         ))),
-        ("foreign", []) => Err(Error::corrupt(format!(
+        ("foreign", [None, ..]) => Err(Error::corrupt(format!(
             "a key of the prefix holds a value that is not ours: it is {marker} or {tokens}; both were left as they are, check them"
         ))),
         _ => Err(unexpected_reply("acquire")),

@@ -134,13 +134,27 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Without a key yet: keys follow, and then [`end_keys`](Self::end_keys). Most calls fit into its memory.
+    pub(super) fn sized() -> Self {
+        Self {
+            text: Vec::with_capacity(256),
+            ends: Vec::with_capacity(8),
+            keys: 0,
+        }
+    }
+
+    /// What follows are arguments.
+    pub(super) fn end_keys(mut self) -> Self {
+        self.keys = self.ends.len();
+        self
+    }
+
     pub(crate) fn new<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
         let mut call = Self::default();
         for key in keys {
             call = call.arg(key);
         }
-        call.keys = call.ends.len();
-        call
+        call.end_keys()
     }
 
     /// A call whose keys are given in parts.
@@ -151,8 +165,7 @@ impl Call {
         for key in keys {
             call = call.parts(key);
         }
-        call.keys = call.ends.len();
-        call
+        call.end_keys()
     }
 
     pub(crate) fn arg(self, arg: impl AsRef<[u8]>) -> Self {
@@ -177,7 +190,11 @@ impl Call {
     }
 
     pub(crate) fn number(self, number: u128) -> Self {
-        self.written(format_args!("{number}"))
+        match u64::try_from(number) {
+            // Less work than for a wide number.
+            Ok(number) => self.written(format_args!("{number}")),
+            Err(_) => self.written(format_args!("{number}")),
+        }
     }
 
     /// An argument that is written in place.

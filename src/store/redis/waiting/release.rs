@@ -15,10 +15,12 @@ pub(in super::super) async fn release(
     claim: &Claim,
 ) -> Result<Value, Failure> {
     let (names, key) = (&client.options().names, &claim.key);
-    let call = Call::new([names.lock(key)])
+    let call = Call::sized()
+        .parts(names.lock_parts(key))
+        .end_keys()
         .parts([claim.owner.digits()])
-        .arg(names.channel(key))
-        .arg(names.beside(key, ""))
+        .parts(names.beside_parts(key, "free"))
+        .parts(names.beside_parts(key, ""))
         .number(super::handover_millis(claim.ttl));
     let Servers::One(pool) = &client.servers else {
         return client.run(key, &RELEASE, &call).await;
