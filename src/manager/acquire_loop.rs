@@ -326,7 +326,7 @@ impl<'a> AcquireLoop<'a> {
             allows_handoff: self.request.allows_handoff,
             was_in_doubt: attempt.was_in_doubt,
         };
-        let hold = Hold::new(lease, origin, context.clock.stamp(), turn);
+        let hold = Hold::new(lease, origin, now, turn);
         if let Err(error) = context.holds.adopt(&hold, settings.terms()) {
             // Withdrawn before the turn ends, because a shutdown waits for the turn.
             drop(attempt);

@@ -12,7 +12,7 @@ use super::detached_work::DetachedWork;
 use super::engine::HoldId;
 use super::queue::Turn;
 use super::request::HoldTimes;
-use crate::clock::Stamp;
+use crate::clock::{Clock, Stamp};
 use crate::handler::{Attachments, EndReason};
 use crate::lease::Lease;
 use crate::model::error::LostReason;
@@ -144,16 +144,16 @@ impl Hold {
         self.leaves_rest.store(leaves_rest, Ordering::SeqCst);
     }
 
-    /// How long the key rests after a release at `now`: not at all if the lease was lost or no caller got the guard. It counts from when
+    /// How long the key rests after a release now: not at all if the lease was lost or no caller got the guard. It counts from when
     /// we knew of the grant, which the store made earlier.
-    pub(super) fn rest(&self, now: &Stamp) -> Duration {
+    pub(super) fn rest(&self, clock: &Clock) -> Duration {
         let at_least = match self.lease.lost_reason() {
             Some(LostReason::Released | LostReason::Closed) => self.origin.times.at_least,
             _ => None,
         };
         let at_least = at_least.filter(|_| self.leaves_rest.load(Ordering::SeqCst));
         at_least.map_or(Duration::ZERO, |most| {
-            most.saturating_sub(now.since(&self.began))
+            most.saturating_sub(clock.stamp().since(&self.began))
         })
     }
 

@@ -11,7 +11,7 @@ use crate::store::{Claim, Released};
 pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Released {
     let limit = context.settings.request_timeout;
     let grant = &hold.origin.grant;
-    let rest = hold.rest(&context.clock.stamp());
+    let rest = hold.rest(&context.clock);
     let releasing = if rest.is_zero() {
         context.store.release(grant)
     } else {
