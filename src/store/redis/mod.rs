@@ -7,13 +7,13 @@
 //! | key | value | lives |
 //! |---|---|---|
 //! | `app:accounts/7` | `<owner token> <fencing token> <x or w>[<since>] <label> @<time>`; `leasehold:readers` for readers, `leasehold:next <owner token> <since>` while the next in line is called (`<since>`: the server's time in ms since when the key was never free, if others waited; `<time>`: about the server's time of the grant in ms, as the client that asked knew it, for people only), `leasehold:barred` for nobody, `leasehold:resting` for a rest | the longest TTL, or the rest |
-//! | `app:{app:accounts/7}:queue` | who waits, by arrival | the longest place |
-//! | `app:{app:accounts/7}:alone` | those of them that share with nobody, by arrival | the longest place |
-//! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place |
+//! | `app:{app:accounts/7}:queue` | who waits, by arrival | the longest place, and an eighth of one |
+//! | `app:{app:accounts/7}:alone` | those of them that share with nobody, by arrival | the longest place, and an eighth of one |
+//! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place, and an eighth of one |
 //! | `app:{app:accounts/7}:readers` | until when each reader holds, or is called | the longest TTL |
 //! | `app:{app:accounts/7}:grants` | token, label and `@<time>` of each reader, and `since` | the longest TTL |
 //! | `app:{app:accounts/7}:gap` | nothing: the lock is free for other clients | 25 or 200 ms |
-//! | `app:{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place |
+//! | `app:{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place, and an eighth of one |
 //! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed |
 //! | `app:{leasehold}:marker` | the version of the protocol, the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: when the slot's node became what it is | always |

@@ -37,10 +37,12 @@ local micros = server_micros()
 local now = math.floor(micros / 1000)
 -- A key of a wrong type ends the script here, before the first write.
 local arrival = redis.call('ZSCORE', queue, owner)
-redis.call('ZCARD', alone)
-redis.call('ZCARD', places)
-local reads_until = redis.call('ZSCORE', readers, owner)
-local grant = redis.call('HGET', grants, owner)
+local of_alone = redis.call('ZCARD', alone)
+local reads_until, grant
+if not holder or holder == READERS then
+  reads_until = redis.call('ZSCORE', readers, owner)
+  grant = redis.call('HGET', grants, owner)
+end
 
 if holder and string.sub(holder, 1, 32) == owner then
   -- The first answer or the message was lost: the same grant again. It is written, so that a wait for replicas covers it. What
@@ -61,8 +63,8 @@ if is_called and grant then
   return 'granted ' .. string.match(grant, '^%d+') .. ' ' .. (reads_until - now) .. ' 0'
 end
 
-drop_dead_places(at, now)
-if arrival and not redis.call('ZSCORE', queue, owner) then
+local is_changed, earliest, earliest_ends = drop_dead_places(at, now)
+if is_changed and arrival and not redis.call('ZSCORE', queue, owner) then
   arrival = nil
 end
 
@@ -72,6 +74,7 @@ if not holder and redis.call('EXISTS', gap) == 1 then
 end
 -- A hold that ran out is handed over by whoever asks first.
 if counter ~= '' and (not holder or holder == READERS) and not is_called then
+  is_changed = true
   for _, called in ipairs(hand_over(at, holder == READERS, ARGV[7]) or {}) do
     if called == owner then
       is_called = true
@@ -84,7 +87,7 @@ end
 
 local last = '0'
 if counter ~= '' then
-  if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, 0, 0)[1])) then
+  if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, '0', '0')[1])) then
     local token = next_token(tokens, counter)
     if not token then
       return 'slow'
@@ -115,6 +118,7 @@ if counter ~= '' then
     return 'slow'
   end
 elseif is_next(holder, owner) or is_called then
+  is_changed = true
   -- It was next, and nothing is granted now: it is the first of those that wait.
   if holder == READERS then
     redis.call('ZREM', readers, owner)
@@ -128,20 +132,24 @@ end
 
 -- When a retry may succeed: -1 where nobody knows.
 local left = holder and redis.call('PTTL', holder == IN_GAP and gap or lock) or -1
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local first = redis.call('ZRANGE', queue, '0', '0')[1]
 if first and first ~= owner then
-  local place = tonumber(redis.call('ZSCORE', places, first) or now) - now
+  local ends = not is_changed and first == earliest and earliest_ends or redis.call('ZSCORE', places, first)
+  local place = tonumber(ends or now) - now
   left = left < 0 and place or math.min(left, place)
 end
 if place_ttl > 0 then
   local newest
   if not arrival then
-    newest = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0) + 1
+    newest = tonumber(redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] or 0) + 1
   end
   local offer
   if ARGV[8] == '1' and counter ~= '' then
     offer = ARGV[7] .. ' ' .. counter .. ' ' .. tokens .. ' ' .. about
   end
-  keep_place(at, owner, newest, not is_reader, now + place_ttl, offer)
+  -- The keys of the queue are given one end, and a key that was empty has none.
+  local is_whole = not is_changed and earliest and of_alone > 0
+  local lives = is_whole and redis.call('PTTL', queue) >= place_ttl and not (offer and redis.call('PTTL', offers) < place_ttl)
+  keep_place(at, owner, newest, not is_reader, now + place_ttl, offer, not lives and math.floor(place_ttl / 8) or nil)
 end
 return 'busy ' .. left .. ' ' .. string.format('%.0f', micros) .. ' ' .. last

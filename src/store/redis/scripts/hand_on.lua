@@ -15,11 +15,12 @@ local function grant_by_message(at, owner, offer, never_free, micros)
     return false
   end
   local digits = string.format('%.0f', token)
-  local about = mode .. never_free .. label .. ' @' .. string.format('%.0f', math.floor(micros / 1000))
+  local now = math.floor(micros / 1000)
+  local about = mode .. never_free .. label .. ' @' .. string.format('%.0f', now)
   redis.call('SET', at.lock, owner .. ' ' .. digits .. ' ' .. about, 'PX', span)
   -- The claim counts from `micros`. Some servers count PX from the begin of the script, and a server may be stopped between that
   -- and TIME. The time is whole milliseconds, which the allowance for granularity covers.
-  redis.call('PEXPIREAT', at.lock, math.floor(micros / 1000) + span)
+  redis.call('PEXPIREAT', at.lock, string.format('%.0f', now + span))
   -- A user that may not publish does not fail here: the claim asks sooner or later, and is granted the same again.
   local message = owner .. ' ' .. digits .. ' ' .. string.format('%.0f', micros) .. ' ' .. counter
   redis.pcall('PUBLISH', ARGV[2] .. ':' .. string.sub(owner, 25), message)

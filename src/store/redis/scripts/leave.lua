@@ -43,7 +43,7 @@ elseif holder == READERS then
     redis.call('ZREM', readers, owner)
     ask('HDEL', grants, owner)
     -- The lock lasts as long as the last of the other readers.
-    local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
+    local latest = redis.call('ZRANGE', readers, '-1', '-1', 'WITHSCORES')[2]
     if latest and tonumber(latest) > now then
       redis.call('PEXPIREAT', lock, latest)
       redis.call('PEXPIREAT', readers, latest)

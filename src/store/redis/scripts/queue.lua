@@ -55,36 +55,56 @@ end
 
 local function leave_queue(at, owner)
   redis.call('ZREM', at.queue, owner)
-  redis.call('ZREM', at.alone, owner)
   redis.call('ZREM', at.places, owner)
   redis.pcall('HDEL', at.offers, owner)
 end
 
--- All dead places at once, so that together they delay those behind them by one place's time. Returns whether there were any.
+-- Ends the place of a claim that would hold alone, and nothing of a reader's. Returns whether it is such a claim.
+local function leave_alone(at, owner)
+  -- A key of a wrong type ends this here, before anything is lost.
+  if redis.call('ZREM', at.alone, owner) == 0 then
+    return false
+  end
+  leave_queue(at, owner)
+  return true
+end
+
+-- All dead places at once, so that together they delay those behind them by one place's time. Returns whether there were any; and
+-- if not, the place that ends first and when it does.
 local function drop_dead_places(at, now)
-  local dead = redis.call('ZRANGEBYSCORE', at.places, '-inf', now)
-  for _, owner in ipairs(dead) do
+  local earliest = redis.call('ZRANGE', at.places, '0', '0', 'WITHSCORES')
+  local ends = tonumber(earliest[2])
+  if not ends or ends > now then
+    return false, earliest[1], ends
+  end
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', at.places, '-inf', now)) do
+    redis.call('ZREM', at.alone, owner)
     leave_queue(at, owner)
   end
-  return #dead > 0
+  return true
 end
 
 -- Keeps a place until then, at this position or at the one that it has. `offer`: how it may be granted by the message that wakes
--- it (hand_on.lua); nil if it has to ask.
-local function keep_place(at, owner, arrival, is_alone, ends, offer)
+-- it (hand_on.lua); nil if it has to ask. `spare`: for how long the keys live beyond the latest place (ms), so that most places are
+-- kept without setting that; nil if the keys are known to live until `ends`.
+local function keep_place(at, owner, arrival, is_alone, ends, offer, spare)
   if offer then
     redis.call('HSET', at.offers, owner, offer)
   elseif not arrival then
     redis.pcall('HDEL', at.offers, owner)
   end
   if arrival then
+    arrival = string.format('%.0f', arrival)
     redis.call('ZADD', at.queue, arrival, owner)
     if is_alone then
       redis.call('ZADD', at.alone, arrival, owner)
     end
   end
-  redis.call('ZADD', at.places, ends, owner)
-  local latest = redis.call('ZRANGE', at.places, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', at.places, string.format('%.0f', ends), owner)
+  if not spare then
+    return
+  end
+  local latest = string.format('%.0f', redis.call('ZRANGE', at.places, '-1', '-1', 'WITHSCORES')[2] + spare)
   redis.call('PEXPIREAT', at.queue, latest)
   redis.call('PEXPIREAT', at.alone, latest)
   redis.call('PEXPIREAT', at.places, latest)
@@ -95,8 +115,8 @@ end
 
 -- Makes it the first of the queue: it was next, and could not take the lock.
 local function put_back(at, owner, is_alone, ends)
-  local first = redis.call('ZRANGE', at.queue, 0, 0, 'WITHSCORES')[2]
-  keep_place(at, owner, tonumber(first or 1) - 1, is_alone, ends)
+  local first = redis.call('ZRANGE', at.queue, '0', '0', 'WITHSCORES')[2]
+  keep_place(at, owner, tonumber(first or 1) - 1, is_alone, ends, nil, 0)
 end
 
 -- Gives a lock that nobody holds, or that only readers hold (`is_read`), to the first places, as far as they go with the
@@ -104,19 +124,18 @@ end
 -- was just now). In a gap nobody is given the lock, and the first place is returned: it asks, and hears how long the gap lasts.
 -- `grant`: the function that grants the lock by a message, if the script may.
 local function hand_over(at, is_read, span, since, grant)
-  local first = redis.call('ZRANGE', at.queue, 0, 0)[1]
+  local first = redis.call('ZRANGE', at.queue, '0', '0')[1]
   if not first then
     return nil
   end
   local micros = server_micros()
   local now = math.floor(micros / 1000)
   if drop_dead_places(at, now) then
-    first = redis.call('ZRANGE', at.queue, 0, 0)[1]
+    first = redis.call('ZRANGE', at.queue, '0', '0')[1]
     if not first then
       return nil
     end
   end
-  local writer = redis.call('ZRANGE', at.alone, 0, 0, 'WITHSCORES')
   local gap = not is_read and gap_due(since, now)
   if gap then
     redis.call('SET', at.gap, '', 'PX', gap)
@@ -125,17 +144,17 @@ local function hand_over(at, is_read, span, since, grant)
     return {first}
   end
   local never_free = string.format('%.0f', since or now)
-  if first == writer[1] then
-    if is_read then
-      return {}
-    end
-    local offer = grant and redis.pcall('HGET', at.offers, first)
-    leave_queue(at, first)
+  local offer = grant and redis.pcall('HGET', at.offers, first)
+  if not is_read and leave_alone(at, first) then
     if type(offer) == 'string' and grant(at, first, offer, never_free, micros) then
       return {}
     end
     redis.call('SET', at.lock, NEXT .. first .. ' ' .. never_free, 'PX', span)
     return {first}
+  end
+  local writer = redis.call('ZRANGE', at.alone, '0', '0', 'WITHSCORES')
+  if first == writer[1] then
+    return {}
   end
   -- A key of a wrong type ends this here, before it is lost.
   redis.call('ZCARD', at.readers)
