@@ -20,6 +20,8 @@ use crate::server::canary::CANARY;
 /// No count waits for longer.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(3);
+/// The managers of a herd, beside the one that holds first.
+const HERD: u32 = 200;
 
 fn report(what: &str, value: f64, goal: Goal) {
     println!("{what:<60} {value:.2}{}", goal.verdict(value));
@@ -71,44 +73,58 @@ pub(crate) fn round(servers: &[RedisServer]) {
     }
 }
 
-/// One section each by 200 managers, each as a process of its own would be.
+/// One section each by 200 managers, each as a process of its own would be: of managers that have sent nothing to a server that
+/// knows none of our scripts, of the same managers once more, and of others that have sent nothing to this server.
 pub(crate) fn herd(servers: &[RedisServer]) {
-    const MANAGERS: u32 = 200;
     let server = &servers[0];
     runtime().block_on(async {
-        let holder = connect(server).await;
-        let held = holder.lock("herd").acquire().await.expect("it is free");
-        let mut managers = Vec::new();
-        for _ in 0..MANAGERS {
-            managers.push(connect(server).await);
-        }
-        let before = requests(server);
-        let subscribed = subscriptions(server);
-        let mut tasks = JoinSet::new();
-        for locks in managers {
-            tasks.spawn(async move {
-                let guard = locks.lock("herd").acquire_within(LIMIT).await;
-                let guard = guard.expect("no fault").expect("its turn");
-                drop(guard.release().await);
-            });
-        }
-        sleep(Duration::from_secs(1)).await;
-        let to_enter = requests(server) - before;
-        drop(held.release().await);
-        let ended = all_ended(tasks).await;
-        let all = requests(server) - before;
-        let of_each = |count| count as f64 / f64::from(MANAGERS);
-        let each = of_each(all);
-        println!(
-            "    before the first release {:.2}, after it {:.2}; subscriptions among all {:.2}",
-            of_each(to_enter),
-            of_each(all - to_enter),
-            of_each(subscriptions(server) - subscribed)
-        );
-        let end = if ended { "" } else { " (not ended in time)" };
-        let what = format!("requests a section, {MANAGERS} managers on one plain key{end}");
-        report(&what, each, Goal::AtMost(4.0));
+        let first = managers(server).await;
+        herd_of(server, &first, "new to a new server").await;
+        herd_of(server, &first, "that used the server before").await;
+        let others = managers(server).await;
+        herd_of(server, &others, "new to a server that others used").await;
     });
+}
+
+/// For a holder and a herd.
+async fn managers(server: &RedisServer) -> Vec<LockManager> {
+    let mut managers = Vec::new();
+    for _ in 0..=HERD {
+        managers.push(connect(server).await);
+    }
+    managers
+}
+
+/// The first holds until the others wait.
+async fn herd_of(server: &RedisServer, managers: &[LockManager], who: &str) {
+    let (holder, herd) = managers.split_first().expect("a holder");
+    let held = holder.lock(who).acquire().await.expect("it is free");
+    let before = requests(server);
+    let subscribed = subscriptions(server);
+    let mut tasks = JoinSet::new();
+    for locks in herd {
+        let lock = locks.lock(who);
+        tasks.spawn(async move {
+            let guard = lock.acquire_within(LIMIT).await;
+            let guard = guard.expect("no fault").expect("its turn");
+            drop(guard.release().await);
+        });
+    }
+    sleep(Duration::from_secs(1)).await;
+    let to_enter = requests(server) - before;
+    drop(held.release().await);
+    let ended = all_ended(tasks).await;
+    let all = requests(server) - before;
+    let of_each = |count| count as f64 / f64::from(HERD);
+    println!(
+        "    before the first release {:.2}, after it {:.2}; subscriptions among all {:.2}",
+        of_each(to_enter),
+        of_each(all - to_enter),
+        of_each(subscriptions(server) - subscribed)
+    );
+    let end = if ended { "" } else { " (not ended in time)" };
+    let what = format!("requests a section, {HERD} managers {who}{end}");
+    report(&what, of_each(all), Goal::AtMost(4.0));
 }
 
 /// The keys that 100,000 locks leave.
