@@ -98,12 +98,13 @@ async fn managers(server: &RedisServer) -> Vec<LockManager> {
 /// The first holds until the others wait.
 async fn herd_of(server: &RedisServer, managers: &[LockManager], who: &str) {
     let (holder, herd) = managers.split_first().expect("a holder");
-    let held = holder.lock(who).acquire().await.expect("it is free");
+    let key = who.replace(' ', "-");
+    let held = holder.lock(&key).acquire().await.expect("it is free");
     let before = requests(server);
     let subscribed = subscriptions(server);
     let mut tasks = JoinSet::new();
     for locks in herd {
-        let lock = locks.lock(who);
+        let lock = locks.lock(&key);
         tasks.spawn(async move {
             let guard = lock.acquire_within(LIMIT).await;
             let guard = guard.expect("no fault").expect("its turn");
