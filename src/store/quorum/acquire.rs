@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
 use super::attempt::{AttemptGuard, take_back_all};
@@ -183,10 +184,10 @@ fn ask_all<M: Member>(
             restores: false,
         };
         let vote = vote(Arc::clone(electorate), ballot);
-        round.ask(member, async {
-            let (vote, answered_at) = vote.await;
-            Answer::Voted(vote, answered_at)
-        });
+        round.ask(
+            member,
+            vote.map(|(vote, answered_at)| Answer::Voted(vote, answered_at)),
+        );
     }
     round
 }
