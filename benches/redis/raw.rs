@@ -5,7 +5,7 @@ use redis::{AsyncConnectionConfig, IntoConnectionInfo, Value};
 
 /// Compares and extends, with an owner and a TTL beside each key.
 pub(crate) const RENEW: &str = "local answers = {} for i = 1, #KEYS do if redis.call('GET', KEYS[i]) == ARGV[i] then answers[i] = redis.call('PEXPIRE', KEYS[i], ARGV[#KEYS + i]) else answers[i] = 0 end end return answers";
-/// The least that an attempt in a script can be.
+/// The least that an attempt in a script can be: it gives no token and knows of no withdrawal.
 pub(crate) const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
 /// What every tutorial shows.
 pub(crate) const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
@@ -39,14 +39,6 @@ pub(crate) async fn load(connection: &mut MultiplexedConnection, script: &str) -
     let mut load = redis::cmd("SCRIPT");
     load.arg("LOAD").arg(script);
     load.query_async(connection).await.expect("a hash")
-}
-
-/// [`SET`], which gives no token and knows of no withdrawal.
-pub(crate) async fn set_in_script(connection: &mut MultiplexedConnection, hash: &str, key: &str) {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(hash).arg(1).arg(key).arg(OWNER).arg("10000");
-    let answer: Value = command.query_async(connection).await.expect("an answer");
-    assert_eq!(answer, Value::Okay);
 }
 
 pub(crate) async fn release(connection: &mut MultiplexedConnection, hash: &str, key: &str) {

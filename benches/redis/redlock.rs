@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use leasehold::LockManager;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
 
 use crate::blocks::{Goal, compare, timed};
 use crate::contended::quorum_over;
@@ -14,6 +15,12 @@ use crate::server::RedisServer;
 use crate::{raw, runtime};
 
 const ROUNDS: u32 = 100;
+/// The script that a member's vote runs, after the line that names its server's incarnation.
+const VOTE: &str = concat!(
+    include_str!("../../src/store/redis/scripts/tokens.lua"),
+    include_str!("../../src/store/redis/scripts/attempt.lua")
+);
+const TOKENS: &str = "{leasehold}:tokens";
 
 pub(crate) fn run(servers: &[RedisServer]) {
     let servers = &servers[..5];
@@ -37,10 +44,10 @@ pub(crate) fn run(servers: &[RedisServer]) {
         }
         total
     };
-    let floor = |connections: &mut Vec<MultiplexedConnection>, script: Option<&str>| {
+    let floor = |connections: &mut Vec<MultiplexedConnection>, scripts: Option<&[Cmd]>| {
         let mut total = Duration::ZERO;
         for _ in 0..ROUNDS {
-            total += timed(|| runtime.block_on(third_reply(connections, script))).1;
+            total += timed(|| runtime.block_on(third_reply(connections, scripts))).1;
             runtime.block_on(delete(connections));
         }
         total
@@ -62,17 +69,24 @@ pub(crate) fn run(servers: &[RedisServer]) {
             || peer.rounds(ROUNDS),
         );
     }
-    let mut least = String::new();
-    for connection in &mut connections {
-        least = runtime.block_on(raw::load(connection, raw::SET));
+    for (name, scripts) in [
+        (
+            "five scripts of one SET / five SETs, third reply",
+            runtime.block_on(sets_in_scripts(&mut connections)),
+        ),
+        (
+            "five scripts of a vote by hand / the same",
+            runtime.block_on(votes_by_hand(&mut connections)),
+        ),
+    ] {
+        compare(
+            name,
+            Goal::None,
+            ROUNDS,
+            || floor(&mut connections, None),
+            || floor(&mut both, Some(&scripts)),
+        );
     }
-    compare(
-        "five scripts of one SET / five SETs, third reply",
-        Goal::None,
-        ROUNDS,
-        || floor(&mut connections, None),
-        || floor(&mut both, Some(&least)),
-    );
     servers[4].pause();
     // The floor asks only those that answer, which is less than what ours does.
     connections.truncate(4);
@@ -87,23 +101,70 @@ pub(crate) fn run(servers: &[RedisServer]) {
     servers[4].resume();
 }
 
-/// Sends a `SET` to all, in a script if one is named, and returns with the third reply; the others are driven on.
-async fn third_reply(connections: &[MultiplexedConnection], script: Option<&str>) {
-    let script = script.map(str::to_owned);
-    let ask = |mut connection: MultiplexedConnection| {
-        let script = script.clone();
+/// Sends a `SET` to all, or to each its script, and returns with the third reply; the others are driven on.
+async fn third_reply(connections: &[MultiplexedConnection], scripts: Option<&[Cmd]>) {
+    let ask = |(number, mut connection): (usize, MultiplexedConnection)| {
+        let script = scripts.map(|scripts| scripts[number].clone());
         async move {
             match script {
                 None => raw::set(&mut connection, "floor").await,
-                Some(hash) => raw::set_in_script(&mut connection, &hash, "floor").await,
+                Some(script) => {
+                    let answer: Value = script.query_async(&mut connection).await.expect("granted");
+                    let is_vote = matches!(&answer, Value::BulkString(words) if words.starts_with(b"granted"));
+                    assert!(is_vote || answer == Value::Okay, "{answer:?}");
+                }
             }
         }
     };
-    let mut asked: FuturesUnordered<_> = connections.iter().cloned().map(ask).collect();
+    let mut asked: FuturesUnordered<_> = connections.iter().cloned().enumerate().map(ask).collect();
     for _ in 0..3 {
         asked.next().await.expect("a reply");
     }
     tokio::spawn(asked.for_each(|()| std::future::ready(())));
+}
+
+/// The least that a vote in a script can be.
+async fn sets_in_scripts(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> {
+    let mut scripts = Vec::new();
+    for connection in connections {
+        let mut command = redis::cmd("EVALSHA");
+        let hash = raw::load(connection, raw::SET).await;
+        command.arg(hash).arg(1).arg("floor").arg(raw::OWNER);
+        command.arg("10000");
+        scripts.push(command);
+    }
+    scripts
+}
+
+/// What our members' servers execute for a vote, asked for without anything of ours. They know a counter of tokens by now.
+async fn votes_by_hand(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> {
+    let mut votes = Vec::new();
+    for connection in connections {
+        let mut fields = redis::cmd("HKEYS");
+        let fields: Vec<String> = fields
+            .arg(TOKENS)
+            .query_async(connection)
+            .await
+            .expect("keys");
+        let counter = fields.iter().find(|field| field.contains(':'));
+        let counter = counter.expect("a counter that a vote of ours armed");
+        let incarnation = counter.split(':').next().unwrap_or_default();
+        let text = format!("local INCARNATION = '{incarnation}'\n{VOTE}");
+        let hash = raw::load(connection, &text).await;
+        let mut vote = redis::cmd("EVALSHA");
+        vote.arg(hash)
+            .arg(3)
+            .arg("floor")
+            .arg(TOKENS)
+            .arg("{floor}:queue");
+        vote.arg(raw::OWNER)
+            .arg("10000")
+            .arg("x a-host:4242 @1700000000000");
+        // The time is the token, as nearly always.
+        vote.arg(counter).arg("0");
+        votes.push(vote);
+    }
+    votes
 }
 
 /// One after the other, so that whatever else was under way has had its time when it returns.
