@@ -24,7 +24,7 @@ pub(super) struct AcquireLoop<'a> {
     wait: Option<ObservedWait<'a>>,
     /// How many requests in a row have failed.
     failures: u32,
-    /// The first request for a claim was refused. That of a new claim, which nobody can have taken anything from, tells why.
+    /// The first request for the last claim was refused. What a new claim is answered says why.
     was_refused: bool,
     /// How often this caller waited without a subscription although the store sends messages.
     polls: u32,
@@ -192,6 +192,7 @@ impl<'a> AcquireLoop<'a> {
             };
             was_busy = true;
             self.failures = 0;
+            self.was_refused = false;
             let left = self.budget.left();
             if left.is_zero() {
                 return Ok(ClaimEnd::Busy);

@@ -278,7 +278,7 @@ impl Lock {
 
     async fn ask_store(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
         let request = self.request()?;
-        // Pinned here: a future of 7 kB that is passed by value is copied twice.
+        // Pinned here: a future that is passed by value is copied, and has its place twice.
         let fenced = pin!(async {
             let guard = acquire(&self.handle, request, patience).await?;
             match (guard, &self.fence) {

@@ -170,7 +170,7 @@ impl Crew {
             {
                 return true;
             }
-            // The kernel tells nobody that it has stopped a process.
+            // The kernel sends no event when it has stopped a process.
             std::thread::sleep(Duration::from_millis(1));
         }
         false
