@@ -35,7 +35,8 @@ end
 
 local micros = server_micros()
 local now = math.floor(micros / 1000)
--- A key of a wrong type ends the script here, before the first write.
+-- A key of a wrong type ends the script here, before the first write. Those of readers matter only where the lock is free or read, and
+-- that of the places is looked at below, after a repeated grant.
 local arrival = redis.call('ZSCORE', queue, owner)
 local of_alone = redis.call('ZCARD', alone)
 local reads_until, grant
