@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::clock::{ClockKind, ManualClock};
-use leasehold::{Key, Lease, LeaseError};
+use leasehold::clock::{ClockKind, ManualClock, Stamp};
+use leasehold::{Key, Lease, LeaseError, LostReason};
 
 use crate::setup::{SECOND, STORM};
 use crate::state::State;
@@ -37,6 +37,8 @@ pub(crate) struct Known {
     clock: ManualClock,
     ppm: i64,
     since: u64,
+    /// When the holder before it in this process gave it on, by the process's clock; `None` for a lease from the store.
+    handed_off_at: Option<Stamp>,
     last: [u64; 3],
     /// A look found it past a deadline, or marked: it is over for good.
     is_over: bool,
@@ -45,6 +47,8 @@ pub(crate) struct Known {
     pub(crate) in_turn: u32,
     /// From here on no run begins and none commits.
     pub(crate) given: Option<Given>,
+    /// By the process's clock.
+    pub(crate) given_at: Option<Stamp>,
     /// A commit or a step under it is in doubt.
     pub(crate) is_in_doubt: bool,
     /// A clock was wrong: at this time the lease must be over.
@@ -84,6 +88,21 @@ impl Known {
     pub(crate) fn left(&self) -> Option<u64> {
         left(&self.lease, &self.clock)
     }
+
+    pub(crate) fn give(&mut self, given: Given) {
+        if self.given.is_none() {
+            self.given = Some(given);
+            self.given_at = Some(stamp(&self.clock));
+        }
+    }
+
+    /// How long its holder had it, if it came from another one in this process, and `max_hold` has just ended it.
+    fn ended_by_max_hold(&self, words: [u64; 3]) -> Option<Duration> {
+        let has_ended = words == [0; 3] && self.last != words;
+        let is_max_hold = has_ended && self.lease.lost_reason() == Some(LostReason::MaxHold);
+        let begun = self.handed_off_at.filter(|_| is_max_hold)?;
+        Some(stamp(&self.clock).since(&begun))
+    }
 }
 
 fn left(lease: &Lease, clock: &ManualClock) -> Option<u64> {
@@ -104,6 +123,9 @@ impl State {
         self.log
             .note(self.now, "held", [node as u64, token, number as u64]);
         self.judge_tokens(born, &key, token);
+        let mut of_token = self.leases.all.iter().rev();
+        let before = of_token.find(|known| known.key == key && known.token == token);
+        let handed_off_at = before.and_then(|known| known.given_at);
         self.leases.all.push(Known {
             lease: lease.clone(),
             node,
@@ -114,11 +136,13 @@ impl State {
             clock: born.clock.clone(),
             ppm: self.setup.node_ppm[node],
             since: self.now,
+            handed_off_at,
             last: lease.peek(),
             is_over: false,
             refuses_handoffs: born.refuses_handoffs,
             in_turn: 0,
             given: None,
+            given_at: None,
             is_in_doubt: false,
             over_by: None,
         });
@@ -220,6 +244,21 @@ impl State {
                         known.key, known.last
                     ),
                 ));
+            }
+            if let (Some(had), Some(max_hold)) =
+                (known.ended_by_max_hold(words), self.setup.settings.max_hold)
+            {
+                self.coverage
+                    .sometimes("max_hold ended a lease that was handed off");
+                if had < max_hold {
+                    wrong = Some((
+                        "O9 max_hold",
+                        format!(
+                            "the lease {number} of {} was handed off, and ended by max_hold after {had:?}",
+                            known.key
+                        ),
+                    ));
+                }
             }
             known.last = words;
             let Some(left) = left else {

@@ -3,6 +3,7 @@
 //! One number decides everything that happens in a world. `cargo test --test sim` runs a few; the package `tests/proof/sim`
 //! runs many, some eight times as fast. A failure prints the line that repeats its own. See `src/docs/proof.md`.
 
+mod cell;
 mod coverage;
 mod dice;
 mod end;
@@ -26,6 +27,7 @@ mod shrink;
 mod state;
 mod store;
 mod svg;
+mod thread;
 mod truth;
 mod work;
 mod worker;

@@ -20,6 +20,7 @@ use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LockManagerBuil
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
+use crate::cell::Value;
 use crate::coverage::Doing;
 use crate::dice::Dice;
 use crate::handlers::SimHandler;
@@ -27,6 +28,7 @@ use crate::net::{Event, Net};
 use crate::setup::{Fault, Setup};
 use crate::state::{Shared, State};
 use crate::store::{Hints, SimStore};
+use crate::thread::Thread;
 use crate::truth::{in_truth, on_clock};
 use crate::worker::worker;
 #[cfg(feature = "zookeeper")]
@@ -80,46 +82,34 @@ pub(crate) struct Ctx {
     pub(crate) ahead: Arc<AtomicU64>,
 }
 
-pub(crate) type Cells = Arc<Mutex<BTreeMap<Key, GuardedCell<u64>>>>;
+pub(crate) type Cells = Arc<Mutex<BTreeMap<Key, GuardedCell<Value>>>>;
 
 impl Ctx {
     pub(crate) fn is_alive(&self) -> bool {
         self.shared.lock().lives[self.node] == self.life
     }
 
-    pub(crate) fn cell(&self, key: &Key) -> GuardedCell<u64> {
+    pub(crate) fn cell(&self, key: &Key) -> GuardedCell<Value> {
         self.cells
             .lock()
             .entry(key.clone())
-            .or_insert_with(|| GuardedCell::new(0))
+            .or_insert_with(|| GuardedCell::new(Value::new(0)))
             .clone()
     }
 
-    /// The code of this process keeps its only thread for `span`: its clock goes on, nothing else in it does, and the rest of the
-    /// world sees what it does afterwards at the later time.
     pub(crate) fn stall(&self, span: u64) {
-        {
-            let mut state = self.shared.lock();
-            if span == 0
-                || state.is_calm
-                || !state.setup.has(Fault::Stall)
-                || !self.lives_in(&state)
-            {
-                return;
-            }
-            let doing = state.doing.get(&(self.node, self.worker)).copied();
-            state
-                .coverage
-                .met(Fault::Stall, doing.unwrap_or(Doing::Running));
-            let begin = state.now.max(state.stalled[self.node]);
-            state.stalled[self.node] = begin + span;
-            let left = begin + span - state.now;
-            state.pause(self.node, left);
-            state.at(begin + span, Event::Resume(self.node));
-            let on_clock = on_clock(span, state.setup.node_ppm[self.node]);
-            self.ahead.fetch_add(on_clock, Ordering::Relaxed);
-            drop(state);
-            self.clock.advance(Duration::from_nanos(on_clock));
+        self.thread().stall(span);
+    }
+
+    /// Keeps neither the manager nor the cells alive.
+    pub(crate) fn thread(&self) -> Thread {
+        Thread {
+            shared: self.shared.clone(),
+            clock: self.clock.clone(),
+            node: self.node,
+            life: self.life,
+            worker: self.worker,
+            ahead: Arc::clone(&self.ahead),
         }
     }
 
@@ -130,10 +120,6 @@ impl Ctx {
         } else {
             span
         }
-    }
-
-    fn lives_in(&self, state: &State) -> bool {
-        state.lives[self.node] == self.life
     }
 
     pub(crate) fn doing(&self, doing: Doing) {
@@ -472,7 +458,7 @@ impl Node {
         let cells = alive.cells.lock();
         cells
             .iter()
-            .map(|(key, cell)| (key.clone(), *cell.read()))
+            .map(|(key, cell)| (key.clone(), cell.read().number))
             .collect()
     }
 }

@@ -9,8 +9,11 @@ use futures_util::FutureExt;
 use leasehold::clock::Clock;
 use leasehold::executor::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::fence::Refusal;
-use leasehold::{Abort, AsyncTx, Committed, ErrorKind, Executor, LeaseError, RunError, Tx};
+use leasehold::{
+    Abort, AsyncTx, Committed, ErrorKind, Executor, GuardedCell, LeaseError, RunError, Tx,
+};
 
+use crate::cell::{Value, takes_long_to_replace};
 use crate::coverage::Doing;
 use crate::dice::Dice;
 use crate::net::{Op, To};
@@ -275,7 +278,7 @@ impl Doer {
             }
         }
         if plan.writes_cell {
-            *tx.write(&self.ctx.cell(tx.key())) += 1;
+            tx.write(&self.cell(tx.key(), plan)).number += 1;
             self.wrote(tx.key());
         }
         assert!(!plan.panics, "the work panics, as planned");
@@ -327,6 +330,17 @@ impl Doer {
                 .sometimes("a check found the lease lost");
         }
         checked
+    }
+
+    /// The cell to write. Where no call commits, the stall that is planned before the call's message comes after the cell's change.
+    fn cell(&self, key: &leasehold::Key, plan: &RunPlan) -> GuardedCell<Value> {
+        let cell = self.ctx.cell(key);
+        let span = match plan.commit {
+            Commit::None => plan.stalls[0],
+            _ => 0,
+        };
+        takes_long_to_replace(&cell, self.ctx.thread(), span);
+        cell
     }
 
     fn wrote(&self, key: &leasehold::Key) {
@@ -536,7 +550,7 @@ impl Doer {
             }
         }
         if plan.writes_cell {
-            *tx.write(&self.ctx.cell(tx.key())) += 1;
+            tx.write(&self.cell(tx.key(), plan)).number += 1;
             self.wrote(tx.key());
         }
         assert!(!plan.panics, "the work panics, as planned");
