@@ -1,4 +1,4 @@
-//! A crew: processes of a few tasks each that contend for one lock, by our library or by `BLPOP`.
+//! A crew: processes of a few tasks each that contend for one lock, by our library, by its scripts alone, or by `BLPOP`.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,6 +8,7 @@ use leasehold::clock::{Clock, ClockKind};
 use leasehold::{Lock, LockManager};
 use redis::aio::MultiplexedConnection;
 
+use crate::by_hand::Hand;
 use crate::{raw, runtime};
 
 pub(crate) const CHILD: &str = "crew";
@@ -22,6 +23,7 @@ pub(crate) const LIST: &str = "crew-list";
 pub(crate) enum By {
     Fair,
     Plain,
+    Hand,
     List,
 }
 
@@ -112,6 +114,7 @@ impl Drop for Crew {
 #[derive(Clone)]
 enum Door {
     Ours(Lock),
+    Hand(Hand),
     List(MultiplexedConnection),
 }
 
@@ -168,6 +171,9 @@ async fn doors(by: &str, port: u16) -> Vec<Door> {
         }
         return doors;
     }
+    if by == format!("{:?}", By::Hand) {
+        return vec![Door::Hand(Hand::connect(port).await); TASKS];
+    }
     let url = format!("redis://127.0.0.1:{port}");
     let locks = LockManager::connect(&url).await.expect("a manager");
     let lock = locks.lock(KEY);
@@ -187,6 +193,13 @@ async fn turn(door: &Door, inside: Duration) -> [u64; 3] {
             let guard = lock.acquire().await.expect("its turn");
             let (start, end) = stay(inside).await;
             drop(guard.release().await);
+            [asked, start, end]
+        }
+        Door::Hand(hand) => {
+            // No two claims of a process ask in the same nanosecond.
+            let owner = hand.enter(asked).await;
+            let (start, end) = stay(inside).await;
+            hand.release(&owner).await;
             [asked, start, end]
         }
         Door::List(connection) => {

@@ -14,6 +14,7 @@
 mod server;
 
 mod blocks;
+mod by_hand;
 mod contended;
 mod counts;
 mod crew;

@@ -1,6 +1,6 @@
 //! The floor: the same server asked by hand over one connection, with nothing around it.
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, IntoConnectionInfo, Value};
 
 /// Compares and extends, with an owner and a TTL beside each key.
@@ -22,10 +22,25 @@ pub(crate) async fn connect_for_blocking(port: u16) -> MultiplexedConnection {
     connect_with(port, &config).await
 }
 
+/// For a connection that subscribes.
+pub(crate) async fn connect_to_listen(
+    port: u16,
+    hears: impl AsyncPushSender,
+) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new().set_push_sender(hears);
+    open(
+        &format!("redis://127.0.0.1:{port}/?protocol=resp3"),
+        &config,
+    )
+    .await
+}
+
 async fn connect_with(port: u16, config: &AsyncConnectionConfig) -> MultiplexedConnection {
-    let info = format!("redis://127.0.0.1:{port}")
-        .into_connection_info()
-        .expect("an address");
+    open(&format!("redis://127.0.0.1:{port}"), config).await
+}
+
+async fn open(url: &str, config: &AsyncConnectionConfig) -> MultiplexedConnection {
+    let info = url.into_connection_info().expect("an address");
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let client = redis::Client::open(info.set_tcp_settings(tcp)).expect("a client");
     client

@@ -1,10 +1,11 @@
-//! Sixteen tasks in four processes take turns: by a fair lock, by a plain lock, and by `BLPOP`.
+//! Sixteen tasks in four processes take turns: by a fair lock, by a plain lock, by the scripts of a fair lock alone, and by `BLPOP`.
 
 use std::time::Duration;
 
 use leasehold::Settings;
 
 use crate::blocks::{Goal, alternate, quantile};
+use crate::by_hand;
 use crate::crew::{By, Crew, LIST, PROCESSES, Pauses, Section, TASKS};
 use crate::fleet::requests;
 use crate::server::RedisServer;
@@ -132,4 +133,7 @@ pub(crate) fn closed(servers: &[RedisServer]) {
     let name = "fair lock, 4 x 4 without pauses / BLPOP";
     let goal = Goal::AtLeast(0.5);
     let _ = contend(name, &servers[0], By::Fair, WITHOUT, span, goal);
+    by_hand::prepare(&servers[0]);
+    let name = "its two scripts by hand / BLPOP";
+    let _ = contend(name, &servers[0], By::Hand, WITHOUT, span, Goal::None);
 }
