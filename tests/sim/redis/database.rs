@@ -1,6 +1,6 @@
 //! [`Database`]: the commands that read and write keys, and those that tell about the server. A script may ask them all.
 
-use super::keys::{Keys, Value};
+use super::keys::{Field, Keys, Value};
 use super::resp::Reply;
 
 /// The keys, the time at which a command or a whole script is executed, and what it publishes.
@@ -209,7 +209,7 @@ impl Database {
         Reply::Int(1)
     }
 
-    fn hash(&self, key: &[u8]) -> Result<&[(Vec<u8>, Vec<u8>)], String> {
+    fn hash(&self, key: &[u8]) -> Result<&[Field], String> {
         match self.keys.get(key, self.now()).map(|entry| &entry.value) {
             None => Ok(&[]),
             Some(Value::Hash(fields)) => Ok(fields),
@@ -226,11 +226,7 @@ impl Database {
     }
 
     /// Changes a hash; one without fields is gone. Returns what the change returns.
-    fn change_hash<T>(
-        &mut self,
-        key: &[u8],
-        change: impl FnOnce(&mut Vec<(Vec<u8>, Vec<u8>)>) -> T,
-    ) -> T {
+    fn change_hash<T>(&mut self, key: &[u8], change: impl FnOnce(&mut Vec<Field>) -> T) -> T {
         let now = self.now();
         let end = self.keys.get(key, now).and_then(|entry| entry.end);
         let mut fields = self.hash(key).map(<[_]>::to_vec).unwrap_or_default();

@@ -83,13 +83,13 @@ impl Redis {
     fn found_on_disk(&mut self, in_peace: bool) -> Keys {
         let present = self.server.database.keys.clone();
         let age = self.dice.below(self.written.len());
-        let written = self.written.iter().rev();
+        let mut written = self.written.iter().rev();
         match self.disk {
             Disk::Nothing => Keys::default(),
             Disk::Always => present,
             Disk::Snapshot if in_peace => present,
-            Disk::Snapshot => written.take(1).next().cloned().unwrap_or_default(),
-            Disk::EverySecond => written.skip(age).next().cloned().unwrap_or_default(),
+            Disk::Snapshot => written.next().cloned().unwrap_or_default(),
+            Disk::EverySecond => written.nth(age).cloned().unwrap_or_default(),
         }
     }
 }

@@ -1,6 +1,11 @@
 //! The simulated server beside a real one: both run the scripts of the store in the same random order, and must answer the same and have
 //! the same keys in the end. The simulated one has the time of the real one, so times may differ by what a call takes.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the real server beside it has the machine's time"
+)]
+
 mod database;
 #[allow(dead_code, reason = "worlds use the rest")]
 #[path = "../dice.rs"]

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+/// A field of a hash, and its value.
+pub(crate) type Field = (Vec<u8>, Vec<u8>);
+
 /// What a key has.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Value {
     Text(Vec<u8>),
     /// In the order in which the fields came.
-    Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    Hash(Vec<Field>),
     /// By score, then by member.
     Sorted(Vec<(f64, Vec<u8>)>),
 }
