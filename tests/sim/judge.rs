@@ -140,7 +140,7 @@ impl State {
 
     pub(crate) fn give(&mut self, leases: &[usize], given: Given) {
         for &number in leases {
-            self.leases.all[number].give(given);
+            self.leases.all[number].given.get_or_insert(given);
         }
     }
 }

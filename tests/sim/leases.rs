@@ -37,7 +37,7 @@ pub(crate) struct Known {
     clock: ManualClock,
     ppm: i64,
     since: u64,
-    /// When the holder before it in this process gave it on, by the process's clock; `None` for a lease from the store.
+    /// When the holder before it in this process began to give it on, by the process's clock; `None` for a lease from the store.
     handed_off_at: Option<Stamp>,
     last: [u64; 3],
     /// A look found it past a deadline, or marked: it is over for good.
@@ -47,8 +47,8 @@ pub(crate) struct Known {
     pub(crate) in_turn: u32,
     /// From here on no run begins and none commits.
     pub(crate) given: Option<Given>,
-    /// By the process's clock.
-    pub(crate) given_at: Option<Stamp>,
+    /// When its release was called, by the process's clock.
+    release_began: Option<Stamp>,
     /// A commit or a step under it is in doubt.
     pub(crate) is_in_doubt: bool,
     /// A clock was wrong: at this time the lease must be over.
@@ -89,13 +89,6 @@ impl Known {
         left(&self.lease, &self.clock)
     }
 
-    pub(crate) fn give(&mut self, given: Given) {
-        if self.given.is_none() {
-            self.given = Some(given);
-            self.given_at = Some(stamp(&self.clock));
-        }
-    }
-
     /// How long its holder had it, if it came from another one in this process, and `max_hold` has just ended it.
     fn ended_by_max_hold(&self, words: [u64; 3]) -> Option<Duration> {
         let has_ended = words == [0; 3] && self.last != words;
@@ -125,7 +118,7 @@ impl State {
         self.judge_tokens(born, &key, token);
         let mut of_token = self.leases.all.iter().rev();
         let before = of_token.find(|known| known.key == key && known.token == token);
-        let handed_off_at = before.and_then(|known| known.given_at);
+        let handed_off_at = before.and_then(|known| known.release_began);
         self.leases.all.push(Known {
             lease: lease.clone(),
             node,
@@ -142,7 +135,7 @@ impl State {
             refuses_handoffs: born.refuses_handoffs,
             in_turn: 0,
             given: None,
-            given_at: None,
+            release_began: None,
             is_in_doubt: false,
             over_by: None,
         });
@@ -395,6 +388,14 @@ impl State {
                 known.key
             );
             self.fail("O8 news", || what);
+        }
+    }
+
+    /// A worker calls the release: from now on its locks may be handed off.
+    pub(crate) fn release_begins(&mut self, leases: &[usize]) {
+        for &number in leases {
+            let known = &mut self.leases.all[number];
+            known.release_began = Some(stamp(&known.clock));
         }
     }
 

@@ -496,6 +496,7 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
         }
     };
     let mut release = Box::pin(release);
+    ctx.shared.lock().release_begins(leases);
     // The first poll closes the gate.
     let first = futures_util::poll!(&mut release);
     if is_plain || first.is_ready() {
