@@ -337,6 +337,21 @@ async fn the_keys_of_a_queue_end_and_not_before_its_latest_place() {
 }
 
 #[tokio::test]
+async fn a_claim_that_would_hold_alone_is_not_granted_beside_readers_although_a_key_was_lost() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let waiting = queued("a", LockMode::Exclusive);
+    assert!(is_busy(&store, &waiting).await);
+    // Now the claim looks like a reader.
+    server.cli(&["DEL", &beside("alone")]);
+    release(&store, &held).await;
+    let reader = grant(&store, &queued("a", LockMode::Read)).await;
+    assert!(is_busy(&store, &waiting).await);
+    release(&store, &reader).await;
+}
+
+#[tokio::test]
 async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
     let server = RedisServer::start();
     let store = store(&server).await;

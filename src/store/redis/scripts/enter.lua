@@ -110,7 +110,7 @@ if counter ~= '' then
     redis.call('PEXPIRE', readers, left)
     redis.call('PEXPIRE', grants, left)
     return 'granted ' .. digits .. ' ' .. ttl .. ' 0'
-  elseif not is_reader and (is_called or not holder) then
+  elseif not is_reader and (not holder or is_next(holder, owner)) then
     return grant_alone()
   end
   last = redis.call('HGET', tokens, counter)
