@@ -352,6 +352,22 @@ async fn a_claim_that_would_hold_alone_is_not_granted_beside_readers_although_a_
 }
 
 #[tokio::test]
+async fn a_claim_that_a_handover_of_its_own_took_out_of_the_queue_takes_a_new_place() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let _held = grant(&store, &claim("a")).await;
+    let waiting = queued("a", LockMode::Exclusive);
+    assert!(is_busy(&store, &waiting).await);
+    // Now the claim looks like a reader, and hands the lock over to itself.
+    server.cli(&["DEL", &beside("alone"), "app:a"]);
+    assert!(is_busy(&store, &waiting).await);
+    for what in ["queue", "alone", "places"] {
+        let members = server.cli(&["ZRANGE", &beside(what), "0", "-1"]);
+        assert_eq!(members, waiting.owner.expose().to_string(), "{what}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
     let server = RedisServer::start();
     let store = store(&server).await;

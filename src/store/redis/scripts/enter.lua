@@ -65,9 +65,6 @@ if is_called and grant then
 end
 
 local is_changed, earliest, earliest_ends = drop_dead_places(at, now)
-if is_changed and arrival and not redis.call('ZSCORE', queue, owner) then
-  arrival = nil
-end
 
 -- In a gap the lock is as if held.
 if not holder and redis.call('EXISTS', gap) == 1 then
@@ -128,7 +125,6 @@ elseif is_next(holder, owner) or is_called then
     holder = false
   end
   put_back(at, owner, not is_reader, now + math.max(place_ttl, tonumber(ARGV[7])))
-  arrival = redis.call('ZSCORE', queue, owner)
 end
 
 -- When a retry may succeed: -1 where nobody knows.
@@ -140,6 +136,10 @@ if first and first ~= owner then
   left = left < 0 and place or math.min(left, place)
 end
 if place_ttl > 0 then
+  if is_changed then
+    -- Its own place may have ended, or it was put back.
+    arrival = redis.call('ZSCORE', queue, owner)
+  end
   local newest
   if not arrival then
     newest = tonumber(redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] or 0) + 1
