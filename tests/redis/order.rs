@@ -51,6 +51,13 @@ fn end_place(server: &RedisServer, claim: &Claim) {
     assert_eq!(server.cli(&[&changed[..], &[&owner]].concat()), "1");
 }
 
+/// As if its client had died, and its ttl were over.
+fn end_reader(server: &RedisServer, reader: &Claim) {
+    let owner = reader.owner.expose();
+    let changed = server.cli(&["ZADD", &beside("readers"), "XX", "CH", "1", &owner]);
+    assert_eq!(changed, "1");
+}
+
 async fn busy_for(store: &RedisStore, claim: &Claim) -> Duration {
     match store.acquire(claim).await.unwrap() {
         Acquired::Busy { remaining } => remaining.unwrap(),
@@ -365,6 +372,22 @@ async fn a_claim_that_a_handover_of_its_own_took_out_of_the_queue_takes_a_new_pl
         let members = server.cli(&["ZRANGE", &beside(what), "0", "-1"]);
         assert_eq!(members, waiting.owner.expose().to_string(), "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_reader_whose_hold_ended_is_granted_under_a_newer_token() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    // Its answer was lost, and it asks again when its ttl is over. Another one reads all the time.
+    let lost = grant(&store, &queued("a", LockMode::Read)).await;
+    let other = grant(&store, &queued("a", LockMode::Read)).await;
+    let writer = queued("a", LockMode::Write);
+    assert!(is_busy(&store, &writer).await);
+    end_reader(&server, &lost.claim);
+    assert!(is_busy(&store, &lost.claim).await);
+    store.withdraw(&writer).await.unwrap();
+    let again = grant(&store, &lost.claim).await;
+    assert!(again.token > other.token, "{again:?} {other:?}");
 }
 
 #[tokio::test]

@@ -62,6 +62,9 @@ if is_called and grant then
   -- The same for a reader, or for a hold that was downgraded.
   redis.call('HSET', grants, owner, grant)
   return 'granted ' .. string.match(grant, '^%d+') .. ' ' .. (reads_until - now) .. ' 0'
+elseif grant then
+  -- That hold ended. The next one has a token of its own.
+  redis.call('HDEL', grants, owner)
 end
 
 local is_changed, earliest, earliest_ends = drop_dead_places(at, now)
