@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, Claim, Hint, LockMode, RedisStore, Revoke, Revoked, Store};
+use leasehold::store::{
+    Acquired, Claim, Hint, LockMode, RedisStore, Released, Revoke, Revoked, Store,
+};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -388,6 +390,25 @@ async fn a_reader_whose_hold_ended_is_granted_under_a_newer_token() {
     store.withdraw(&writer).await.unwrap();
     let again = grant(&store, &lost.claim).await;
     assert!(again.token > other.token, "{again:?} {other:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_ends_late_hands_on_the_lock_that_it_frees() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for ends in ["release", "withdraw"] {
+        let reader = queued("a", LockMode::Read);
+        let held = grant(&store, &reader).await;
+        let writer = queued("a", LockMode::Write);
+        assert!(is_busy(&store, &writer).await);
+        end_reader(&server, &reader);
+        match ends {
+            "release" => assert!(matches!(store.release(&held).await, Released::AlreadyGone)),
+            _ => store.withdraw(&reader).await.unwrap(),
+        }
+        assert_eq!(next_of(&server), writer.owner.expose(), "{ends}");
+        store.withdraw(&writer).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -51,6 +51,8 @@ elseif holder == READERS then
     else
       since = tonumber(ask('HGET', grants, 'since'))
       redis.call('DEL', lock, readers, grants)
+      -- Its own hold may have ended before. The lock is free only now.
+      waited = 1
     end
   end
 end
