@@ -412,6 +412,20 @@ async fn a_reader_that_ends_late_hands_on_the_lock_that_it_frees() {
 }
 
 #[tokio::test]
+async fn readers_that_were_called_keep_the_lock_no_longer_than_their_ttls() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let mut reader = queued("a", LockMode::Read);
+    reader.ttl = HANDOVER / 2;
+    assert!(is_busy(&store, &reader).await);
+    release(&store, &held).await;
+    let _reads = grant(&store, &reader).await;
+    let left: u64 = server.cli(&["PTTL", "app:a"]).parse().unwrap();
+    assert!(left <= 500, "{left}");
+}
+
+#[tokio::test]
 async fn a_key_of_a_wrong_type_beside_the_lock_is_corrupt_and_untouched() {
     let server = RedisServer::start();
     let store = store(&server).await;

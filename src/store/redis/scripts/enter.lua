@@ -105,7 +105,7 @@ if counter ~= '' then
     end
     redis.call('ZADD', readers, now + ttl, owner)
     redis.call('HSET', grants, owner, digits .. ' ' .. string.sub(about, 3))
-    local left = math.max(ttl, holder and redis.call('PTTL', lock) or 0)
+    local left = redis.call('ZRANGE', readers, '-1', '-1', 'WITHSCORES')[2] - now
     redis.call('SET', lock, READERS, 'PX', left)
     redis.call('PEXPIRE', readers, left)
     redis.call('PEXPIRE', grants, left)
