@@ -337,10 +337,13 @@ async fn the_keys_of_a_queue_end_and_not_before_its_latest_place() {
     for what in ["queue", "alone", "places"] {
         assert!(left(what) > 0, "{what}");
     }
+    let offers = queued("a", LockMode::Write);
+    let _hint = store.subscribe(&offers).await.unwrap();
+    assert!(is_busy(&store, &offers).await && left("offers") > 0);
     let mut longest = queued("a", LockMode::Exclusive);
     longest.place_ttl = Duration::from_secs(600);
     assert!(is_busy(&store, &longest).await);
-    for what in ["queue", "alone", "places"] {
+    for what in ["queue", "alone", "places", "offers"] {
         assert!(left(what) > 500_000, "{what}: {}", left(what));
     }
 }

@@ -108,9 +108,7 @@ local function keep_place(at, owner, arrival, is_alone, ends, offer, spare)
   redis.call('PEXPIREAT', at.queue, latest)
   redis.call('PEXPIREAT', at.alone, latest)
   redis.call('PEXPIREAT', at.places, latest)
-  if offer then
-    redis.call('PEXPIREAT', at.offers, latest)
-  end
+  redis.call('PEXPIREAT', at.offers, latest)
 end
 
 -- Makes it the first of the queue: it was next, and could not take the lock.
