@@ -29,6 +29,7 @@ mod store;
 mod svg;
 mod thread;
 mod truth;
+mod turns;
 mod work;
 mod worker;
 mod world;

@@ -1,5 +1,7 @@
 //! [`Runs`]: the record of every guarded run, written by the work itself, and judged when no message is under way any more.
 
+use std::collections::BTreeSet;
+
 use leasehold::executor::{CommitProof, DebtState, UndoResult};
 use leasehold::{RunError, TxnId};
 
@@ -43,6 +45,10 @@ pub(crate) struct Run {
     /// The value that the cell got, if the run wrote one.
     pub(crate) wrote_cell: Option<leasehold::Key>,
     pub(crate) end: Option<End>,
+    /// Its caller has dropped it, or is about to.
+    pub(crate) is_dropped: bool,
+    /// A run in turn that was not undone yet when the turn of this one came.
+    pub(crate) came_before_undo_of: Option<usize>,
     /// Texts of the effects that are left, as the outcome says.
     pub(crate) debts: Vec<String>,
 }
@@ -50,6 +56,8 @@ pub(crate) struct Run {
 #[derive(Default)]
 pub(crate) struct Runs {
     pub(crate) all: Vec<Run>,
+    /// Runs in turn whose caller waits.
+    pub(crate) in_turn: BTreeSet<usize>,
     /// Texts of debts that observers saw.
     pub(crate) observed: Vec<String>,
     pub(crate) entered: Vec<(usize, u64)>,
@@ -76,6 +84,8 @@ impl State {
             txn: None,
             wrote_cell: None,
             end: None,
+            is_dropped: false,
+            came_before_undo_of: None,
             debts: Vec::new(),
         });
         self.runs.all.len() - 1
@@ -109,6 +119,7 @@ impl State {
             self.fail("O4 outcomes", || what);
         }
         self.runs.all[run].end = Some(end);
+        self.runs.in_turn.remove(&run);
     }
 
     pub(crate) fn run_failed<T, E>(&mut self, run: usize, error: &RunError<T, E>) {

@@ -102,7 +102,12 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.try_lock().expect("the world runs on one thread")
+        self.try_lock().expect("the world runs on one thread")
+    }
+
+    /// `None` while the world has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.0.try_lock()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::net::{Op, To};
 use crate::node::Ctx;
 use crate::resource::Deed;
 use crate::runs::{End, Hook, step_name};
+use crate::turns::{InTurn, Watched};
 
 /// What a run does, drawn before it begins.
 #[derive(Clone, Debug)]
@@ -200,7 +201,13 @@ pub(crate) async fn run(
         Some(std::panic::catch_unwind(AssertUnwindSafe(blocking)))
     } else {
         let work = AssertUnwindSafe(doer.awaited(executor, &plan)).catch_unwind();
-        plan.cut.limit(&Clock::from(ctx.clock.clone()), work).await
+        let clock = Clock::from(ctx.clock.clone());
+        if plan.in_turn {
+            let work = Watched::new(&ctx.shared, run, work);
+            plan.cut.limit(&clock, work).await
+        } else {
+            plan.cut.limit(&clock, work).await
+        }
     };
     ctx.doing(Doing::Holding);
     let mut state = ctx.shared.lock();
@@ -253,7 +260,10 @@ impl Doer {
     async fn work(&self, tx: &AsyncTx, plan: &RunPlan) -> Result<(), Abort> {
         self.begins();
         self.asks_for_its_own(tx);
-        let _turn = plan.in_turn.then(|| InTurn::begins(self));
+        let _turn = plan.in_turn.then(|| {
+            self.ctx.shared.lock().turn_begins(self.run);
+            InTurn::begins(&self.ctx.shared, &self.leases)
+        });
         let clock = Clock::from(self.ctx.clock.clone());
         for &act in &plan.acts {
             match act {
@@ -633,33 +643,6 @@ impl Doer {
             Ok(()) if is_fenced => Ok(Applied::fenced()),
             Ok(()) => Ok(Applied::plain()),
             Err(refusal) => Err(refused(refusal)),
-        }
-    }
-}
-
-/// The work of a run in turn.
-struct InTurn(Doer);
-
-impl InTurn {
-    fn begins(doer: &Doer) -> Self {
-        let mut state = doer.ctx.shared.lock();
-        for &number in &*doer.leases {
-            state.leases.all[number].in_turn += 1;
-            if state.leases.all[number].in_turn > 1 {
-                state.fail("O6 turns", || {
-                    format!("two runs in turn under the lease {number}")
-                });
-            }
-        }
-        Self(doer.clone())
-    }
-}
-
-impl Drop for InTurn {
-    fn drop(&mut self) {
-        let mut state = self.0.ctx.shared.lock();
-        for &number in &*self.0.leases {
-            state.leases.all[number].in_turn -= 1;
         }
     }
 }
