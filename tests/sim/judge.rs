@@ -1,9 +1,11 @@
 //! What is judged at the moment at which it happens: the begin of a run, of a commit, of a compensation; a release.
 
-use leasehold::LostReason;
-use leasehold::store::Claim;
+use std::time::Duration;
 
-use crate::leases::Given;
+use leasehold::LostReason;
+use leasehold::store::{Claim, Grant};
+
+use crate::leases::{Given, Mode};
 use crate::state::State;
 
 /// O7: a hold with an effect in doubt is never given back.
@@ -49,7 +51,38 @@ pub(crate) fn released(state: &mut State, node: usize, claim: &Claim) {
     }
 }
 
+/// I9: a writer asks to become a reader only while its lease is live. From then on other readers may be granted.
+pub(crate) fn downgrades(state: &mut State, node: usize, grant: &Grant) {
+    let (key, token) = (&grant.claim.key, grant.token.number());
+    let mut all = state.leases.all.iter_mut().rev();
+    let known = all.find(|known| known.node == node && known.key == *key && known.token == token);
+    let Some(known) = known else { return };
+    known.mode = Mode::Reader;
+    if known.left().is_none() {
+        let what = format!(
+            "a downgrade of {} under {} was asked for after the lease",
+            known.key, known.token
+        );
+        state.fail("O7 order", || what);
+    }
+}
+
 impl State {
+    /// O11: a release with a limit waits for runs no longer than that. Then there is one request, and what handlers may take before
+    /// and after it. The pauses of its process are not its own.
+    pub(crate) fn released_within(&mut self, node: usize, limit: Duration, begun: u64) {
+        let request = self.setup.settings.request_timeout;
+        let requests = if self.setup.handlers { 3 } else { 1 };
+        // A clock may be slow, and a timer is rounded up.
+        let most = (limit + request * requests).mul_f64(1.001) + Duration::from_millis(1);
+        let took = Duration::from_nanos(self.awake(node) - begun);
+        if took > most {
+            self.fail("O11 liveness", || {
+                format!("a release within {limit:?} took {took:?}")
+            });
+        }
+    }
+
     /// O9: a guard is handed out, and a hold entered again, with enough left to be of use.
     pub(crate) fn handed_out(&mut self, number: usize) {
         let least = self.setup.settings.min_usable.as_nanos() as u64;

@@ -33,7 +33,7 @@ pub(crate) struct Known {
     life: u64,
     pub(crate) key: Key,
     pub(crate) token: u64,
-    mode: Mode,
+    pub(crate) mode: Mode,
     clock: ManualClock,
     ppm: i64,
     since: u64,
@@ -47,8 +47,9 @@ pub(crate) struct Known {
     pub(crate) in_turn: u32,
     /// From here on no run begins and none commits.
     pub(crate) given: Option<Given>,
-    /// When its release was called, by the process's clock.
-    release_began: Option<Stamp>,
+    /// When its release was called, by the process's clock: from then on it may be handed off.
+    ends_at: Option<Stamp>,
+    born_at: Stamp,
     /// A commit or a step under it is in doubt.
     pub(crate) is_in_doubt: bool,
     /// A clock was wrong: at this time the lease must be over.
@@ -118,7 +119,7 @@ impl State {
         self.judge_tokens(born, &key, token);
         let mut of_token = self.leases.all.iter().rev();
         let before = of_token.find(|known| known.key == key && known.token == token);
-        let handed_off_at = before.and_then(|known| known.release_began);
+        let handed_off_at = before.and_then(|known| known.ends_at);
         self.leases.all.push(Known {
             lease: lease.clone(),
             node,
@@ -135,7 +136,8 @@ impl State {
             refuses_handoffs: born.refuses_handoffs,
             in_turn: 0,
             given: None,
-            release_began: None,
+            ends_at: None,
+            born_at: stamp(born.clock),
             is_in_doubt: false,
             over_by: None,
         });
@@ -175,24 +177,23 @@ impl State {
             format!("{key} was handed off under {token} with an effect in doubt")
         } else {
             self.coverage.sometimes("handed off");
-            let first = same
-                .iter()
-                .map(|known| known.since)
-                .min()
-                .unwrap_or_default();
-            // The grant is older than its first lease's birth here, so this is the mild side; a call may be late by its pause.
-            let limit = self.setup.settings.handoff_time.as_nanos() as u64;
-            let last = same
-                .iter()
-                .map(|known| known.since)
-                .max()
-                .unwrap_or_default();
-            if last.saturating_sub(first) <= limit + 10_000_000_000 {
+            // The grant is older than the first lease's birth here, and the handoff later than the begin of the last one's end.
+            let ends_at = same.last().and_then(|last| last.ends_at);
+            let held_for = ends_at.map(|end| end.since(&same[0].born_at));
+            if held_for.is_none_or(|span| span < self.setup.settings.handoff_time) {
                 return;
             }
-            format!("{key} was handed off under {token} for too long")
+            format!("{key} was handed off under {token} after {held_for:?}")
         };
         self.fail("O9 tokens and handoffs", || wrong);
+    }
+
+    /// A caller is about to end its hold.
+    pub(crate) fn ends(&mut self, leases: &[usize]) {
+        for &number in leases {
+            let known = &mut self.leases.all[number];
+            known.ends_at = Some(stamp(&known.clock));
+        }
     }
 
     /// A clock of a node was wrong: every lease of that process must be over soon.
@@ -388,14 +389,6 @@ impl State {
                 known.key
             );
             self.fail("O8 news", || what);
-        }
-    }
-
-    /// A worker calls the release: from now on its locks may be handed off.
-    pub(crate) fn release_begins(&mut self, leases: &[usize]) {
-        for &number in leases {
-            let known = &mut self.leases.all[number];
-            known.release_began = Some(stamp(&known.clock));
         }
     }
 

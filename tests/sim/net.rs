@@ -145,6 +145,14 @@ pub(crate) struct Net {
 }
 
 impl Net {
+    /// This process asks to become a reader.
+    pub(crate) fn downgrades(&self, grant: &leasehold::store::Grant) {
+        let mut state = self.shared.lock();
+        if state.lives[self.node] == self.life {
+            crate::judge::downgrades(&mut state, self.node, grant);
+        }
+    }
+
     /// Sends a request, and waits for its answer for ever.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,

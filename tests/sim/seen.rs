@@ -97,6 +97,7 @@ impl<S: Store> Store for SeenStore<S> {
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        self.net.downgrades(grant);
         self.store.downgrade(grant).await
     }
 

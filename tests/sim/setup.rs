@@ -82,6 +82,8 @@ pub(crate) struct Setup {
     pub(crate) is_joint: bool,
     /// The locks of the first worker of each process refuse handoffs, in both directions.
     pub(crate) refuses_handoffs: bool,
+    /// Whoever downgrades a lock has it as a writer for a while.
+    pub(crate) writes_first: bool,
     pub(crate) handlers: bool,
     pub(crate) observed: bool,
     pub(crate) settings: Settings,
@@ -156,6 +158,7 @@ impl Setup {
             fenced,
             is_joint: is_joint && fenced && keys > 1,
             refuses_handoffs,
+            writes_first: Dice::new(seed, 54).falls(0.3),
             handlers: dice.falls(0.2),
             observed: dice.falls(0.6),
             settings,

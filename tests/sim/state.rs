@@ -14,7 +14,7 @@ use crate::picture::Picture;
 use crate::resource::Resource;
 use crate::runs::Runs;
 use crate::setup::Setup;
-use crate::truth::Truth;
+use crate::truth::{Owner, Truth};
 
 /// The shared state. The world runs on one thread: the lock is never waited for, and never held while code of the library
 /// runs that could call back.
@@ -43,6 +43,8 @@ pub(crate) struct State {
     /// Which life of each node is the present one; a message to an earlier one reaches nobody.
     pub(crate) lives: Vec<u64>,
     pub(crate) paused: Vec<bool>,
+    /// For how long each node has been paused, in true time.
+    pub(crate) paused_for: Vec<u64>,
     /// Until when code of each node has stalled its only thread: what it sends afterwards leaves then.
     pub(crate) stalled: Vec<u64>,
     /// Faults have ended.
@@ -53,6 +55,8 @@ pub(crate) struct State {
     pub(crate) failed_at: u64,
     /// What each worker does.
     pub(crate) doing: BTreeMap<(usize, usize), Doing>,
+    /// How often each attempt has looked at the only server.
+    pub(crate) looks: BTreeMap<Owner, u64>,
     /// What handlers attached and did not get back.
     pub(crate) permits: BTreeMap<(usize, u64), i64>,
     /// The servers of a world of zookeeper.
@@ -83,12 +87,14 @@ impl Shared {
             touched: BTreeSet::new(),
             lives: vec![0; setup.nodes],
             paused: vec![false; setup.nodes],
+            paused_for: vec![0; setup.nodes],
             stalled: vec![0; setup.nodes],
             is_calm: false,
             is_over: false,
             failure: None,
             failed_at: 0,
             doing: BTreeMap::new(),
+            looks: BTreeMap::new(),
             permits: BTreeMap::new(),
             #[cfg(feature = "zookeeper")]
             ensemble: setup
@@ -115,6 +121,11 @@ impl State {
     pub(crate) fn at(&mut self, when: u64, event: Event) {
         self.sequence += 1;
         self.queue.insert((when, self.sequence), event);
+    }
+
+    /// How long a process has run so far, without its pauses.
+    pub(crate) fn awake(&self, node: usize) -> u64 {
+        self.now - self.paused_for[node]
     }
 
     /// For how much true time the store keeps the hold with a token at least.

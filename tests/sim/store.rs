@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::net::{Net, Op, To};
 use crate::state::{Shared, State};
+use crate::truth::Owner;
 
 /// One server as one life of one node sees it.
 #[derive(Clone)]
@@ -135,6 +136,29 @@ impl SimStore {
         }
     }
 
+    fn looks(&self, claim: &Claim) {
+        let mut state = self.net.shared.lock();
+        *state.looks.entry(*claim.owner.as_bytes()).or_default() += 1;
+    }
+
+    /// O11: what happens between a look and a subscription wakes nobody, so a caller looks again before it waits. To be called when
+    /// the caller begins to wait for what it has just subscribed to.
+    fn must_look(&self, owner: Owner) -> impl FnOnce() + Send + 'static {
+        let looks = move |state: &State| state.looks.get(&owner).copied();
+        let before = looks(&self.net.shared.lock());
+        let (net, is_alone) = (self.net.clone(), self.is_alone);
+        move || {
+            let mut state = net.shared.lock();
+            let is_current = is_alone && state.lives[net.node] == net.life;
+            if is_current && looks(&state) == before {
+                state.fail("O11 wake-ups", || {
+                    "a caller waits for a message, and has not looked since it subscribed"
+                        .to_owned()
+                });
+            }
+        }
+    }
+
     fn releases(&self, claim: &Claim) {
         let mut state = self.net.shared.lock();
         if self.is_alone && state.lives[self.net.node] == self.net.life {
@@ -163,6 +187,7 @@ impl Store for SimStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let (claim, note) = (claim.clone(), self.note_grant());
+        self.looks(&claim);
         let asked = self.ask(Op::Acquire, move |state, store| {
             let answer = at_once(store.acquire(&claim));
             if let Ok(acquired) = &answer {
@@ -222,7 +247,7 @@ impl Store for SimStore {
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
-        let (claim, hints) = (claim.clone(), self.hints.clone());
+        let (claim, hints, owner) = (claim.clone(), self.hints.clone(), claim.owner);
         let (node, life) = (self.net.node, self.net.life);
         let asked = self.ask(Op::Subscribe, move |_, store| {
             let hint = at_once(store.subscribe(&claim))?;
@@ -239,7 +264,9 @@ impl Store for SimStore {
             Ok::<_, Error>(woken)
         });
         let woken = asked.await?;
+        let look = self.must_look(*owner.as_bytes());
         Ok(Hint::new(async move {
+            look();
             // A lost wake-up: nobody learns of it.
             if woken.await.is_err() {
                 pending().await
@@ -252,6 +279,7 @@ impl Store for SimStore {
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
+        self.net.downgrades(grant);
         let grant = grant.clone();
         let asked = self.ask(Op::Downgrade, move |_, store| {
             at_once(store.downgrade(&grant))

@@ -313,7 +313,10 @@ async fn acquire(
                 Kind::Write => Ok(lock.write_within(patience).await?.map(Guard::Write)),
                 _ => match lock.write_within(patience).await? {
                     None => Ok(None),
-                    Some(writer) => Ok(Some(Guard::Read(writer.downgrade().await?))),
+                    Some(writer) => {
+                        writes_first(ctx, &writer, patience).await;
+                        Ok(Some(Guard::Read(writer.downgrade().await?)))
+                    }
                 },
             }
         }
@@ -361,6 +364,28 @@ async fn acquire(
                 .map(Guard::Leader))
         }
     }
+}
+
+/// Holds the lock as its writer for a while, in some worlds.
+async fn writes_first(ctx: &Ctx, writer: &WriteGuard, patience: Duration) {
+    let span = {
+        let mut state = ctx.shared.lock();
+        if !state.setup.writes_first {
+            return;
+        }
+        state.lease_born(&Born {
+            lease: writer.lease(),
+            node: ctx.node,
+            life: ctx.life,
+            mode: Mode::Writer,
+            clock: &ctx.clock,
+            refuses_handoffs: ctx.is_fenced,
+        });
+        patience.as_nanos() % state.setup.settings.ttl.as_nanos()
+    };
+    let clock = Clock::from(ctx.clock.clone());
+    let span = Duration::from_nanos(ctx.shortened(span as u64));
+    clock.sleep(span).await;
 }
 
 impl Guard {
@@ -479,6 +504,11 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
         Ending::ReleaseWithin => Duration::from_millis(200),
         _ => Duration::MAX,
     };
+    let begun = {
+        let mut state = ctx.shared.lock();
+        state.ends(leases);
+        state.awake(ctx.node)
+    };
     let release = async move {
         match guard {
             Guard::Lock(guard) => drop(guard.release_within(limit).await),
@@ -496,7 +526,6 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
         }
     };
     let mut release = Box::pin(release);
-    ctx.shared.lock().release_begins(leases);
     // The first poll closes the gate.
     let first = futures_util::poll!(&mut release);
     if is_plain || first.is_ready() {
@@ -511,6 +540,9 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
             .await;
     } else {
         release.await;
+        if is_plain && limit < Duration::MAX {
+            ctx.shared.lock().released_within(ctx.node, limit, begun);
+        }
     }
     given(Given::Released);
 }

@@ -167,6 +167,12 @@ impl World {
 
     fn advance_to(&mut self, now: u64) {
         let mut state = self.shared.lock();
+        let span = now - state.now;
+        for node in 0..self.nodes.len() {
+            if state.paused[node] {
+                state.paused_for[node] += span;
+            }
+        }
         state.now = now;
         state.truth.advance_to(now);
         for (number, node) in self.nodes.iter_mut().enumerate() {
