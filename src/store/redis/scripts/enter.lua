@@ -105,10 +105,13 @@ if counter ~= '' then
     end
     redis.call('ZADD', readers, now + ttl, owner)
     redis.call('HSET', grants, owner, digits .. ' ' .. string.sub(about, 3))
-    local left = redis.call('ZRANGE', readers, '-1', '-1', 'WITHSCORES')[2] - now
-    redis.call('SET', lock, READERS, 'PX', left)
-    redis.call('PEXPIRE', readers, left)
-    redis.call('PEXPIRE', grants, left)
+    -- The lock lasts as long as the last reader, by the time of the server's clock. Some servers count PX from the begin of the
+    -- script, and a server may be stopped between that and TIME.
+    local latest = redis.call('ZRANGE', readers, '-1', '-1', 'WITHSCORES')[2]
+    redis.call('SET', lock, READERS)
+    redis.call('PEXPIREAT', lock, latest)
+    redis.call('PEXPIREAT', readers, latest)
+    redis.call('PEXPIREAT', grants, latest)
     return 'granted ' .. digits .. ' ' .. ttl .. ' 0'
   elseif not is_reader and (not holder or is_next(holder, owner)) then
     return grant_alone()
