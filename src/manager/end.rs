@@ -38,7 +38,20 @@ pub(super) async fn end_hold_within(
     cause: EndCause,
     limit: Duration,
 ) -> Released {
-    let mut ended = hold.progress.results().ended.lock().await;
+    let ended = &hold.progress.results().ended;
+    let mut ended = match ended.try_lock() {
+        Ok(ended) => ended,
+        Err(_) => {
+            // Somebody ends it already, and may wait for longer than this caller does.
+            let at_rest = pin!(is_at_rest(context, hold));
+            if limit < Duration::MAX && context.clock.timeout(limit, at_rest).await != Some(true) {
+                hold.lease.revoke(LostReason::Released);
+                let why = Withheld::RunInProgress;
+                return Released::Withheld { why };
+            }
+            ended.lock().await
+        }
+    };
     if let Some(released) = &*ended {
         return released.clone();
     }

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::support::in_doubt::end_in_doubt;
 use crate::support::{Far, ms, poll_once, secs};
-use leasehold::executor::EffectError;
+use leasehold::executor::{Effect, EffectError};
 use leasehold::store::{Faults, Operation, Released};
 use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LostReason, RunError};
 
@@ -186,6 +186,37 @@ async fn what_a_dropped_run_must_take_back_outside_is_taken_back_before_the_rele
     drop(run);
     assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert!(undone.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_release_with_a_limit_waits_no_longer_for_the_end_of_a_lost_hold() {
+    let scene = Far::new();
+    let guard = scene.locks.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let done = async { Ok::<_, EffectError>(()) };
+        tx.step(Effect::new("debit").fenced(), done, async |_| {
+            std::future::pending::<()>().await
+        })
+        .await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(&mut run).await.is_pending());
+    drop(run);
+    scene.network.block(Operation::Renew);
+    // The manager ends the hold, and waits for the compensation.
+    scene.pass(secs(11)).await;
+    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    scene.pass(secs(1)).await;
+    let mut release = Box::pin(guard.release_within(secs(2)));
+    assert!(poll_once(&mut release).await.is_pending());
+    scene.pass(secs(2)).await;
+    let released = poll_once(&mut release).await;
+    assert!(
+        matches!(released, Poll::Ready(Ok(Released::Withheld { .. }))),
+        "{released:?}"
+    );
 }
 
 #[tokio::test]
