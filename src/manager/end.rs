@@ -39,12 +39,13 @@ pub(super) async fn end_hold_within(
     limit: Duration,
 ) -> Released {
     let ended = &hold.progress.results().ended;
+    // As a wait for the lock would: callers that repeat a hold that never waits let others run now and then.
+    tokio::task::consume_budget().await;
     let mut ended = match ended.try_lock() {
         Ok(ended) => ended,
         Err(_) => {
-            // Somebody ends it already, and may wait for longer than this caller does.
-            let at_rest = pin!(is_at_rest(context, hold));
-            if limit < Duration::MAX && context.clock.timeout(limit, at_rest).await != Some(true) {
+            // Somebody ends it already, and may wait for longer than this caller does. On the heap, because it is rare.
+            if !Box::pin(comes_to_rest(context, hold, limit)).await {
                 hold.lease.revoke(LostReason::Released);
                 let why = Withheld::RunInProgress;
                 return Released::Withheld { why };
@@ -86,6 +87,12 @@ pub(super) async fn is_at_rest(context: &ManagerContext, hold: &Hold) -> bool {
         return true;
     }
     drained(context, hold).await && compensated(context, hold).await
+}
+
+/// Whether nothing runs under the hold within the limit; true if there is no limit.
+async fn comes_to_rest(context: &ManagerContext, hold: &Hold, limit: Duration) -> bool {
+    let at_rest = pin!(is_at_rest(context, hold));
+    limit == Duration::MAX || context.clock.timeout(limit, at_rest).await == Some(true)
 }
 
 /// Waits until no run is in progress, or the lease is over. True if none is.
