@@ -40,7 +40,7 @@ pub(super) async fn end_hold_within(
 ) -> Released {
     let ended = &hold.progress.results().ended;
     // As a wait for the lock would: callers that repeat a hold that never waits let others run now and then.
-    tokio::task::consume_budget().await;
+    tokio::task::coop::consume_budget().await;
     let mut ended = match ended.try_lock() {
         Ok(ended) => ended,
         Err(_) => {

@@ -239,7 +239,7 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
     {
         let mut state = ctx.shared.lock();
         if is_calm {
-            let lost = leases.iter().any(|&number| !state.is_believed(number));
+            let lost = leases.iter().find(|&&number| !state.is_believed(number));
             // A connection that broke in the storm is noticed, and made again, in the calm.
             let has_connections = state.setup.is_zookeeper || state.setup.is_redis;
             let is_mended = !has_connections || asked_at > STORM + 10 * SECOND;
@@ -247,9 +247,14 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
             let held_for = Duration::from_nanos(state.now - asked_at);
             let max_hold = state.setup.settings.max_hold;
             let is_young = max_hold.is_none_or(|most| held_for < most);
-            if lost && !state.is_over && is_mended && is_young {
+            if let Some(&lost) = lost
+                && !state.is_over
+                && is_mended
+                && is_young
+            {
+                let why = state.leases.all[lost].lease.lost_reason();
                 state.fail("O11 liveness", || {
-                    "a lease was lost while nothing failed".to_owned()
+                    format!("a lease was lost while nothing failed: {why:?}")
                 });
             }
         }
