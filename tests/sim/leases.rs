@@ -62,6 +62,8 @@ pub(crate) struct Leases {
     active: Vec<usize>,
     /// One of those that are over is looked at in each step.
     turn: usize,
+    /// When a clock of each node was moved last, by how long its process had run.
+    moved_clocks: BTreeMap<usize, u64>,
     /// The last lease under which a run began, for each node and key.
     pub(crate) last_run: BTreeMap<(usize, Key), usize>,
 }
@@ -92,10 +94,13 @@ impl Known {
 
     /// How long its holder had it, if it came from another one in this process, and `max_hold` has just ended it.
     fn ended_by_max_hold(&self, words: [u64; 3]) -> Option<Duration> {
-        let has_ended = words == [0; 3] && self.last != words;
-        let is_max_hold = has_ended && self.lease.lost_reason() == Some(LostReason::MaxHold);
-        let begun = self.handed_off_at.filter(|_| is_max_hold)?;
+        let begun = (self.handed_off_at).filter(|_| self.ends_for(LostReason::MaxHold, words))?;
         Some(stamp(&self.clock).since(&begun))
+    }
+
+    /// Whether it is marked as over since the last look, and for this reason.
+    fn ends_for(&self, reason: LostReason, words: [u64; 3]) -> bool {
+        words == [0; 3] && self.last != words && self.lease.lost_reason() == Some(reason)
     }
 }
 
@@ -210,6 +215,25 @@ impl State {
         }
     }
 
+    /// A clock of a node is moved, by so little or so much: the next comparison of its clocks may end what it holds.
+    pub(crate) fn clock_moves(&mut self, node: usize) {
+        self.leases.moved_clocks.insert(node, self.awake(node));
+    }
+
+    /// Whether a clock of a node was moved so lately that no heartbeat after it need have compared its clocks before now.
+    fn has_moved_a_clock(&self, node: usize) -> bool {
+        let window = self.setup.settings.ttl + self.setup.settings.lock_delay;
+        let moved_at = self.leases.moved_clocks.get(&node);
+        moved_at.is_some_and(|at| self.awake(node) - at <= window.as_nanos() as u64)
+    }
+
+    /// Whether a lease was lost because a clock of its process was wrong, as one was.
+    pub(crate) fn is_lost_to_a_clock(&self, number: usize) -> bool {
+        let known = &self.leases.all[number];
+        known.lease.lost_reason() == Some(LostReason::ClockFault)
+            && self.has_moved_a_clock(known.node)
+    }
+
     /// A process died: nobody acts on its leases.
     pub(crate) fn leases_died(&mut self, node: usize, life: u64) {
         let all = &self.leases.all;
@@ -226,6 +250,7 @@ impl State {
         let mut believed: Vec<(Key, Mode, u64)> = Vec::new();
         let mut wrong = None;
         let mut ended = false;
+        let mut lost_to_a_clock = None;
         let delay = self.delay();
         for &number in &self.leases.active {
             let known = &mut self.leases.all[number];
@@ -253,6 +278,9 @@ impl State {
                         ),
                     ));
                 }
+            }
+            if known.ends_for(LostReason::ClockFault, words) {
+                lost_to_a_clock = Some(number);
             }
             known.last = words;
             let Some(left) = left else {
@@ -322,6 +350,15 @@ impl State {
         }
         if let Some((oracle, what)) = wrong {
             self.fail(oracle, || what);
+        }
+        if let Some(number) = lost_to_a_clock {
+            self.coverage
+                .sometimes("a clock that was wrong ended a lease");
+            if !self.is_lost_to_a_clock(number) {
+                self.fail("O8 clock fault", || {
+                    format!("the lease {number} was ended for a clock, and no clock of its process was moved")
+                });
+            }
         }
         if ended {
             // What was found over stays in the list until it is marked, since only the mark is final for its readers.

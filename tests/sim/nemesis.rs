@@ -272,6 +272,7 @@ impl World {
             Deed::ClockBack { node, by } => {
                 state.meets(Fault::ClockBack, node);
                 state.sketch_fault(node, "clock put back");
+                state.clock_moves(node);
                 // What is within the drift that is tolerated between two heartbeats cannot be seen, and costs no safety: the
                 // other strict clock still ends the lease in time.
                 if by > 550_000_000 {
@@ -284,6 +285,7 @@ impl World {
             Deed::Suspend { node, by } => {
                 state.meets(Fault::Suspend, node);
                 state.sketch_fault(node, "suspended");
+                state.clock_moves(node);
                 state.clock_was_wrong(node);
                 self.nodes[node]
                     .clock()

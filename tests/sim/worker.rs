@@ -239,7 +239,11 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
     {
         let mut state = ctx.shared.lock();
         if is_calm {
-            let lost = leases.iter().find(|&&number| !state.is_believed(number));
+            // A clock that was put back at the end of the storm is found at the next heartbeat, in the calm.
+            let is_unexplained = |number: &&usize| {
+                !state.is_believed(**number) && !state.is_lost_to_a_clock(**number)
+            };
+            let lost = leases.iter().find(is_unexplained);
             // A connection that broke in the storm is noticed, and made again, in the calm.
             let has_connections = state.setup.is_zookeeper || state.setup.is_redis;
             let is_mended = !has_connections || asked_at > STORM + 10 * SECOND;
