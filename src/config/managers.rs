@@ -51,7 +51,9 @@ impl LockManager {
 /// label = "host-a"
 ///
 /// [handlers]
-/// # One `tracing` line for each acquire, release and loss.
+/// # One `tracing` line for each acquire, release and loss. With the name
+/// # of a file instead of `true`: to that file (feature `access-log-file`),
+/// # and `access_log_rotation` is "never" (default), "daily" or "hourly".
 /// access_log = true
 /// # Feature `metrics`. Install the recorder before `connect`.
 /// metrics = true

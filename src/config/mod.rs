@@ -8,7 +8,7 @@
 //! # The holder's name, for people.
 //! label = "host-a"
 //!
-//! # See `handlers.rs`.
+//! # `Config` lists what this table may have.
 //! [handlers]
 //! access_log = true
 //!

@@ -59,7 +59,9 @@ impl LockManager {
     ///
     /// Some settings belong to the store too (the `max_ttl` of Redis and PostgreSQL, the session time-out of ZooKeeper, which
     /// is its `ttl`). For these the URL and `settings` must agree: a setting at its default takes the URL's value, and a URL
-    /// without the option takes the setting. A `ttl` that is left at its default is at most the URL's `max_ttl`.
+    /// without the option takes the setting. A `ttl` that is left at its default is at most the URL's `max_ttl`, and a
+    /// `request_timeout` that is left at its default is then at most a quarter of the `ttl`. With `file:`, a `server_drift_ppm` and a
+    /// `margin` that are left at their defaults become 0 and 1 ms, because all processes read one clock.
     ///
     /// # Errors
     ///

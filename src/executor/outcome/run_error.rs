@@ -115,9 +115,9 @@ impl<T, E> RunError<T, E> {
     /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
     ///
     /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
-    /// rule ([`Cause::Refused`]) or its work [stopped](Cause::Stopped); for [`NotAcquired`](Self::NotAcquired) if the lock was busy or the store was unavailable. Never for
-    /// [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may
-    /// apply the change twice.
+    /// rule ([`Cause::Refused`]) or its work [stopped](Cause::Stopped); for [`NotAcquired`](Self::NotAcquired) as
+    /// [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and
+    /// [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -79,7 +79,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the file cannot be written, `Unavailable` if the machine gives no thread or no clock.
+    /// `Invalid` if the file cannot be opened, `Unavailable` if it cannot be written, or if the machine gives no thread or no clock.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = File::create(path).and_then(|_| appended(path));
@@ -91,7 +91,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create).
+    /// `Invalid` if the file cannot be opened or written, `Unavailable` if the machine gives no thread or no clock.
     pub fn append(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let mut file = opened(appended(path), path)?;
@@ -157,7 +157,7 @@ impl Trace {
     /// Ends the trace: writes what has happened until now, and the end of the array. Returns how many events were
     /// [dropped](Self::dropped). It blocks until that is done: call it at the end of a program. What happens later is dropped.
     ///
-    /// Without this call the trace ends by itself when its managers have gone, if the process still lives then.
+    /// Without this call the trace ends by itself when its managers and every clone of it have gone, if the process still lives then.
     ///
     /// # Errors
     ///
