@@ -53,11 +53,18 @@ pub struct Plan {
     pub has_gauge: bool,
 }
 
+/// The longest TTL of locks that are only held.
+pub const LONGEST_HOLD: Duration = Duration::from_secs(10);
+
 impl Plan {
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.ttl = self.ttl;
-        settings.max_ttl = self.ttl;
+        settings.max_ttl = match self.work {
+            Work::Count { .. } => self.ttl,
+            // Processes with different TTLs hold at once, and all clients of a database must name the same.
+            Work::Hold { .. } => LONGEST_HOLD,
+        };
         settings.request_timeout = (self.ttl / 4).min(settings.request_timeout);
         settings
     }
