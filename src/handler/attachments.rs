@@ -2,11 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
 
 use super::aside::Aside;
+use crate::model::caught::drop_caught;
 
 type Attachment = Box<dyn Any + Send>;
 
@@ -31,7 +31,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         while let Some(attachment) = self.0.pop() {
-            if catch_unwind(AssertUnwindSafe(move || drop(attachment))).is_err() {
+            if drop_caught(attachment).is_err() {
                 tracing::error!(target: "leasehold::handler", "what a handler had attached to a hold panicked as it was dropped");
             }
         }

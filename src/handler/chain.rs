@@ -1,7 +1,7 @@
 //! [`Chain`]: the handlers of a manager in their order, and an acquire through them.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::granted::AcquireResponse;
 use super::hooks::{Erased, Handler};
 use super::next::{Depth, Last, Next};
 use super::request::AcquireRequest;
+use crate::model::caught::{Caught, caught};
 use crate::model::error::Error;
 
 /// The handlers, outermost first. Cloning is cheap.
@@ -60,7 +61,10 @@ impl Chain {
                 drop_caught(cut_off);
                 Err(error)
             }
-            Some(Either::Left((Err(_), _))) => Err(panicked(depth.name(&self.handlers))),
+            Some(Either::Left((Err(payload), _))) => {
+                Caught::by(payload);
+                Err(panicked(depth.name(&self.handlers)))
+            }
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
         drop_caught(asked);
@@ -72,7 +76,7 @@ impl Chain {
 
     pub(super) fn notify_each(&self, notify: impl Fn(&dyn Erased)) {
         for handler in &*self.handlers {
-            if catch_unwind(AssertUnwindSafe(|| notify(&**handler))).is_err() {
+            if caught(|| notify(&**handler)).is_err() {
                 tracing::error!(
                     target: "leasehold::handler", handler = handler.name(),
                     "a handler panicked when it was notified of a failure"
@@ -84,7 +88,7 @@ impl Chain {
 
 /// Drops a call that handlers have not ended. A panic of theirs is not the caller's.
 pub(super) fn drop_caught<F: Future>(cut_off: F) {
-    if catch_unwind(AssertUnwindSafe(|| drop(cut_off))).is_err() {
+    if caught(|| drop(cut_off)).is_err() {
         tracing::error!(target: "leasehold::handler", "a handler panicked as it was cut off");
     }
 }

@@ -1,11 +1,11 @@
 //! [`Observer`]: sees everything, decides nothing.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::event::Event;
+use crate::model::caught::caught;
 
 /// Sees every event of a manager. A function of [`&Event`](Event) is an observer.
 ///
@@ -68,7 +68,7 @@ impl Observers {
     /// Calls every observer. A panic of one does not affect the others.
     pub(crate) fn notify(&self, event: &Event<'_>) {
         for watching in &*self.0 {
-            let called = catch_unwind(AssertUnwindSafe(|| watching.observer.event(event)));
+            let called = caught(|| watching.observer.event(event));
             if called.is_err() && !watching.has_panicked.swap(true, Ordering::Relaxed) {
                 tracing::error!(
                     target: "leasehold::handler", "an observer panicked; it still receives later events, and this message is logged once"

@@ -17,6 +17,7 @@ use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
 use super::step::Step;
 use crate::clock::Clock;
+use crate::model::caught::Caught;
 use crate::store::Released;
 
 /// How a release passes through the chain.
@@ -96,7 +97,10 @@ impl Chain {
         let failure = match select(Box::pin(passed), Box::pin(stop.cancelled())).await {
             Either::Left((Ok(Released::Unknown(error)), _)) => Some(error),
             Either::Left((Ok(_), _)) => None,
-            Either::Left((Err(_), _)) => Some(panicked(depth.name(&self.handlers))),
+            Either::Left((Err(payload), _)) => {
+                Caught::by(payload);
+                Some(panicked(depth.name(&self.handlers)))
+            }
             Either::Right(((), cut_off)) => {
                 let error = did_not_answer(depth.name(&self.handlers), limit);
                 drop_caught(cut_off);

@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::handler::Aside;
+use crate::model::caught::Caught;
 use crate::model::run_sink::Debt;
 
 /// Work under a hold that outlives its run. Made when there is any: most holds have none.
@@ -54,8 +55,9 @@ impl DetachedWork {
             let state = &in_progress.0;
             match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(debts) => debts.iter().for_each(|debt| state.debt(debt)),
-                Err(_) => {
+                Err(payload) => {
                     state.mark_debt();
+                    Caught::by(payload);
                     tracing::error!(
                         target: "leasehold::manager", "a compensation panicked; the effect that it should take back is in an unknown state"
                     );

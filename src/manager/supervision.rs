@@ -1,6 +1,6 @@
 //! The supervision of the manager's task: if it dies, every lease is lost at once, since nobody would renew them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use super::context::ManagerContext;
 use super::end::report_lost;
 use super::task::Task;
+use crate::model::caught::{Caught, caught};
 use crate::model::error::LostReason;
 
 /// Runs the task, under supervision from before its first poll.
@@ -20,9 +21,12 @@ pub(super) fn supervised(
         match AssertUnwindSafe(task.run()).catch_unwind().await {
             Ok(()) => supervision.end(),
             // The panic may be that of whoever is given the line.
-            Err(_) => drop(catch_unwind(|| {
-                tracing::error!(target: "leasehold::manager", "the lock manager has panicked");
-            })),
+            Err(payload) => {
+                Caught::by(payload);
+                let _ = caught(|| {
+                    tracing::error!(target: "leasehold::manager", "the lock manager has panicked");
+                });
+            }
         }
     }
 }
@@ -60,7 +64,7 @@ impl Drop for Supervision {
                 report_lost(&context, hold, LostReason::Closed);
             }
         };
-        drop(catch_unwind(AssertUnwindSafe(report)));
+        let _ = caught(report);
         for hold in holds {
             hold.attachments().end_aside(&context.aside);
         }

@@ -12,4 +12,5 @@ mod end;
 mod explore;
 mod newer_holder;
 mod outcomes;
+mod panicking_drops;
 mod undo;

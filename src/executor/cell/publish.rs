@@ -14,6 +14,7 @@ use parking_lot::RwLockWriteGuard;
 use super::staged::AnyDraft;
 use super::terms::Terms;
 use crate::executor::outcome::Cause;
+use crate::model::caught::drop_caught;
 
 /// The cells that one run wrote, in the order in which they are locked.
 pub(crate) struct Cells {
@@ -103,6 +104,12 @@ impl Drop for Cells {
         if self.is_reserved {
             for draft in &self.drafts {
                 draft.terms().write().free(identity(draft));
+            }
+        }
+        // A former value may panic as it is dropped, and the run may be committed.
+        for draft in self.drafts.drain(..) {
+            if drop_caught(draft).is_err() {
+                tracing::error!(target: "leasehold::executor", "the former value of a cell panicked as it was dropped");
             }
         }
     }

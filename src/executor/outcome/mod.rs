@@ -11,6 +11,5 @@ pub use abort::Abort;
 pub use cause::Cause;
 pub use committed::{CommitProof, Committed, Receipt};
 pub(crate) use refusal::Refusal;
-pub(crate) use report::panic_message;
 pub use report::{HookResult, UndoReport, UndoResult, Undone};
 pub use run_error::RunError;

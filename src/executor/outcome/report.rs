@@ -1,6 +1,5 @@
 //! [`UndoReport`]: what was undone, one result for each undo (I6).
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -109,13 +108,4 @@ impl<E: Into<BoxError>> HookResult for Result<(), E> {
     fn into_result(self) -> Result<(), BoxError> {
         self.map_err(Into::into)
     }
-}
-
-/// The text of a panic, if it has one.
-pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
 }

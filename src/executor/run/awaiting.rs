@@ -129,8 +129,9 @@ async fn commit<E: 'static>(
             "no answer came before the lease was over",
         ))
     });
-    tx.tx().noted().to_undo = unwinding.answered();
-    prepared.answered(context, answer)
+    let notes = tx.tx().noted();
+    notes.to_undo = unwinding.answered();
+    prepared.answered(context, answer, notes)
 }
 
 /// How long a commit call may take to answer if the process was stopped during its first poll until the permit had ended.

@@ -90,8 +90,9 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
     let permit = prepared.permit().clone();
     let txn_id = permit.txn_id;
     let span = prepared.span();
-    match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| call(permit)))) {
-        Ok(answer) => prepared.answered(context, answer),
+    // What listens to the span is not ours either, and is told of the end after the call.
+    match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| call(permit)))) {
+        Ok(answer) => prepared.answered(context, answer, tx.noted()),
         Err(payload) => {
             context.sink().debt(commit_debt(context.lease(), txn_id));
             let to_undo = std::mem::take(&mut tx.noted().to_undo);

@@ -1,6 +1,5 @@
 //! From the end of the work to the end of the commit: what both kinds of run share.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, CommitProof, Committed, Receipt, RunError, UndoReport};
 use crate::executor::tx::{Answer, Notes, RunMode, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt};
+use crate::model::caught::caught;
 use crate::model::commit::{CommitPermit, EffectError};
 use crate::model::error::BoxError;
 use crate::model::txn::TxnId;
@@ -166,11 +166,16 @@ impl Prepared {
     }
 
     /// Judges the answer of the commit call, and publishes the cells if it was applied.
-    pub(crate) fn answered<E: 'static>(
+    pub(crate) fn answered<M: RunMode, E: 'static>(
         self,
         context: &RunContext,
         answer: Answer,
+        notes: &mut Notes<'_, M>,
     ) -> Result<Settled, Unsettled<E>> {
+        if matches!(answer, Ok(Ok(_))) {
+            // First, so that no panic from here on undoes a part of what is applied.
+            notes.drop_undo();
+        }
         commit_answered(&self.span, &answer);
         let CommitPermit {
             remaining: slack,
@@ -235,13 +240,14 @@ impl Settled {
         value: T,
         context: &RunContext,
         txn_id: Option<TxnId>,
-        notes: Notes<'_, M>,
+        mut notes: Notes<'_, M>,
     ) -> Result<Committed<T>, RunError<T, E>> {
         let receipt = self.receipt(context, txn_id);
         let token = receipt.token;
+        notes.drop_undo();
         for hook in notes.on_committed {
             // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
-            if catch_unwind(AssertUnwindSafe(|| hook(&receipt))).is_err() {
+            if caught(|| hook(&receipt)).is_err() {
                 tracing::error!(target: "leasehold::executor", %token, "a hook after the commit panicked");
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::mode::RunMode;
 use crate::executor::cell::AnyDraft;
 use crate::executor::outcome::{Cause, Receipt, Refusal};
+use crate::model::caught::drop_caught;
 use crate::model::error::{BoxError, Error};
 use crate::model::txn::TxnId;
 
@@ -78,6 +79,15 @@ impl<'env, M: RunMode> Notes<'env, M> {
         ));
         self.refuse(Refusal::Misuse(error.clone()));
         Err(error)
+    }
+
+    /// The run is committed, and is not undone any more.
+    pub(crate) fn drop_undo(&mut self) {
+        for noted in self.to_undo.drain(..) {
+            if drop_caught(noted).is_err() {
+                tracing::error!(target: "leasehold::executor", "what an undo hook had captured panicked as it was dropped");
+            }
+        }
     }
 
     /// The notes allow a commit.

@@ -1,11 +1,10 @@
 //! [`undo_all`]: undoes a blocking run on its own thread.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::tally::{Compensated, Tally};
 use super::verdict::{Verdict, Why, judge};
 use crate::executor::context::RunContext;
 use crate::executor::tx::{Blocking, ToUndo};
+use crate::model::caught::caught;
 
 /// Undoes everything on this thread, newest first.
 pub(crate) fn undo_all(
@@ -29,9 +28,9 @@ pub(crate) fn undo_all(
             Verdict::Owe(state) => tally.owe(&item, state),
             Verdict::Compensate(undo, limit) => {
                 let given = tally.compensation(&item, limit);
-                let how = match catch_unwind(AssertUnwindSafe(|| undo(given))) {
+                let how = match caught(|| undo(given)) {
                     Ok(result) => Compensated::unless_late(result, item.is_fenced, &tally.lease),
-                    Err(payload) => Compensated::Panicked(payload),
+                    Err(panic) => Compensated::Panicked(panic),
                 };
                 tally.compensated(&item, how);
             }

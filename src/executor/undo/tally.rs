@@ -1,15 +1,14 @@
 //! [`Tally`]: what was undone so far, and what could not be.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::verdict::Item;
 use crate::executor::context::RunContext;
-use crate::executor::outcome::{UndoReport, UndoResult, panic_message};
+use crate::executor::outcome::{UndoReport, UndoResult};
 use crate::executor::tx::{Compensation, Hook};
 use crate::lease::Lease;
+use crate::model::caught::{Caught, caught};
 use crate::model::commit::{keys, tokens};
 use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState};
@@ -19,7 +18,7 @@ use crate::model::txn::TxnId;
 pub(crate) enum Compensated {
     Done,
     Failed(BoxError),
-    Panicked(Box<dyn Any + Send>),
+    Panicked(Caught),
 }
 
 impl Compensated {
@@ -65,10 +64,10 @@ impl Tally {
     }
 
     pub(crate) fn run_hook(&mut self, hook: Hook<'_>) {
-        let result = match catch_unwind(AssertUnwindSafe(hook)) {
+        let result = match caught(hook) {
             Ok(Ok(())) => UndoResult::Done,
             Ok(Err(error)) => UndoResult::Failed(Arc::new(error)),
-            Err(payload) => UndoResult::Panicked(panic_message(&*payload)),
+            Err(Caught(text)) => UndoResult::Panicked(text),
         };
         self.report.push(None, result);
     }
@@ -81,11 +80,11 @@ impl Tally {
                 self.debt(item, DebtState::Failed(Arc::clone(&error)));
                 UndoResult::Failed(error)
             }
-            Compensated::Panicked(payload) => {
+            Compensated::Panicked(Caught(text)) => {
                 // Without its message: a debt is logged.
                 let error: BoxError = "it panicked".into();
                 self.debt(item, DebtState::Failed(Arc::new(error)));
-                UndoResult::Panicked(panic_message(&*payload))
+                UndoResult::Panicked(text)
             }
         };
         self.report.push(Some(Arc::clone(&item.intent)), result);

@@ -12,6 +12,7 @@ use crate::executor::context::RunContext;
 use crate::executor::inside::{Inside, drive_inside};
 use crate::executor::tx::{Awaiting, ToUndo};
 use crate::executor::while_live::while_live;
+use crate::model::caught::{Caught, drop_caught};
 use crate::model::run_sink::{Debt, DebtState, RunSink};
 use crate::model::txn::TxnId;
 
@@ -117,7 +118,7 @@ impl Unwinding {
                     let not_after = lease.clock().stamp().plus(limit);
                     match lease.clock().until(not_after, undo).await.flatten() {
                         Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
-                        Some(Err(payload)) => Compensated::Panicked(payload),
+                        Some(Err(payload)) => Compensated::Panicked(Caught::by(payload)),
                         None => Compensated::Failed("it did not end within the lease".into()),
                     }
                 };
@@ -144,14 +145,19 @@ impl Unwinding {
     }
 
     fn owe_what_is_left(&mut self) {
-        if let Some(UnderWay { item, .. }) = self.under_way.take() {
+        if let Some(UnderWay { item, end }) = self.under_way.take() {
+            let _ = drop_caught(end);
             let error = "its future was dropped".into();
             self.tally.compensated(&item, Compensated::Failed(error));
         }
         while let Some(noted) = self.left.pop() {
             match noted {
                 ToUndo::Local(hook) => self.tally.run_hook(hook),
-                ToUndo::Step(step) => self.tally.owe(&step.split().0, DebtState::Owed),
+                ToUndo::Step(step) => {
+                    let (item, undo) = step.split();
+                    let _ = drop_caught(undo);
+                    self.tally.owe(&item, DebtState::Owed);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::executor::tx::{FENCED_COMPENSATION_LIMIT, Notes, RunMode, Step, StepState};
 use crate::lease::Lease;
+use crate::model::caught::drop_caught;
 use crate::model::run_sink::DebtState;
 use crate::model::txn::TxnId;
 
@@ -38,7 +39,8 @@ pub(crate) enum Verdict<U> {
     Compensate(U, Duration),
 }
 
-/// The only place that decides whether an effect outside may be undone now.
+/// The only place that decides whether an effect outside may be undone now. A compensation that may not run is dropped here, and
+/// a panic of what it captured stops nothing.
 pub(crate) fn judge<U>(
     state: StepState<U>,
     is_fenced: bool,
@@ -48,7 +50,8 @@ pub(crate) fn judge<U>(
     let undo = match state {
         StepState::NotApplied => return Verdict::Nothing,
         StepState::Sent => return Verdict::Owe(DebtState::InDoubt),
-        StepState::Done(_) if why == Why::CommitInDoubt => {
+        StepState::Done(undo) if why == Why::CommitInDoubt => {
+            let _ = drop_caught(undo);
             return Verdict::Owe(DebtState::Undecided);
         }
         StepState::Done(undo) => undo,
@@ -63,7 +66,10 @@ pub(crate) fn judge<U>(
             Verdict::Compensate(undo, limit)
         }
         (Some(remaining), false) => Verdict::Compensate(undo, remaining),
-        (None, false) => Verdict::Owe(DebtState::Owed),
+        (None, false) => {
+            let _ = drop_caught(undo);
+            Verdict::Owe(DebtState::Owed)
+        }
     }
 }
 
