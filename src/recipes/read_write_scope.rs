@@ -275,7 +275,11 @@ impl ReentrantWriteGuard {
                 return last.release().await.map(Some);
             }
             match held.readers.upgrade() {
-                Some(readers) => readers.become_readers().await.map(|()| None),
+                Some(readers) => {
+                    readers.become_readers().await?;
+                    // The scope's own read guards may have left meanwhile: then this is the last of its guards.
+                    ReentrantReadGuard { readers }.release().await
+                }
                 None => Ok(None),
             }
         };

@@ -94,6 +94,28 @@ async fn a_writer_that_leaves_readers_becomes_a_reader_without_a_gap() {
 }
 
 #[tokio::test]
+async fn a_writer_whose_readers_leave_during_its_release_gets_the_result() {
+    let world = World::new();
+    let lock = world.ours.read_write("a").reentrant();
+    let scope = Scope::new();
+    let writer = lock.write(&scope).await.unwrap();
+    let reader = lock.read(&scope).await.unwrap();
+    let executor = writer.executor();
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let mut run = Box::pin(executor.guarded_async(async |_| Ok(ended.await?)));
+    assert!(poll_once(&mut run).await.is_pending());
+
+    // It waits for the run before it becomes a reader.
+    let mut releasing = Box::pin(writer.release());
+    assert!(poll_once(&mut releasing).await.is_pending());
+    assert!(reader.release().await.unwrap().is_none());
+    end.send(()).unwrap();
+    let _ = run.await;
+    assert!(matches!(releasing.await, Ok(Some(Released::Released))));
+    assert!(world.is_free("a").await);
+}
+
+#[tokio::test]
 async fn other_readers_enter_when_the_last_writer_of_a_scope_has_left() {
     let world = World::new();
     let lock = world.ours.read_write("a").reentrant();
