@@ -176,7 +176,8 @@ impl Lock {
             let _ = guard.release().await;
         }
         if let Some(pause) = pause {
-            in_runtime(self.runtime(), context.clock().sleep(pause)).await;
+            // A shutdown ends the pause, and the next attempt learns of it.
+            in_runtime(self.runtime(), context.pause(pause)).await;
         }
         pause.is_some()
     }

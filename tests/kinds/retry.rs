@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use leasehold::executor::EffectError;
 use leasehold::retry::RetryPolicy;
-use leasehold::{ErrorKind, RunError};
+use leasehold::{Abort, ErrorKind, RunError, Tx};
 
-use crate::support::{World, ms, secs, while_time_passes};
+use crate::support::{World, ms, poll_once, secs, while_time_passes};
 
 #[tokio::test]
 async fn a_run_that_was_rolled_back_is_repeated_until_it_commits() {
@@ -88,4 +88,19 @@ async fn a_pause_without_a_limit_ends_the_retries() {
         matches!(ended, Err(RunError::RolledBack { .. })),
         "{ended:?}"
     );
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_the_pause_before_the_next_attempt() {
+    let world = World::new();
+    let lock = world.ours.lock("a");
+    let policy = RetryPolicy::default();
+    let work = |_: &Tx<'_>| Err::<(), _>(Abort::from("not now"));
+    let mut run = Box::pin(lock.guarded_retry(&policy, work));
+    assert!(poll_once(&mut run).await.is_pending());
+    world.ours.shutdown().await;
+    let RunError::NotAcquired { why } = run.await.unwrap_err() else {
+        panic!("the last attempt was not refused");
+    };
+    assert_eq!(why.kind(), ErrorKind::Closed);
 }
