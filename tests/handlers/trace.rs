@@ -424,9 +424,12 @@ async fn a_writer_that_fails_ends_the_trace_and_no_lock() {
     let error = trace.flush().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no space left"), "{error}");
+    let dropped = trace.dropped();
+    assert!(dropped > 0, "the acquire was not written");
     run_often(&guard.executor(), 10);
     guard.release().await.unwrap();
     assert!(trace.finish().is_err());
+    assert!(trace.dropped() >= dropped + 11, "{}", trace.dropped());
 }
 
 #[tokio::test]

@@ -126,6 +126,7 @@ impl Trace {
             clock: clock.clone(),
             shared: Arc::clone(&shared),
             closes,
+            unwritten: 0,
         };
         let thread = std::thread::Builder::new().name("leasehold-trace".to_owned());
         let thread = thread.spawn(move || writer.run()).map_err(|error| {

@@ -31,7 +31,7 @@ pub(super) enum Message {
 /// What the thread shares with those that report events.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Events that had no place in the queue.
+    /// Events that had no place in the queue, or were not written.
     pub(super) dropped: AtomicU64,
     /// Why nothing more is written.
     pub(super) failed: OnceLock<io::Error>,
@@ -44,6 +44,8 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     /// Whether the end of the array is written: not if others write to the same file.
     pub(super) closes: bool,
+    /// Events since the last write.
+    pub(super) unwritten: u64,
 }
 
 impl Writer {
@@ -56,6 +58,7 @@ impl Writer {
                         looks = LOOKS;
                     }
                     picture.draw(record);
+                    self.unwritten += 1;
                     if picture.lines().len() < BATCH {
                         continue;
                     }
@@ -115,6 +118,10 @@ impl Writer {
             }
         }
         lines.clear();
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if self.shared.failed.get().is_some() {
+            self.shared.dropped.fetch_add(unwritten, Ordering::Relaxed);
+        }
     }
 
     fn end(&mut self, picture: &mut Picture, known_dropped: &mut u64) {
