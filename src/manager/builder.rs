@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::handler::{Aside, Chain, Handler, Observer, Observers};
 use crate::model::error::Error;
 use crate::model::holder::{Label, ManagerMark, OwnerToken};
+use crate::model::shared_runtime::SharedRuntime;
 use crate::settings::Settings;
 use crate::store::AnyStore;
 
@@ -110,12 +111,12 @@ impl LockManagerBuilder {
         } else {
             Some(own_runtime()?)
         };
-        let runtime = match own_runtime.as_ref().and_then(OwnRuntime::handle) {
+        let runtime = SharedRuntime::new(match own_runtime.as_ref().and_then(OwnRuntime::handle) {
             Some(own) => own.clone(),
             None => runtime::Handle::try_current().map_err(|_| {
                 Error::invalid("there is no current tokio runtime to run on; build inside one, or leave out on_current_runtime")
             })?,
-        };
+        });
         let random = OwnerToken::generate()?;
         let (seed, rest) = random.as_bytes().split_at(8);
         let seed = seed.iter().fold(0, |n, b| n << 8 | u64::from(*b));
@@ -142,7 +143,7 @@ impl LockManagerBuilder {
         );
         match own_runtime {
             None => drop(runtime.spawn(task)),
-            Some(own) => start(own, task)?,
+            Some(own) => start(own, runtime, task)?,
         }
         Ok(LockManager {
             handle: Handle::new(context),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use tokio::runtime;
 
 use super::book::HoldBook;
 use super::contact::StoreContact;
@@ -22,6 +21,7 @@ use crate::handler::Aside;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
+use crate::model::shared_runtime::SharedRuntime;
 use crate::settings::Settings;
 use crate::store::{Acquired, AnyStore, Capability, Claim, Grant, LockInfo};
 
@@ -32,7 +32,7 @@ pub(crate) struct ManagerContext {
     pub(super) clock: Clock,
     pub(super) label: Label,
     /// The manager's runtime: for callers that have none, and for work that outlives its caller.
-    pub(super) runtime: runtime::Handle,
+    pub(super) runtime: SharedRuntime,
     /// For what may block.
     pub(super) aside: Aside,
     pub(super) lifetime: Lifetime,
@@ -58,7 +58,7 @@ pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) clock: Clock,
     pub(super) label: Label,
-    pub(super) runtime: runtime::Handle,
+    pub(super) runtime: SharedRuntime,
     pub(super) aside: Aside,
     pub(super) hooks: Hooks,
     pub(super) inbox: Inbox,
@@ -110,7 +110,7 @@ impl ManagerContext {
         self.capability
     }
 
-    pub(crate) fn runtime(&self) -> &runtime::Handle {
+    pub(crate) fn runtime(&self) -> &SharedRuntime {
         &self.runtime
     }
 

@@ -17,6 +17,7 @@ use crate::handler::Attachments;
 use crate::lease::Lease;
 use crate::model::error::{Error, LostReason};
 use crate::model::key::Key;
+use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
 use crate::store::Released;
 
@@ -90,7 +91,7 @@ impl LockGuard {
         self.is_ended = true;
     }
 
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub(crate) fn runtime(&self) -> &SharedRuntime {
         &self.context().runtime
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 
 use super::guard::LockGuard;
 use super::hold::Hold;
@@ -13,6 +12,7 @@ use crate::executor::Executor;
 use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
+use crate::model::shared_runtime::SharedRuntime;
 
 /// An executor whose runs are under `first` and all `others`, which come after it in the order of the keys.
 pub(crate) fn joint_executor(first: &LockGuard, others: &[LockGuard]) -> Executor {
@@ -58,7 +58,7 @@ impl RunSink for JointSink {
         numbers
     }
 
-    fn runtime(&self) -> Option<&Handle> {
+    fn runtime(&self) -> Option<&SharedRuntime> {
         self.first.runtime()
     }
 

@@ -1,5 +1,7 @@
 //! What operators ask a manager: who holds a lock, which locks are held, and to take one away.
 
+use std::time::Duration;
+
 use super::lock_manager::LockManager;
 use super::runtime::in_runtime;
 use crate::model::error::{Error, ErrorKind};
@@ -11,7 +13,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a malformed key; `Unavailable` if the store does not answer in time.
+    /// `Invalid` for a malformed key; `Closed` if the manager was shut down; `Unavailable` if the store does not answer in time.
     ///
     /// # Cancel safety
     ///
@@ -29,7 +31,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the store does not answer in time.
+    /// `Closed` if the manager was shut down; `Unavailable` if the store does not answer in time.
     ///
     /// # Cancel safety
     ///
@@ -67,10 +69,8 @@ impl LockManager {
             )));
         }
         let limit = context.settings.request_timeout;
-        let revoking = context
-            .clock
-            .timeout(limit, context.store.revoke(&key, how));
-        let revoked = in_runtime(&context.runtime, revoking).await.unwrap_or_else(|| {
+        let revoking = context.store.revoke(&key, how);
+        let revoked = self.ask_within(limit, revoking).await?.unwrap_or_else(|| {
             Err(Error::in_doubt(format!(
                 "no answer to a revocation within {limit:?}: key={key}; look with inspect, or ask again"
             )))
@@ -94,13 +94,30 @@ impl LockManager {
     /// One look at the store, bounded in time.
     async fn ask<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let context = self.handle.context();
-        context.lifetime.ensure_open()?;
         let limit = context.settings.request_timeout;
-        in_runtime(&context.runtime, context.clock.timeout(limit, answer)).await.unwrap_or_else(|| {
+        self.ask_within(limit, answer).await?.unwrap_or_else(|| {
             Err(Error::unavailable(format!(
                 "the store did not answer within {limit:?}: store={}; check it, or raise request_timeout",
                 context.store.name()
             )))
         })
+    }
+
+    /// What `asked` resolves with; `None` if it takes longer than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down before.
+    async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        asked: impl Future<Output = T>,
+    ) -> Result<Option<T>, Error> {
+        let context = self.handle.context();
+        let asked = async {
+            context.lifetime.ensure_open()?;
+            Ok(context.clock.timeout(limit, asked).await)
+        };
+        in_runtime(&context.runtime, asked).await
     }
 }

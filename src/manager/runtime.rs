@@ -4,13 +4,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::context::TokioContext;
 
 use crate::model::error::Error;
+use crate::model::shared_runtime::SharedRuntime;
 
 /// Polls `future` in the caller's runtime, or, where there is none, in the manager's.
-pub(crate) async fn in_runtime<F: Future>(manager: &Handle, future: F) -> F::Output {
+pub(crate) async fn in_runtime<F: Future>(manager: &SharedRuntime, future: F) -> F::Output {
     if Handle::try_current().is_ok() {
         future.await
     } else {
-        TokioContext::new(future, manager.clone()).await
+        let _in_progress = manager.begin_call();
+        TokioContext::new(future, Handle::clone(manager)).await
     }
 }
 
@@ -42,9 +44,10 @@ pub(super) fn own_runtime() -> Result<OwnRuntime, Error> {
         })
 }
 
-/// Runs `task` on a thread of its own.
+/// Runs `task` on a thread of its own, and then the timers of those that are still in a call.
 pub(super) fn start(
     own: OwnRuntime,
+    shared: SharedRuntime,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let run = move || {
@@ -52,6 +55,7 @@ pub(super) fn start(
             // Spawned, because a waker of `block_on` writes to a file each time.
             let task = runtime.spawn(tokio::task::unconstrained(task));
             let _ = runtime.block_on(task);
+            runtime.block_on(shared.calls_ended());
         }
     };
     std::thread::Builder::new()

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 
 use super::context::ManagerContext;
 use super::hold::Hold;
@@ -12,6 +11,7 @@ use crate::handler::Event;
 use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
+use crate::model::shared_runtime::SharedRuntime;
 
 /// The sink of the runs under one hold.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl RunSink for HoldSink {
         vec![self.lock_number(&self.hold)]
     }
 
-    fn runtime(&self) -> Option<&Handle> {
+    fn runtime(&self) -> Option<&SharedRuntime> {
         Some(&self.context.runtime)
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod run_event;
 pub(crate) mod run_sink;
 #[cfg(feature = "serde")]
 mod serde;
+pub(crate) mod shared_runtime;
 pub(crate) mod span;
 pub(crate) mod token;
 pub(crate) mod txn;

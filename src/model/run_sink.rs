@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 
 use crate::model::commit::{HeldKey, keys, tokens};
 use crate::model::error::BoxError;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
+use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
@@ -129,7 +129,7 @@ pub(crate) trait RunSink: fmt::Debug + Send + Sync {
     }
 
     /// A runtime with timers, for runs that are awaited outside of any.
-    fn runtime(&self) -> Option<&Handle> {
+    fn runtime(&self) -> Option<&SharedRuntime> {
         None
     }
 

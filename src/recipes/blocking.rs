@@ -58,6 +58,7 @@ use super::semaphore::{Semaphore, SemaphorePermit};
 use crate::manager::{LockGuard as AsyncGuard, LockManager};
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::shared_runtime::SharedRuntime;
 use crate::store::Released;
 
 impl LockManager {
@@ -82,7 +83,7 @@ impl LockManager {
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Blocking<L> {
     inner: L,
-    runtime: Handle,
+    runtime: SharedRuntime,
 }
 
 /// A guard whose release blocks. Everything else is as with the guard itself.
@@ -90,7 +91,7 @@ pub struct Blocking<L> {
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Held<G> {
     inner: G,
-    runtime: Handle,
+    runtime: SharedRuntime,
 }
 
 /// A [`Lock`](crate::Lock) whose calls block.
@@ -140,7 +141,7 @@ macro_rules! blocking {
         impl $kind {
             /// The same lock, for a thread without a runtime.
             pub fn blocking(&self) -> Blocking<Self> {
-                let runtime: fn(&Self) -> &Handle = $runtime;
+                let runtime: fn(&Self) -> &SharedRuntime = $runtime;
                 Blocking { runtime: runtime(self).clone(), inner: self.clone() }
             }
         }
@@ -275,12 +276,13 @@ impl Held<WriteGuard> {
 }
 
 /// Drives `future` on this thread, with the manager's runtime for its timers and connections.
-fn wait_for<F: Future>(manager: &Handle, future: F) -> Result<F::Output, Error> {
+fn wait_for<F: Future>(manager: &SharedRuntime, future: F) -> Result<F::Output, Error> {
     if is_in_task(manager) {
         return Err(Error::invalid(
             "a blocking call inside a task of a tokio runtime would stop its other tasks; use the async form and await it, or spawn_blocking",
         ));
     }
+    let _in_progress = manager.begin_call();
     Ok(manager.block_on(future))
 }
 

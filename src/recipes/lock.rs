@@ -14,6 +14,7 @@ use crate::manager::{
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
+use crate::model::shared_runtime::SharedRuntime;
 use crate::store::{Fencing, LockInfo, LockMode};
 
 /// The longest rest.
@@ -237,7 +238,7 @@ impl Lock {
         }
     }
 
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub(crate) fn runtime(&self) -> &SharedRuntime {
         self.handle.context().runtime()
     }
 

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::Lease;
 use crate::model::error::Error;
+use crate::model::shared_runtime::SharedRuntime;
 
 /// What [`Election::state`](super::election::Election::state) shows of one leadership, until it is dropped or its lease has ended.
 #[derive(Debug)]
@@ -23,9 +23,16 @@ impl OwnTerm {
     pub(super) fn begin(
         state: &Arc<watch::Sender<Option<Lease>>>,
         lease: &Lease,
-        runtime: &Handle,
+        runtime: &SharedRuntime,
     ) -> Self {
-        state.send_replace(Some(lease.clone()));
+        // A thread that has stalled since its grant may come after the next term of a clone.
+        state.send_if_modified(|shown| {
+            let is_live = !lease.remaining().is_zero();
+            if is_live {
+                *shown = Some(lease.clone());
+            }
+            is_live
+        });
         let term = || Self {
             state: Arc::clone(state),
             lease: lease.clone(),
@@ -126,5 +133,36 @@ where
 impl<F> fmt::Debug for WhileLeader<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WhileLeader")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::manager::LockManager;
+    use crate::store::MemoryStore;
+
+    #[tokio::test]
+    async fn a_term_that_is_over_does_not_hide_the_next_one() {
+        let clock = ManualClock::new();
+        let builder = LockManager::builder(MemoryStore::with_clock(clock.clone()));
+        let locks = builder.clock(clock.clone()).on_current_runtime();
+        let locks = locks.build().unwrap();
+        let lock = locks.lock("a");
+        let first = lock.acquire().await.unwrap();
+        // Its process was stopped.
+        clock.advance(2 * locks.settings().ttl);
+        let next = lock.acquire().await.unwrap();
+
+        let (state, shown) = watch::channel(None);
+        let state = Arc::new(state);
+        let runtime = locks.handle.context().runtime();
+        let _next = OwnTerm::begin(&state, next.lease(), runtime);
+        let late = OwnTerm::begin(&state, first.lease(), runtime);
+        let token = || shown.borrow().as_ref().map(Lease::token);
+        assert_eq!(token(), Some(next.token()));
+        drop(late);
+        assert_eq!(token(), Some(next.token()));
     }
 }

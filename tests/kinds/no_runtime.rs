@@ -1,14 +1,15 @@
 //! Every kind of lock is driven by any executor, and blocks where blocking is allowed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use futures_util::StreamExt;
+use leasehold::clock::Clock;
 use leasehold::executor::EffectError;
 use leasehold::reentrant::Scope;
-use leasehold::store::MemoryStore;
-use leasehold::{Abort, ErrorKind, LockManager, RunError};
+use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::{Abort, ErrorKind, LockManager, RunError, Settings};
 
 use crate::bare_thread::block_on;
 use crate::no_threads;
@@ -161,4 +162,53 @@ async fn a_manager_whose_thread_cannot_be_started_is_an_error() {
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("1 passed"), "{said}");
+}
+
+/// With the system's clock, because only tokio's timers need their runtime.
+#[test]
+fn a_call_of_a_bare_thread_keeps_its_timers_after_a_shutdown() {
+    let network = Faulty::new(MemoryStore::new().unwrap(), Clock::system().unwrap(), 7);
+    network.stall(Operation::Inspect);
+    let mut settings = Settings::default();
+    settings.request_timeout = ms(300);
+    let builder = LockManager::builder(network).settings(settings);
+    let locks = builder.build().unwrap();
+
+    let mut looking = Box::pin(locks.inspect("a"));
+    block_on(async {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(looking.as_mut().poll(&mut cx).is_pending());
+        locks.shutdown().await;
+    });
+    let error = block_on(looking).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        block_on(locks.inspect("a")).unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+}
+
+#[test]
+fn callers_on_bare_threads_are_told_of_a_shutdown_at_any_time() {
+    for round in 0..100 {
+        let (locks, holds) = (manager(), AtomicUsize::new(0));
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    let lock = locks.lock("a").blocking();
+                    let error = loop {
+                        match lock.acquire().and_then(|guard| guard.release()) {
+                            Ok(_) => holds.fetch_add(1, Ordering::SeqCst),
+                            Err(error) => break error,
+                        };
+                    };
+                    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                });
+            }
+            while holds.load(Ordering::SeqCst) < round {
+                std::thread::yield_now();
+            }
+            locks.block_on(locks.shutdown()).unwrap();
+        });
+    }
 }

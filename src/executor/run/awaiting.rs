@@ -24,6 +24,7 @@ use crate::executor::outcome::{Cause, Committed, RunError};
 use crate::executor::undo::{Unwinding, Why};
 use crate::lease::Lease;
 use crate::model::commit::EffectError;
+use crate::model::shared_runtime::SharedRuntime;
 
 pub(crate) async fn run<T, E: 'static, W>(
     context: &Arc<RunContext>,
@@ -32,22 +33,23 @@ pub(crate) async fn run<T, E: 'static, W>(
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
     let span = run_span(context);
-    // Outside of any runtime the manager's timers limit the calls of the run.
+    // Outside of any runtime the manager's timers limit the calls of the run, and last as long as it.
     let timers = match Handle::try_current() {
         Ok(_) => None,
-        Err(_) => context.sink().runtime().cloned(),
+        Err(_) => context.sink().runtime(),
     };
+    let _in_progress = timers.map(SharedRuntime::begin_call);
     let run = run_inner(context, watched.run(), work, into_cause).instrument(span.clone());
     let outcome = match context.turns() {
         None => {
             let mut run = pin!(run);
-            poll_fn(|cx| poll_inside(context, timers.as_ref(), run.as_mut(), cx)).await
+            poll_fn(|cx| poll_inside(context, timers, run.as_mut(), cx)).await
         }
         Some(turns) => {
             // Boxed, so that the future of a run without turns stays small. Owned, so that a run which is dropped is undone
             // before its turn ends.
             let mut run = Box::pin(run);
-            let run = poll_fn(move |cx| poll_inside(context, timers.as_ref(), run.as_mut(), cx));
+            let run = poll_fn(move |cx| poll_inside(context, timers, run.as_mut(), cx));
             turns.awaiting(context.lease(), run).await
         }
     };
@@ -57,11 +59,11 @@ pub(crate) async fn run<T, E: 'static, W>(
 
 fn poll_inside<F: Future>(
     context: &RunContext,
-    timers: Option<&Handle>,
+    timers: Option<&SharedRuntime>,
     run: Pin<&mut F>,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
-    let _timers = timers.map(Handle::enter);
+    let _timers = timers.map(|timers| timers.enter());
     let _inside = context.inside();
     run.poll(cx)
 }
