@@ -1,4 +1,4 @@
-//! [`SharedRuntime`]: the manager's runtime, for callers that have none.
+//! [`SharedRuntime`]: the manager's runtime, for callers that have none and for work beside its thread.
 
 use std::ops::Deref;
 use std::sync::Arc;

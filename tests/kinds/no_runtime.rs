@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use leasehold::clock::Clock;
-use leasehold::executor::EffectError;
+use leasehold::executor::{Effect, EffectError};
 use leasehold::reentrant::Scope;
 use leasehold::store::{Faulty, MemoryStore, Operation};
 use leasehold::{Abort, ErrorKind, LockManager, RunError, Settings};
@@ -211,4 +211,37 @@ fn callers_on_bare_threads_are_told_of_a_shutdown_at_any_time() {
             locks.block_on(locks.shutdown()).unwrap();
         });
     }
+}
+
+/// A fenced compensation may take longer than a shutdown. It sleeps by tokio's timers, which need their runtime.
+#[test]
+fn compensations_keep_their_timers_after_a_shutdown() {
+    let mut settings = Settings::default();
+    settings.ttl = ms(200);
+    settings.max_ttl = ms(200);
+    settings.request_timeout = ms(100);
+    let builder = LockManager::builder(MemoryStore::new().unwrap()).settings(settings);
+    let locks = builder.build().unwrap();
+    let guard = block_on(locks.lock("a").acquire()).unwrap();
+    let executor = guard.executor();
+    let (undone, results) = std::sync::mpsc::channel();
+    let mut run = Box::pin(
+        executor.guarded_async(async move |tx| -> Result<(), Abort> {
+            for n in [1, 2] {
+                let (undone, clock) = (undone.clone(), Clock::system().unwrap());
+                let done = async { Ok::<_, EffectError>(()) };
+                let undo = async move |_| {
+                    clock.sleep(ms(500)).await;
+                    undone.send(n)
+                };
+                tx.step(Effect::new("debit").fenced(), done, undo).await?;
+            }
+            std::future::pending().await
+        }),
+    );
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(run.as_mut().poll(&mut cx).is_pending());
+    drop(run);
+    locks.block_on(locks.shutdown()).unwrap();
+    assert_eq!(results.iter().collect::<Vec<_>>(), [2, 1]);
 }
