@@ -12,7 +12,7 @@ use super::granted::AcquireResponse;
 use super::hooks::{Erased, Handler};
 use super::next::{Depth, Last, Next};
 use super::request::AcquireRequest;
-use crate::model::caught::{Caught, caught};
+use crate::model::caught::{Caught, caught, drop_caught};
 use crate::model::error::Error;
 
 /// The handlers, outermost first. Cloning is cheap.
@@ -58,7 +58,7 @@ impl Chain {
         let answered = match clock.timeout(limit, &mut asked).await {
             Some(Either::Left((Ok(answered), _))) => answered,
             Some(Either::Right((error, cut_off))) => {
-                drop_caught(cut_off);
+                drop_cut_off(cut_off);
                 Err(error)
             }
             Some(Either::Left((Err(payload), _))) => {
@@ -67,7 +67,7 @@ impl Chain {
             }
             None => Err(did_not_answer(depth.name(&self.handlers), limit)),
         };
-        drop_caught(asked);
+        drop_cut_off(asked);
         if let Err(error) = &answered {
             self.notify_each(|handler| handler.acquire_failed(request, error));
         }
@@ -87,8 +87,8 @@ impl Chain {
 }
 
 /// Drops a call that handlers have not ended. A panic of theirs is not the caller's.
-pub(super) fn drop_caught<F: Future>(cut_off: F) {
-    if caught(|| drop(cut_off)).is_err() {
+pub(super) fn drop_cut_off<F: Future>(cut_off: F) {
+    if drop_caught(cut_off).is_err() {
         tracing::error!(target: "leasehold::handler", "a handler panicked as it was cut off");
     }
 }

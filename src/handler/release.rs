@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::aside::Aside;
-use super::chain::{Chain, did_not_answer, drop_caught, panicked};
+use super::chain::{Chain, did_not_answer, drop_cut_off, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
 use super::step::Step;
@@ -103,7 +103,7 @@ impl Chain {
             }
             Either::Right(((), cut_off)) => {
                 let error = did_not_answer(depth.name(&self.handlers), limit);
-                drop_caught(cut_off);
+                drop_cut_off(cut_off);
                 Some(error)
             }
         };

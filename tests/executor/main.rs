@@ -13,4 +13,5 @@ mod explore;
 mod newer_holder;
 mod outcomes;
 mod panicking_drops;
+mod panicking_subscriber;
 mod undo;

@@ -65,6 +65,15 @@ enum Deed {
     Hang,
 }
 
+/// What a planted panic leaves: it panics as it is dropped.
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "dropped");
+    }
+}
+
 struct Doing {
     deed: Deed,
     is_after: bool,
@@ -76,7 +85,7 @@ impl Doing {
         match self.deed {
             Deed::Refuse => Err(Error::new(ErrorKind::Denied, "not today")),
             Deed::SayBusy => Ok(AcquireResponse::Busy),
-            Deed::Panic => panic!("a planted panic"),
+            Deed::Panic => std::panic::panic_any(Payload),
             Deed::Hang => std::future::pending().await,
         }
     }

@@ -189,7 +189,7 @@ fn a_call_of_a_bare_thread_keeps_its_timers_after_a_shutdown() {
 }
 
 #[test]
-fn callers_on_bare_threads_are_told_of_a_shutdown_at_any_time() {
+fn callers_on_bare_threads_hear_of_a_shutdown_at_any_time() {
     for round in 0..100 {
         let (locks, holds) = (manager(), AtomicUsize::new(0));
         std::thread::scope(|threads| {

@@ -90,7 +90,7 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
     let permit = prepared.permit().clone();
     let txn_id = permit.txn_id;
     let span = prepared.span();
-    // What listens to the span is not ours either, and is told of the end after the call.
+    // A subscriber may panic at the end of the span, which is after the call.
     match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| call(permit)))) {
         Ok(answer) => prepared.answered(context, answer, tx.noted()),
         Err(payload) => {
