@@ -39,7 +39,7 @@
 //! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
 //! | commands and scripts under a lock | [`docs::tool`] |
 //! | what shows the guarantees | [`docs::proof`] |
-//! | logs, spans, metrics, traces, probes | [`docs::observing`] |
+//! | logs, spans, metrics, probes | [`docs::observing`] |
 //! | code around acquire and release, rate limits | [`handler`], [`docs::writing_a_handler`] |
 //! | the names that other libraries use | [`docs::coming_from`] |
 //!

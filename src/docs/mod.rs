@@ -10,7 +10,7 @@
 //! | [`proof`] | to see what shows the guarantees, and what does not |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
 //! | [`limitations`] | before you are surprised |
-//! | [`observing`] | to see what a process does: logs, spans, metrics, a trace, probes |
+//! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
 //! | [`tool`] | to guard commands and scripts in any language |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
 //! | [`writing_a_store`] | to write a store of your own |

@@ -71,7 +71,6 @@ mod observer;
 mod release;
 mod request;
 mod step;
-mod trace;
 
 pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
 #[cfg(feature = "access-log-file")]
@@ -93,7 +92,6 @@ pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use release::Around;
 pub use request::{AcquireRequest, EndReason, ReleaseRequest};
-pub use trace::Trace;
 
 pub use crate::model::run_event::RunEvent;
 pub use crate::model::run_sink::Intent;

@@ -24,7 +24,7 @@ pub(crate) use signal::{InProgress, Running};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, ClockKind, Reading, Stamp, fork};
+use crate::clock::{Clock, Reading, Stamp, fork};
 use crate::model::error::LostReason;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -143,12 +143,6 @@ impl Lease {
     #[must_use]
     pub fn peek(&self) -> [u64; 3] {
         self.cell.hot.words.peek()
-    }
-
-    /// The deadline on the boot clock as it is; `None` once a reader found the lease over, or it was ended. It marks nothing.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        let words = self.cell.hot.words.peek();
-        (!words.contains(&0)).then_some(words[ClockKind::Boot as usize])
     }
 
     /// The remaining time of the lease by the strict clocks, if it is at least `needed`.

@@ -12,7 +12,7 @@ mod access_log_file;
 mod apart;
 mod attached;
 mod chain;
+#[cfg(feature = "flow-control")]
 mod flow_control;
 mod metrics;
 mod observers;
-mod trace;

@@ -64,54 +64,6 @@ fn four_processes_of_eight_tasks_share_one_lock_in_zookeeper() {
 }
 
 #[test]
-fn a_trace_has_the_holds_and_runs_of_every_process() {
-    let name = format!("leasehold-counter-trace-{}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir(&folder).unwrap();
-    let (url, file) = (
-        format!("file://{}/locks", folder.display()),
-        folder.join("trace.json"),
-    );
-    let words = format!(
-        "--processes 2 --rounds 5 --wait 1m --trace {}",
-        file.display()
-    );
-    let output = counter(&url, &words);
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(code(&output), 0, "{}", printed(&output));
-    let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let of = |phase: &str, name: &str| {
-        let of = |e: &&serde_json::Value| e["ph"] == phase && e["name"] == name;
-        events.iter().filter(of).collect::<Vec<_>>()
-    };
-    assert_eq!(of("e", "committed").len(), 10, "{text}");
-    assert_eq!(of("e", "leasehold/counter").len(), 10, "{text}");
-    let mut names: Vec<_> = (of("M", "process_name").iter())
-        .map(|event| event["args"]["name"].as_str().unwrap())
-        .collect();
-    names.sort_unstable();
-    assert_eq!(names, ["counter-0", "counter-1"]);
-}
-
-#[test]
-fn a_count_that_cannot_begin_leaves_no_counter_behind() {
-    let (_server, url) = server();
-    let folder = std::env::temp_dir().join(format!("leasehold-no-count-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let trace = folder.join("no/such/trace.json");
-    let output = tool(&["counter", "--store", &url, "--trace"])
-        .arg(&trace)
-        .env("TMPDIR", &folder)
-        .output()
-        .unwrap();
-    assert_eq!(code(&output), 64, "{}", printed(&output));
-    let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert!(left.is_empty(), "{left:?}");
-}
-
-#[test]
 fn rounds_and_a_time_exclude_each_other() {
     let output = counter("redis://127.0.0.1:1", "--rounds 3 --for 5s");
     assert_eq!(code(&output), 64, "{}", printed(&output));

@@ -430,10 +430,6 @@ pub(crate) struct CounterArgs {
     /// the lock. A store without a fence is refused. The ttl is 1s unless it is given; on ZooKeeper it is the session time-out.
     #[arg(long, value_name = "HOW")]
     pub(crate) nemesis: Option<NemesisKind>,
-
-    /// Write what every process did over time to this file, which https://ui.perfetto.dev opens
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<String>,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use leasehold::LockManager;
 use leasehold::clock::Clock;
-use leasehold::handler::Trace;
 use leasehold::store::Capability;
 
 pub(crate) use worker::{WORKER, worker};
@@ -60,8 +59,6 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     locks.shutdown().await;
 
     let clock = Clock::system()?;
-    // Begun here and ended here: the processes add their lines.
-    let trace = args.trace.as_ref().map(Trace::create).transpose()?;
     // Until now there was nothing to put away.
     let mut signals = Signals::that_end_us()?;
     let place = Place::make(args.nemesis.map(|_| url)).await?;
@@ -82,9 +79,7 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
         Err(failure) => Err(failure),
     };
     place.remove().await;
-    let traced = trace.map_or(Ok(0), |trace| trace.finish());
     let report = report?;
-    traced?;
     output.answer(report.people(), &report.scripts())?;
     Ok(if report.lost() == 0 {
         code::DONE

@@ -48,8 +48,6 @@ pub(super) struct Plan {
     pub(super) hold: Duration,
     pub(super) mode: CounterMode,
     pub(super) counter: Place,
-    /// The file to which it adds what it did over time.
-    pub(super) trace: Option<String>,
     /// The format of its log.
     pub(super) json: bool,
 }
@@ -74,7 +72,6 @@ impl Plan {
             hold: args.hold,
             mode: args.mode,
             counter,
-            trace: args.trace.clone(),
             json,
         }
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Stamp};
-use leasehold::handler::Trace;
 use leasehold::{Executor, Label, LockManager, RunError};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -66,14 +65,10 @@ pub(crate) fn worker() -> ExitCode {
 async fn count(plan: Plan) -> Result<(), Failure> {
     let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
-    let trace = plan.trace.as_ref().map(Trace::append).transpose()?;
-    let mut builder =
+    let builder =
         LockManager::builder_for_url(&plan.store, store::settings(plan.ttl, Some(plan.wait)))
             .await?
             .label(Label::parse(&plan.label)?);
-    if let Some(trace) = &trace {
-        builder = builder.observer(trace.clone());
-    }
     let locks = builder.build()?;
     let clock = Clock::system()?;
     let counter = plan.counter.open().await?;
@@ -109,14 +104,7 @@ async fn count(plan: Plan) -> Result<(), Failure> {
     // What is held is released, also when a round was cut short.
     tasks.shutdown().await;
     locks.shutdown().await;
-    // The first failure is the one to report.
-    ended.and(trace.map_or(Ok(()), finish))
-}
-
-/// What was dropped is said in the trace itself.
-fn finish(trace: Trace) -> Result<(), Failure> {
-    trace.finish()?;
-    Ok(())
+    ended
 }
 
 async fn all(tasks: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
