@@ -3,14 +3,17 @@
 //! `floor` is what a run cannot do without: one fast and one strict read of the clocks. The two `two_threads` benches report the
 //! time per run of a thread while two of them run; each thread has an executor of its own, so that only the lease differs.
 
+#[path = "support/side_by_side.rs"]
+mod side_by_side;
+
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold::clock::Clock;
 use leasehold::test_util::{TestHold, read_fast, read_strict};
 use leasehold::{Executor, FencingToken, GuardedCell, Settings};
+use side_by_side::SideBySide;
 
 /// Longer than a whole bench: nothing renews here.
 const TTL: Duration = Duration::from_secs(3_600);
@@ -44,47 +47,35 @@ fn two_threads(clock: &Clock, executors: [Executor; 2], iterations: u64) -> Dura
     (measured[0] + measured[1]) / 2
 }
 
-fn guarded(criterion: &mut Criterion) {
+fn main() {
     let clock = Clock::system().expect("the system's clock");
     let held = hold(&clock);
     let executor = held.executor();
-    let mut group = criterion.benchmark_group("guarded");
-
-    group.bench_function("floor", |bench| {
-        bench.iter(|| (black_box(read_fast(&clock)), black_box(read_strict(&clock))));
-    });
-    group.bench_function("noop", |bench| bench.iter(|| noop(&executor)));
-    group.bench_function("undo_hook", |bench| {
-        bench.iter(|| {
-            let done = executor.guarded(|tx| {
-                tx.undo(|| ());
-                Ok(())
-            });
-            assert!(black_box(done).is_ok());
-        });
-    });
     let cell = GuardedCell::new(0_u64);
-    group.bench_function("cell_write", |bench| {
-        bench.iter(|| {
-            let done = executor.guarded(|tx| {
-                *tx.write(&cell) += 1;
-                Ok(())
-            });
-            assert!(black_box(done).is_ok());
-        });
-    });
-
-    group.bench_function("two_threads_one_lease", |bench| {
-        let executors = || [held.executor(), held.executor()];
-        bench.iter_custom(|iterations| two_threads(&clock, executors(), iterations));
-    });
     let other = hold(&clock);
-    group.bench_function("two_threads_two_leases", |bench| {
-        let executors = || [held.executor(), other.executor()];
-        bench.iter_custom(|iterations| two_threads(&clock, executors(), iterations));
-    });
-    group.finish();
-}
 
-criterion_group!(benches, guarded);
-criterion_main!(benches);
+    let mut guarded = SideBySide::default();
+    guarded.row("floor", || (read_fast(&clock), read_strict(&clock)));
+    guarded.row("noop", || noop(&executor));
+    guarded.row("undo_hook", || {
+        let done = executor.guarded(|tx| {
+            tx.undo(|| ());
+            Ok(())
+        });
+        assert!(black_box(done).is_ok());
+    });
+    guarded.row("cell_write", || {
+        let done = executor.guarded(|tx| {
+            *tx.write(&cell) += 1;
+            Ok(())
+        });
+        assert!(black_box(done).is_ok());
+    });
+    guarded.timed("two_threads_one_lease", |runs| {
+        two_threads(&clock, [held.executor(), held.executor()], runs)
+    });
+    guarded.timed("two_threads_two_leases", |runs| {
+        two_threads(&clock, [held.executor(), other.executor()], runs)
+    });
+    guarded.run("guarded");
+}

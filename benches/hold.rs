@@ -1,27 +1,31 @@
-//! What it costs to come to a hold and to end it, on the memory store.
-#![allow(missing_docs, reason = "criterion's macros make public items")]
+//! What it costs to come to a hold and to end it, on the memory store: `cargo bench --bench hold`.
 
-use criterion::{Criterion, criterion_group, criterion_main};
+#[path = "support/side_by_side.rs"]
+mod side_by_side;
+
 use leasehold::LockManager;
 use leasehold::store::MemoryStore;
+use side_by_side::SideBySide;
 
-fn hold(c: &mut Criterion) {
+fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .expect("a runtime");
+    let mutex = tokio::sync::Mutex::new(());
     let store = MemoryStore::new().expect("a clock");
     let locks = LockManager::new(store).expect("a manager");
     let lock = locks.lock("a");
-    let mut group = c.benchmark_group("hold");
-    group.bench_function("acquire_release", |b| {
-        b.to_async(&runtime).iter(async || {
+
+    let mut hold = SideBySide::default();
+    hold.row("floor_tokio_mutex", || {
+        runtime.block_on(async { drop(mutex.lock().await) });
+    });
+    hold.row("acquire_release", || {
+        runtime.block_on(async {
             let guard = lock.acquire().await.expect("nobody else wants it");
             guard.release().await
-        });
+        })
     });
-    group.finish();
+    hold.run("hold");
 }
-
-criterion_group!(benches, hold);
-criterion_main!(benches);

@@ -1,21 +1,30 @@
-//! What a round of renewals costs the engine alone, without a store: the time per renewal must not grow with the number of
-//! holds.
-#![allow(missing_docs, reason = "criterion's macros make public items")]
+//! What a round of renewals costs the engine alone, without a store: the time for each renewal must not grow with the number of
+//! holds: `cargo bench --bench renewals`.
 
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+#[path = "support/side_by_side.rs"]
+#[allow(dead_code, reason = "rounds are not timed call after call")]
+mod side_by_side;
+
+use leasehold::clock::Clock;
 use leasehold::test_util::Renewals;
+use side_by_side::SideBySide;
 
-fn renewals(c: &mut Criterion) {
-    let mut group = c.benchmark_group("renewals");
+fn main() {
+    let clock = Clock::system().expect("a clock");
+    let mut renewals = SideBySide::default();
     for holds in [1_000, 10_000, 100_000] {
-        group.throughput(Throughput::Elements(holds));
-        group.bench_with_input(BenchmarkId::from_parameter(holds), &holds, |b, &holds| {
-            let mut engine = Renewals::new(holds as usize);
-            b.iter_batched(|| (), |()| engine.round(), BatchSize::PerIteration);
+        let mut engine = Renewals::new(holds);
+        let clock = clock.clone();
+        // Calls are renewals: whole rounds, at least as many as asked for.
+        renewals.timed(format!("one_of_{holds}"), move |calls| {
+            let rounds = calls.div_ceil(holds as u64);
+            let began = clock.stamp();
+            (0..rounds).for_each(|_| {
+                engine.round();
+            });
+            let took = clock.stamp().since(&began);
+            took.mul_f64(calls as f64 / (rounds * holds as u64) as f64)
         });
     }
-    group.finish();
+    renewals.run("renewals");
 }
-
-criterion_group!(benches, renewals);
-criterion_main!(benches);

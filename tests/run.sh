@@ -120,6 +120,12 @@ done
 [ -s "$conformance" ] || problems+=("the conformance of the stores was not reported")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 
+# --- orders of memory ---------------------------------------------------------------------------------------------
+
+# A package of its own, so that loom is compiled for it alone. Tries every interleaving of the lease word and of the gate.
+CARGO_TARGET_DIR=$target/loom cargo test --locked --manifest-path tests/loom/Cargo.toml 2>&1 | tee "$log" || problems+=("a model of the lease word or of the gate failed")
+grep -q "test result: ok. [1-9]" "$log" || problems+=("the models of the lease word and of the gate did not run")
+
 # --- the model ---------------------------------------------------------------------------------------------------
 
 # A package of its own, so that its dependencies are not the library's. Checks every order of the protocol's messages.

@@ -13,6 +13,7 @@
 #[path = "../../tests/support/redis.rs"]
 mod server;
 
+#[path = "../support/blocks.rs"]
 mod blocks;
 mod by_hand;
 mod contended;

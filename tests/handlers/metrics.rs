@@ -287,13 +287,7 @@ fn names(text: &str) -> std::collections::BTreeSet<String> {
 async fn the_dashboard_shows_every_metric_and_names_no_other() {
     let (_world, seen) = measured(no_handoff(), Metrics::new);
     let text = include_str!("../../examples/grafana/leasehold.json");
-    let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array().unwrap());
-    let expressions: Vec<_> = targets
-        .map(|target| target["expr"].as_str().unwrap())
-        .collect();
-    assert_eq!(names(&expressions.join(" ")), names(&seen.dump()));
+    let queries = text.lines().filter(|line| line.contains("\"expr\""));
+    let queries: Vec<_> = queries.collect();
+    assert_eq!(names(&queries.join(" ")), names(&seen.dump()));
 }

@@ -10,7 +10,7 @@
 # Each file beside this one, NAME.mutant, is one mutant: two lines of header, then blocks of text to find and to replace
 # (apply.py describes them).
 #
-#   # cargo test --test loom lease_word       the test that must fail (with --all-features)
+#   # cargo test --test fence raised           the test that must fail (with --all-features)
 #   # breaks: revocation is a swap (I2)       the rule that is broken
 #
 # A mutant counts as caught when the test passes without it, compiles with it, and then fails. This script fails if a

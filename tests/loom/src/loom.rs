@@ -12,9 +12,9 @@
 mod atomics;
 mod gate;
 mod lease_word;
-#[path = "../../src/lease/runs.rs"]
+#[path = "../../../src/lease/runs.rs"]
 mod runs;
-#[path = "../../src/lease/words.rs"]
+#[path = "../../../src/lease/words.rs"]
 mod words;
 
 use loom::sync::Arc;
