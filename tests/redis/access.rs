@@ -132,7 +132,7 @@ async fn a_user_that_may_not_publish_releases_all_the_same() {
 #[tokio::test]
 async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() {
     let server = RedisServer::start();
-    let rules = ["~app:*", "resetchannels", "&app:{app:a}:*", "+@all"];
+    let rules = ["~app:*", "resetchannels", "&app:a{app:a}:*", "+@all"];
     let_in(&server, &rules);
     let query = "prefix=app&restart_quarantine=off";
     let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query))

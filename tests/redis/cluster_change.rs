@@ -202,7 +202,7 @@ async fn a_reader_whose_keys_are_in_two_places_is_not_lost() {
     for (name, is_lock_first) in [(cluster.name_at(0), false), (cluster.name_at(1), true)] {
         let slot = cluster.slot(&lock(&name));
         let (from, to) = if is_lock_first { (1, 2) } else { (0, 1) };
-        let mut keys = [format!("app:{{app:{name}}}:readers"), lock(&name)];
+        let mut keys = [format!("app:{name}{{app:{name}}}:readers"), lock(&name)];
         if is_lock_first {
             keys.reverse();
         }

@@ -139,7 +139,7 @@ async fn a_place_that_is_asked_for_after_its_withdrawal_is_refused() {
     let first = queued("a", LockMode::Write);
     let busy = answered(async || store.acquire(&first).await).await;
     assert!(matches!(busy, Ok(Acquired::Busy { .. })), "{busy:?}");
-    server.cli(&["DEL", "{a}:queue", "{a}:alone", "{a}:places"]);
+    server.cli(&["DEL", "a{a}:queue", "a{a}:alone", "a{a}:places"]);
 
     let wire = proxy.wires().pop().unwrap();
     wire.set(Fate {
@@ -154,13 +154,13 @@ async fn a_place_that_is_asked_for_after_its_withdrawal_is_refused() {
     while scripts_of(&server) == executed {
         breathe().await;
     }
-    assert_eq!(server.cli(&["EXISTS", "{a}:queue"]), "0");
+    assert_eq!(server.cli(&["EXISTS", "a{a}:queue"]), "0");
     release(&holder, &held).await;
     let next = queued("a", LockMode::Write);
     while is_busy(&holder, &next).await {
         breathe().await;
     }
-    assert_eq!(server.cli(&["EXISTS", "{a}:queue"]), "0");
+    assert_eq!(server.cli(&["EXISTS", "a{a}:queue"]), "0");
 }
 
 #[tokio::test]

@@ -37,12 +37,12 @@ pub(crate) fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-fn hold(number: u64) -> TestHold {
+pub(crate) fn hold(number: u64) -> TestHold {
     let clock = Clock::system().unwrap();
     TestHold::new(clock, &Settings::default(), key("a"), token(number), HOLD)
 }
 
-fn name() -> TxnId {
+pub(crate) fn name() -> TxnId {
     let named = hold(1).executor().guarded(|tx| Ok(tx.txn_id()?));
     named.unwrap().value
 }
@@ -112,7 +112,7 @@ async fn a_fence_key_that_is_not_ours_is_corrupt_and_untouched() {
     let server = RedisServer::start();
     let fence = fence(&server).await;
     for foreign in ["nonsense", "99999999999999999999", "-1"] {
-        server.cli(&["SET", "app:{app:a}:raised", foreign]);
+        server.cli(&["SET", "app:a{app:a}:raised", foreign]);
         let batch = RedisBatch::new().set("balance", "1");
         let written = fence
             .write(&key("a"), token(1), name(), "step", &batch)
@@ -122,7 +122,7 @@ async fn a_fence_key_that_is_not_ours_is_corrupt_and_untouched() {
             fence.raise(&key("a"), token(1)).await.unwrap_err().kind(),
             ErrorKind::Corrupt
         );
-        assert_eq!(server.cli(&["GET", "app:{app:a}:raised"]), foreign);
+        assert_eq!(server.cli(&["GET", "app:a{app:a}:raised"]), foreign);
     }
     assert_eq!(server.cli(&["EXISTS", "balance"]), "0");
 }
@@ -175,7 +175,7 @@ async fn a_batch_that_the_data_do_not_allow_changes_nothing() {
         let error = written.expect_err(&shown);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{shown}: {error}");
         assert_eq!(
-            server.cli(&["EXISTS", "first", "second", "absent", "app:{app:a}:raised"]),
+            server.cli(&["EXISTS", "first", "second", "absent", "app:a{app:a}:raised"]),
             "0",
             "{shown}"
         );
@@ -241,7 +241,7 @@ async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
 async fn a_batch_that_names_a_key_of_the_lock_or_the_fence_is_refused() {
     let server = RedisServer::start();
     let fence = fence(&server).await;
-    for name_of_ours in ["app:a", "app:{app:a}:raised", "app:{leasehold}:tokens"] {
+    for name_of_ours in ["app:a", "app:a{app:a}:raised", "app:{leasehold}:tokens"] {
         let batch = RedisBatch::new().set("data", "1").delete(name_of_ours);
         let written = fence
             .write(&key("a"), token(5), name(), "step", &batch)

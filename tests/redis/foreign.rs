@@ -14,7 +14,7 @@ use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Store};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 const LOCK: &str = "app:a";
-const GAP: &str = "app:{app:a}:gap";
+const GAP: &str = "app:a{app:a}:gap";
 
 /// The key was never free for so long (ms), as far as it says so itself.
 fn never_free_for(server: &RedisServer, millis: u64) -> String {
@@ -85,7 +85,7 @@ async fn read_after_a_writer(server: &RedisServer, store: &RedisStore) -> (Grant
 async fn readers_and_writers_leave_the_key_free_too() {
     let server = RedisServer::start();
     let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
-    let since_of = ["HGET", "app:{app:a}:grants", "since"];
+    let since_of = ["HGET", "app:a{app:a}:grants", "since"];
     let reads = loop {
         let (reads, since) = read_after_a_writer(&server, &store).await;
         if server.cli(&since_of) == since {

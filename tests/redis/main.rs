@@ -45,6 +45,8 @@ mod fence;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod handover_change;
 #[cfg(test)]
 mod kills;
@@ -56,6 +58,8 @@ mod message;
 mod message_ends;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod nested;
 #[cfg(test)]
 mod order;
 #[cfg(test)]

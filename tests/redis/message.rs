@@ -13,7 +13,7 @@ use leasehold::store::{
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 const TOKENS: &str = "app:{leasehold}:tokens";
-const OFFERS: &str = "app:{app:a}:offers";
+const OFFERS: &str = "app:a{app:a}:offers";
 /// For how long a message grants.
 const HANDOVER: Duration = Duration::from_secs(1);
 /// A machine that stalls for the time of a handover lets a grant lapse. Then a test begins again.
@@ -57,7 +57,7 @@ fn counter(server: &RedisServer) -> String {
 /// What a script would say to this claim.
 fn tell(server: &RedisServer, claim: &Claim, token: u64, micros: u64, counter: &str) {
     let owner = claim.owner.expose().to_string();
-    let channel = format!("app:{{app:a}}:free:{}", &owner[24..]);
+    let channel = format!("app:a{{app:a}}:free:{}", &owner[24..]);
     let message = format!("{owner} {token} {micros} {counter}");
     assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
 }

@@ -132,7 +132,7 @@ async fn a_message_that_grants_and_arrives_twice_grants_once() {
         release(&store, &given).await;
         let other = grant(&store, &claim("a")).await;
         let hint = store.subscribe(&next).await.unwrap();
-        let channel = format!("app:{{app:a}}:free:{}", &owner[24..]);
+        let channel = format!("app:a{{app:a}}:free:{}", &owner[24..]);
         let message = format!("{owner} {token} {millis}999 {counter}");
         assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
         assert_eq!(hint.await, None, "two hold");

@@ -41,7 +41,7 @@ fn is_kept_out(server: &RedisServer) -> bool {
 /// As if its client had died, and its ttl were over.
 fn end_reader(server: &RedisServer, reader: &Grant) {
     let owner = reader.claim.owner.expose();
-    let changed = server.cli(&["ZADD", "app:{app:a}:readers", "XX", "CH", "1", &owner]);
+    let changed = server.cli(&["ZADD", "app:a{app:a}:readers", "XX", "CH", "1", &owner]);
     assert_eq!(changed, "1");
 }
 
@@ -88,7 +88,7 @@ async fn the_key_lasts_as_long_as_the_reader_that_lasts_longest() {
     // What stands beside it lasts no longer than it does.
     for what in ["readers", "grants"] {
         let beside: i64 = server
-            .cli(&["PTTL", &format!("app:{{app:a}}:{what}")])
+            .cli(&["PTTL", &format!("app:a{{app:a}}:{what}")])
             .parse()
             .unwrap();
         assert!((1..=5_000).contains(&beside), "{what}: {beside}");
@@ -312,12 +312,12 @@ async fn what_is_no_writers_hold_is_not_downgraded() {
     release(&store, &exclusive).await;
 
     let writer = hold(&store, LockMode::Write).await;
-    server.cli(&["RPUSH", "app:{app:a}:grants", "1"]);
+    server.cli(&["RPUSH", "app:a{app:a}:grants", "1"]);
     let error = store.downgrade(&writer).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let value = server.cli(&["GET", "app:a"]);
     assert!(value.starts_with(&writer.claim.owner.expose()), "{value}");
-    server.cli(&["DEL", "app:{app:a}:grants", "app:a"]);
+    server.cli(&["DEL", "app:a{app:a}:grants", "app:a"]);
     let error = store.downgrade(&writer).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
 }
@@ -399,7 +399,10 @@ async fn a_claim_that_queues_and_that_no_replica_confirmed_is_in_doubt_until_it_
             assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
         }
         store.withdraw(&ours).await.unwrap();
-        assert_eq!(master.cli(&["EXISTS", "app:a", "app:{app:a}:readers"]), "0");
+        assert_eq!(
+            master.cli(&["EXISTS", "app:a", "app:a{app:a}:readers"]),
+            "0"
+        );
     }
 }
 
@@ -446,7 +449,7 @@ async fn readers_and_writers_of_two_managers_never_meet() {
         caller.await.unwrap();
     }
     let beside = ["queue", "alone", "places", "readers", "grants"];
-    for what in beside.map(|what| format!("app:{{app:a}}:{what}")) {
+    for what in beside.map(|what| format!("app:a{{app:a}}:{what}")) {
         assert_eq!(server.cli(&["EXISTS", &what]), "0", "{what}");
     }
 }

@@ -165,7 +165,7 @@ async fn a_value_that_never_expires_is_freed_now_or_left_alone() {
 async fn a_key_of_a_wrong_type_is_not_revoked() {
     let server = RedisServer::start();
     let store = store(&server).await;
-    for name in ["app:a", "app:{app:a}:readers", "app:{app:a}:grants"] {
+    for name in ["app:a", "app:a{app:a}:readers", "app:a{app:a}:grants"] {
         server.cli(&["FLUSHALL"]);
         let held = grant(&store, &claim("a")).await;
         server.cli(&["DEL", name]);

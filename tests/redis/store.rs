@@ -376,7 +376,7 @@ async fn a_hold_that_was_downgraded_keeps_the_time_of_its_grant_and_a_reader_has
         breathe().await;
     }
     let reads = store.downgrade(&writer).await.unwrap();
-    let grant_of = |owner: String| server.cli(&["HGET", "app:{app:a}:grants", &owner]);
+    let grant_of = |owner: String| server.cli(&["HGET", "app:a{app:a}:grants", &owner]);
     assert_eq!(granted_at(&grant_of(reads.claim.owner.expose())), first);
     let record = store.inspect(&key("a")).await.unwrap().unwrap();
     assert!(record.held_for.unwrap() >= Duration::from_millis(100));

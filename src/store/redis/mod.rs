@@ -7,16 +7,19 @@
 //! | key | value | lives |
 //! |---|---|---|
 //! | `app:accounts/7` | `<owner token> <fencing token> <x or w>[<since>] <label> @<time>`; `leasehold:readers` for readers, `leasehold:next <owner token> <since>` while the next in line is called (`<since>`: the server's time in ms since when the key was never free, if others waited; `<time>`: about the server's time of the grant in ms, as the client that asked knew it, for people only), `leasehold:barred` for nobody, `leasehold:resting` for a rest | the longest TTL, or the rest |
-//! | `app:{app:accounts/7}:queue` | who waits, by arrival | the longest place, and an eighth of one |
-//! | `app:{app:accounts/7}:alone` | those of them that share with nobody, by arrival | the longest place, and an eighth of one |
-//! | `app:{app:accounts/7}:places` | until when the place of each is kept | the longest place, and an eighth of one |
-//! | `app:{app:accounts/7}:readers` | until when each reader holds, or is called | the longest TTL |
-//! | `app:{app:accounts/7}:grants` | token, label and `@<time>` of each reader, and `since` | the longest TTL |
-//! | `app:{app:accounts/7}:gap` | nothing: the lock is free for other clients | 25 or 200 ms |
-//! | `app:{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place, and an eighth of one |
+//! | `app:accounts/7{app:accounts/7}:queue` | who waits, by arrival | the longest place, and an eighth of one |
+//! | `app:accounts/7{app:accounts/7}:alone` | those of them that share with nobody, by arrival | the longest place, and an eighth of one |
+//! | `app:accounts/7{app:accounts/7}:places` | until when the place of each is kept | the longest place, and an eighth of one |
+//! | `app:accounts/7{app:accounts/7}:readers` | until when each reader holds, or is called | the longest TTL |
+//! | `app:accounts/7{app:accounts/7}:grants` | token, label and `@<time>` of each reader, and `since` | the longest TTL |
+//! | `app:accounts/7{app:accounts/7}:gap` | nothing: the lock is free for other clients | 25 or 200 ms |
+//! | `app:accounts/7{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place, and an eighth of one |
 //! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed |
-//! | `app:{leasehold}:marker` | the version of the protocol, the server's run (and promotion), until when it grants nothing, `max_ttl`, `durable` if every write is on disk; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
+//! | `app:{leasehold}:marker` | the version of the protocol, the server's incarnation (its run, and the id of its data), until when it grants nothing, `max_ttl`; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: when the slot's node became what it is | always |
+//!
+//! The keys beside a lock depend on its whole name only. So the lock `b:x` under the prefix `a` is the lock `x` under `a:b`, for readers
+//! and the queue too. Its tokens grow under each of the two prefixes, which have counters of their own.
 //!
 //! A lock that nobody holds or waits for has no key of its own: after a million locks only the counter and the marker remain.
 //!
@@ -33,7 +36,7 @@
 //! arm a new counter, which begins with the larger of the last number and the server's time in microseconds. So tokens also
 //! grow after the server lost all data (I8), as long as its clock was not set back. The counter's name has two parts:
 //!
-//! - *The incarnation* of the server: its run, and the promotion if it was a replica. The texts of the scripts that grant name
+//! - *The incarnation* of the server: its run, and the id of its data, which is new with each promotion. The texts of the scripts that grant name
 //!   it too. A server never copies or stores the texts that it knows, so a server that does not know one may be another, which a
 //!   proxy has put behind the same connection: then it compares itself with the text before it grants.
 //! - *The generation*, a time. **An attempt may be executed after its withdrawal** (a proxy delayed it). The withdrawal of a
@@ -60,8 +63,8 @@
 //! **A lock with a queue is handed over** (`queue.lua`). Whoever ends a hold makes the lock's key name the first live place,
 //! for a second at most (or its own TTL, if that is shorter), and wakes that claim only. So nobody gets in between, and a
 //! release costs the same however many claims and processes wait: a manager listens on a channel of its own for each lock,
-//! `app:{app:accounts/7}:free:<the last 8 digits of its owner tokens>`. What everybody is to know, such as a lock that is free
-//! and that nobody has a place for, is published on `app:{app:accounts/7}:free`. The next claim asks, and only then holds,
+//! `app:accounts/7{app:accounts/7}:free:<the last 8 digits of its owner tokens>`. What everybody is to know, such as a lock that is free
+//! and that nobody has a place for, is published on `app:accounts/7{app:accounts/7}:free`. The next claim asks, and only then holds,
 //! under a new token. If the claim shares with nobody and its store listens, an exclusive hold that is released is granted to it at
 //! once, for the same second: the message that wakes it then has the token, the server's time (us) and the counter, and is the
 //! grant (`waiting/message.rs` says what it proves). Readers at the head of the queue are called together. A waiter that died is skipped if its place has

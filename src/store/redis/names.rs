@@ -8,11 +8,9 @@ use crate::model::holder::{MARK_DIGITS, OwnerToken};
 use crate::model::key::Key;
 
 /// The keys beside a lock.
-const BESIDE: [&str; 8] = [
-    "raised", "queue", "alone", "places", "readers", "grants", "gap", "offers",
+const BESIDE: [&str; 10] = [
+    "raised", "applied", "order", "queue", "alone", "places", "readers", "grants", "gap", "offers",
 ];
-/// The beginnings of the other keys beside a lock.
-const FAMILIES: [&str; 1] = ["applied:"];
 /// The keys of a prefix, or of a slot in a cluster.
 const OF_PREFIX: [&str; 3] = ["marker", "witness", "tokens"];
 
@@ -51,14 +49,15 @@ impl Names {
     }
 
     /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so no lock has such
-    /// a name.
+    /// a name. It depends on that whole name only, and so begins with every prefix under which the lock can be named: the lock `b:x` under `a` is the lock `x` under `a:b`, and there is one of each key beside it.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
         joined(&self.beside_parts(key, what))
     }
 
     /// The parts of the name of a key beside the lock.
-    pub(super) fn beside_parts<'a>(&'a self, key: &'a Key, what: &'a str) -> [&'a str; 6] {
-        [&self.prefix, "{", &self.prefix, key.as_str(), "}:", what]
+    pub(super) fn beside_parts<'a>(&'a self, key: &'a Key, what: &'a str) -> [&'a str; 7] {
+        let [prefix, key] = self.lock_parts(key);
+        [prefix, key, "{", prefix, key, "}:", what]
     }
 
     /// The channel of what everybody is to know who waits for the lock. Its name begins those of the managers' own channels.
@@ -72,14 +71,8 @@ impl Names {
         let digits = owner.digits();
         let mark = &digits[digits.len() - MARK_DIGITS..];
         let mark = str::from_utf8(mark).unwrap_or_default();
-        joined(&[
-            &self.prefix,
-            "{",
-            &self.prefix,
-            key.as_str(),
-            "}:free:",
-            mark,
-        ])
+        let [prefix, key] = self.lock_parts(key);
+        joined(&[prefix, key, "{", prefix, key, "}:free:", mark])
     }
 
     /// Who waits, by arrival.
@@ -145,8 +138,7 @@ impl Names {
             return false;
         };
         if let Some(what) = name.strip_prefix(&self.beside(key, "")) {
-            let is_one_of_many = |family: &&str| what.starts_with(family);
-            return BESIDE.contains(&what) || FAMILIES.iter().any(is_one_of_many);
+            return BESIDE.contains(&what);
         }
         let is_of_prefix = |what: &&str| {
             name == self.of_prefix(None, what)
@@ -181,7 +173,7 @@ mod tests {
         let names = Names::parse("app").unwrap();
         let key = Key::parse("accounts/7").unwrap();
         assert_eq!(names.lock(&key), "app:accounts/7");
-        assert_eq!(names.queue(&key), "app:{app:accounts/7}:queue");
+        assert_eq!(names.queue(&key), "app:accounts/7{app:accounts/7}:queue");
         assert_eq!(names.key_of("app:accounts/7"), Some(key.clone()));
         assert_eq!(names.key_of(&names.queue(&key)), None);
         assert_eq!(names.key_of(&names.marker(None)), None);
@@ -189,7 +181,7 @@ mod tests {
 
         let bare = Names::parse("").unwrap();
         assert_eq!(bare.lock(&key), "accounts/7");
-        assert_eq!(bare.queue(&key), "{accounts/7}:queue");
+        assert_eq!(bare.queue(&key), "accounts/7{accounts/7}:queue");
     }
 
     #[test]
@@ -207,7 +199,8 @@ mod tests {
                 names.grants(&key),
                 names.offers(&key),
                 names.beside(&key, "raised"),
-                names.beside(&key, "applied:t:commit"),
+                names.beside(&key, "applied"),
+                names.beside(&key, "order"),
                 names.marker(None),
                 names.marker(Some(slot)),
                 names.tokens(None),
@@ -219,7 +212,7 @@ mod tests {
             }
             for name in [
                 "balance",
-                "app:{app:accounts/7}:balance",
+                "app:accounts/7{app:accounts/7}:balance",
                 "{accounts/7}:fences",
             ] {
                 assert!(!names.is_reserved(&key, name.as_bytes()), "{name}");
@@ -247,7 +240,7 @@ mod tests {
         let key = Key::parse("accounts/7").unwrap();
         let owner = OwnerToken::from_bytes([0xab; 16]);
         let own = names.own_channel(&key, &owner);
-        assert_eq!(own, "app:{app:accounts/7}:free:abababab");
+        assert_eq!(own, "app:accounts/7{app:accounts/7}:free:abababab");
         assert_eq!(channel_of_all(&own), names.channel(&key));
     }
 

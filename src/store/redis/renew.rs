@@ -79,7 +79,6 @@ pub(super) fn renew_call<'a>(
     Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
         .parts(owners)
         .parts(ttls)
-        .arg(names.prefix())
         .number(client.options().is_cluster().into())
 }
 

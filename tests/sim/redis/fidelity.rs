@@ -229,7 +229,7 @@ fn are_alike(one: &str, other: &str) -> bool {
 }
 
 fn beside(lock: &str, what: &str) -> String {
-    format!("{{{lock}}}:{what}")
+    format!("{lock}{{{lock}}}:{what}")
 }
 
 fn keys_of(lock: &str, names: &[&str]) -> Vec<String> {
@@ -243,15 +243,11 @@ fn keys_of(lock: &str, names: &[&str]) -> Vec<String> {
 
 fn arm(pair: &mut Pair, quarantine: &str) {
     let about = pair.simulated.database.about.clone();
-    let judged = format!(
-        "{quarantine} {quarantine} 0 {}:{}:{}",
-        about.flushes,
-        "0".repeat(40),
-        about.run_id
-    );
+    let judged = format!("{quarantine} {quarantine} 30000 {}", about.flushes);
+    let incarnation = format!("{}-{}", about.run_id, about.data_id);
     let text = scripts!("arm");
     let keys = keys_of("a", &["marker", "tokens"]);
-    let replies = pair.script(text, &keys, &["2", &about.run_id, "30000", &judged]);
+    let replies = pair.script(text, &keys, &["3", &incarnation, "30000", &judged]);
     for (counter, reply) in pair.counters.iter_mut().zip(replies) {
         let Reply::Bulk(text) = reply else {
             panic!("{reply:?}");
@@ -263,8 +259,9 @@ fn arm(pair: &mut Pair, quarantine: &str) {
     }
 }
 
-fn step(pair: &mut Pair, dice: &mut Dice, run_id: &str) {
-    let incarnation = format!("local INCARNATION = '{run_id}'\n");
+fn step(pair: &mut Pair, dice: &mut Dice) {
+    let about = &pair.simulated.database.about;
+    let incarnation = format!("local INCARNATION = '{}-{}'\n", about.run_id, about.data_id);
     let lock = dice.pick(&LOCKS);
     let owner = format!("{:032x}", 1 + dice.below(4));
     let other = format!("{:032x}", 1 + dice.below(4));
@@ -333,7 +330,7 @@ fn step(pair: &mut Pair, dice: &mut Dice, run_id: &str) {
             pair.script(
                 scripts!("renew"),
                 &both,
-                &[&owners, &format!("2 {SPAN}"), "", "0"],
+                &[&owners, &format!("2 {SPAN}"), "0"],
             );
         }
         17 => {
@@ -461,17 +458,18 @@ fn a_simulated_server_answers_as_a_real_one() {
         counters: Default::default(),
         log: Vec::new(),
     };
-    let info = pair.real.ask(&words(&["INFO", "server"]));
+    let info = pair.real.ask(&words(&["INFO"]));
     let Reply::Bulk(info) = info else {
         panic!("{info:?}");
     };
     let info = String::from_utf8(info).expect("a text");
-    let run_id = info
-        .lines()
-        .find_map(|line| line.strip_prefix("run_id:"))
-        .expect("a run")
-        .to_owned();
-    pair.simulated.database.about.run_id.clone_from(&run_id);
+    let field = |name| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name));
+        value.expect("a field").to_owned()
+    };
+    let about = &mut pair.simulated.database.about;
+    about.run_id = field("run_id:");
+    about.data_id = field("master_replid:");
     let mut compared = 0;
     for seed in 0..SEQUENCES {
         let mut dice = Dice::new(seed, 1);
@@ -483,7 +481,7 @@ fn a_simulated_server_answers_as_a_real_one() {
         let quarantine = if dice.falls(0.1) { SPAN } else { "0" };
         arm(&mut pair, quarantine);
         for _ in 0..STEPS {
-            step(&mut pair, &mut dice, &run_id);
+            step(&mut pair, &mut dice);
             // A queue of some seconds has gaps, and a machine that stalls may reach them.
             if begin.elapsed() > Duration::from_secs(2) {
                 break;

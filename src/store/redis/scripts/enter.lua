@@ -30,6 +30,8 @@ local function grant_alone()
 end
 
 if is_next(holder, owner) and counter ~= '' then
+  -- It was promised: a server without memory allows the other writes after one that needs none.
+  redis.pcall('HDEL', offers, owner)
   return grant_alone()
 end
 
@@ -46,21 +48,21 @@ if not holder or holder == READERS then
 end
 
 if holder and string.sub(holder, 1, 32) == owner then
-  -- The first answer or the message was lost: the same grant again. It is written, so that a wait for replicas covers it. What
+  -- The first answer or the message was lost: the same grant again. Its end is written, so that a wait for replicas covers it. What
   -- has no more than the time of a handover left, to which a message grants, gets its full time.
   local first, left = string.match(holder, '^%x+ (%d+) '), redis.call('PTTL', lock)
   if first and left > 0 then
     if left <= tonumber(ARGV[7]) then
       left = ttl
     end
-    redis.call('SET', lock, holder, 'PX', left)
+    redis.call('PEXPIRE', lock, left)
     return 'granted ' .. first .. ' ' .. left .. ' 0'
   end
 end
 local is_called = holder == READERS and reads_until and tonumber(reads_until) > now
 if is_called and grant then
   -- The same for a reader, or for a hold that was downgraded.
-  redis.call('HSET', grants, owner, grant)
+  redis.call('PEXPIRE', lock, redis.call('PTTL', lock))
   return 'granted ' .. string.match(grant, '^%d+') .. ' ' .. (reads_until - now) .. ' 0'
 elseif grant then
   -- That hold ended. The next one has a token of its own.
@@ -89,6 +91,9 @@ end
 local last = '0'
 if counter ~= '' then
   if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, '0', '0')[1])) then
+    if is_called then
+      redis.pcall('HDEL', offers, owner)
+    end
     local token = next_token(tokens, counter)
     if not token then
       return 'slow'

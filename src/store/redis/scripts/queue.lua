@@ -88,10 +88,12 @@ end
 -- it (hand_on.lua); nil if it has to ask. `spare`: for how long the keys live beyond the latest place (ms), so that most places are
 -- kept without setting that; nil if the keys are known to live until `ends`.
 local function keep_place(at, owner, arrival, is_alone, ends, offer, spare)
+  if not arrival then
+    -- A server without memory allows the other writes after this one: whoever has a place keeps it.
+    redis.pcall('HDEL', at.offers, owner)
+  end
   if offer then
     redis.call('HSET', at.offers, owner, offer)
-  elseif not arrival then
-    redis.pcall('HDEL', at.offers, owner)
   end
   if arrival then
     arrival = string.format('%.0f', arrival)

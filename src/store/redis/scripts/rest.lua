@@ -8,5 +8,7 @@ local holder = redis.call('GET', KEYS[1])
 if not holder or string.sub(holder, 1, 32) ~= ARGV[1] then
   return 0
 end
+-- The first write needs no memory: after it a full server allows the other.
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[1], 'leasehold:resting', 'PX', ARGV[2])
 return 1

@@ -23,10 +23,11 @@ local left = redis.call('PTTL', lock)
 if left < 0 and not is_now then
   return {'endless'}
 end
+local next, now = {}, nil
 if holder == READERS then
   -- Of those, the ones that have not asked since their handover.
-  local now, living = server_millis(), redis.call('ZRANGEBYSCORE', readers, '(' .. server_millis(), '+inf')
-  local next = {}
+  now = server_millis()
+  local living = redis.call('ZRANGEBYSCORE', readers, '(' .. now, '+inf')
   for _, reader in ipairs(living) do
     if redis.call('HEXISTS', grants, reader) == 0 then
       next[#next + 1] = reader
@@ -35,12 +36,13 @@ if holder == READERS then
   if #next > 0 and #next == #living then
     return {'free'}
   end
-  for i = #next, 1, -1 do
-    -- A hint of what was lost: whoever lives asks within this time.
-    pcall(put_back, at, next[i], false, now + ARGV[4])
-  end
 end
+-- First what needs no memory: after it a full server allows the other writes.
 redis.call('DEL', readers, grants)
+for i = #next, 1, -1 do
+  -- A hint of what was lost: whoever lives asks within this time.
+  pcall(put_back, at, next[i], false, now + ARGV[4])
+end
 if is_now then
   redis.call('DEL', lock)
   left = 0

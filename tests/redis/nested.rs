@@ -1,0 +1,86 @@
+//! Prefixes of which one begins the other: the lock `b:x` under `a` is the lock `x` under `a:b`, in everything.
+
+use std::time::Duration;
+
+use leasehold::fence::{Fence, RedisFence};
+use leasehold::store::{Acquired, LockMode, RedisStore, Store};
+
+use crate::claims::{grant, is_busy, key, once, queued, release};
+use crate::fence::token;
+use crate::server::RedisServer;
+
+/// The same lock, under each of two prefixes.
+const OUTER: (&str, &str) = ("a", "b:x");
+const INNER: (&str, &str) = ("a:b", "x");
+
+async fn store(server: &RedisServer, prefix: &str) -> RedisStore {
+    let url = server.url(&format!("prefix={prefix}&restart_quarantine=off"));
+    RedisStore::connect(&url).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_writer_waits_for_the_readers_of_both() {
+    for ours in [OUTER, INNER] {
+        let theirs = if ours == OUTER { INNER } else { OUTER };
+        let server = RedisServer::start();
+        let (first, second) = (store(&server, ours.0).await, store(&server, theirs.0).await);
+        let held = grant(&first, &queued(ours.1, LockMode::Read)).await;
+        let short = grant(&second, &queued(theirs.1, LockMode::Read)).await;
+        release(&second, &short).await;
+        let writer = once(queued(theirs.1, LockMode::Write));
+        assert!(is_busy(&second, &writer).await, "beside a reader");
+        release(&first, &held).await;
+        let _held = grant(&second, &writer).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_under_one_is_served_before_whoever_comes_later_under_the_other() {
+    let server = RedisServer::start();
+    let outer = store(&server, OUTER.0).await;
+    let inner = store(&server, INNER.0).await;
+    let held = grant(&outer, &queued(OUTER.1, LockMode::Exclusive)).await;
+    let first = queued(INNER.1, LockMode::Exclusive);
+    let second = queued(OUTER.1, LockMode::Exclusive);
+    assert!(is_busy(&inner, &first).await);
+    assert!(is_busy(&outer, &second).await);
+    release(&outer, &held).await;
+    assert!(is_busy(&outer, &second).await, "out of turn");
+    let held = grant(&inner, &first).await;
+    release(&inner, &held).await;
+    let _held = grant(&outer, &second).await;
+}
+
+#[tokio::test]
+async fn a_renewed_reader_of_one_is_held_for_the_other() {
+    let server = RedisServer::start();
+    let outer = store(&server, OUTER.0).await;
+    let inner = store(&server, INNER.0).await;
+    let mut reads = queued(INNER.1, LockMode::Read);
+    let held = grant(&inner, &reads).await;
+    let renewed = inner.renew(std::slice::from_ref(&held)).await;
+    assert!(
+        matches!(renewed[..], [leasehold::store::Renewed::Extended(_)]),
+        "{renewed:?}"
+    );
+    // Another reader, of the other prefix, does not end it.
+    reads.ttl = Duration::from_secs(1);
+    let other = grant(&outer, &queued(OUTER.1, LockMode::Read)).await;
+    release(&outer, &other).await;
+    let answer = outer.acquire(&once(queued(OUTER.1, LockMode::Write))).await;
+    assert!(matches!(answer, Ok(Acquired::Busy { .. })), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_one_has_seen_fences_the_other() {
+    let server = RedisServer::start();
+    let fence = async |prefix: &str| {
+        let url = server.url(&format!("prefix={prefix}"));
+        RedisFence::connect(&url).await.unwrap()
+    };
+    let (outer, inner) = (fence(OUTER.0).await, fence(INNER.0).await);
+    outer.raise(&key(OUTER.1), token(7)).await.unwrap();
+    assert!(inner.raise(&key(INNER.1), token(6)).await.is_err());
+    inner.raise(&key(INNER.1), token(8)).await.unwrap();
+    assert!(outer.raise(&key(OUTER.1), token(7)).await.is_err());
+}
