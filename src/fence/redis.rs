@@ -22,31 +22,32 @@ use crate::store::redis::{Call, Failure, RedisOptions, Script, Servers, Target};
 pub use answer::Written;
 use answer::read;
 
-/// A script, behind what all of them share.
+/// A script, behind what it shares with others.
 macro_rules! script {
-    ($file:literal) => {
+    ($($file:literal),*) => {
         LazyLock::new(|| {
-            Script::new(concat!(
-                include_str!("scripts/fence.lua"),
-                include_str!($file)
-            ))
+            Script::new(concat!($(include_str!($file)),*))
         })
     };
 }
 
-static RAISE: LazyLock<Script> = script!("scripts/raise.lua");
-static APPLY: LazyLock<Script> = script!("scripts/apply.lua");
+static RAISE: LazyLock<Script> = script!("scripts/fence.lua", "scripts/raise.lua");
+static APPLY: LazyLock<Script> = script!(
+    "scripts/fence.lua",
+    "scripts/names.lua",
+    "scripts/apply.lua"
+);
+static VOID: LazyLock<Script> =
+    script!("scripts/fence.lua", "scripts/names.lua", "scripts/void.lua");
 
 /// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
 /// ahead is damaged, and accepting it would lock out every valid holder.
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long the name of an applied batch is kept: longer than anybody sends it again.
-const NAME_TTL: Duration = DAY;
-/// For how long the name of a commit is kept, applied or void.
-const COMMIT_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How far the time of a commit's name may be from the server's when it is applied.
-const MOST_APART: Duration = DAY;
+/// For how long a name is kept at least, applied or void.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How far the time of a name may be ahead of the server's.
+const NAME_AHEAD: Duration = DAY;
 /// How often a batch is sent if there is no answer.
 const SENDS: u32 = 8;
 /// The pause before a batch is sent again.
@@ -62,21 +63,17 @@ struct Name<'a> {
     part: &'a str,
 }
 
-impl Name<'_> {
-    /// For how long it is kept, and the time that the server compares with its own; 0 for none.
-    fn times(&self) -> (Duration, u64) {
-        match self.part {
-            COMMIT => (COMMIT_TTL, self.txn_id.made_at()),
-            _ => (NAME_TTL, 0),
-        }
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.txn_id, self.part)
     }
 }
 
 /// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
 ///
 /// One script checks the token and applies the batch. It checks the whole batch before its first write, since a script that
-/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a day, that of a commit for a week: a batch that
-/// is sent again because no answer came is applied once, and answered truthfully.
+/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a week: a batch that is sent again because no answer
+/// came is applied once, and answered truthfully.
 ///
 /// ```no_run
 /// # async fn example(executor: leasehold::executor::Executor) -> Result<(), Box<dyn std::error::Error>> {
@@ -95,7 +92,7 @@ impl Name<'_> {
 /// # }
 /// ```
 ///
-/// The fence of a key is a small key of its own, `{<lock>}:raised`, that never expires: without it the oldest zombie could
+/// The fence of a key is a small key of its own, `<lock>{<lock>}:raised`, that never expires: without it the oldest zombie could
 /// write again. The data need not be in the server that grants the lock. Changes *without* the fence are not protected. The
 /// last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence with them.
 ///
@@ -106,8 +103,10 @@ impl Name<'_> {
 /// the lock's whole name as hash tag: `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
 ///
 /// A commit that is not answered is sent again, then resolved within the run if there is time, and later by
-/// [`Resolve`](super::Resolve), for six days. The wall clocks of this machine and of the server must agree within a day, otherwise
-/// the commit is refused. Each commit keeps a name of about 250 bytes in the server for a week.
+/// [`Resolve`](super::Resolve). Each batch keeps a name of about 300 bytes beside the lock, until a later one finds it a week old, or
+/// nobody has committed under the lock for two weeks. Of names that were deleted, and of older ones, the fence says that it knows
+/// nothing, and never the contrary of what it said before, wherever the server's clock goes. The wall clock of this machine may be a
+/// day ahead of that of the server; otherwise the batch is refused.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -122,8 +121,9 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` behind sentinels and
-    /// for a cluster with replicas, since after a fail-over the new master may not know the newest token.
+    /// As [`RedisStore::connect`](crate::store::RedisStore::connect); `Unsupported` behind sentinels, with the option `replicas`, and
+    /// for a cluster with replicas, since after a fail-over the new master may not know the newest token; and for a server that may
+    /// evict keys, whatever the option `eviction` says.
     ///
     /// # Cancel safety
     ///
@@ -147,6 +147,13 @@ impl RedisFence {
                 "a fence does not work behind sentinels: after a fail-over the new master may not know the newest token; name the server itself",
             ));
         }
+        if options.waits_for_replicas() {
+            return Err(Error::unsupported(
+                "a fence waits for no replicas, and its URL has the option replicas: after a fail-over the new master may not know the newest token; leave it out, and name a server that nobody replaces",
+            ));
+        }
+        // What is accepted for locks lowers a fence without a trace, and takes the proof from a commit that was applied.
+        let options = options.accept_eviction(false);
         let target = Arc::new(Target::new(options)?);
         let servers = Arc::new(Servers::of(&target));
         let has_replicas = servers.connect().await?;
@@ -313,27 +320,26 @@ impl RedisFence {
         Ok(())
     }
 
-    /// The key of a batch's name.
-    fn applied(&self, key: &Key, Name { txn_id, part }: Name<'_>) -> String {
-        let names = &self.target.options.names;
-        names.beside(key, &format!("applied:{txn_id}:{part}"))
+    /// The keys of the names under a lock.
+    fn names(&self, key: &Key) -> [String; 2] {
+        ["applied", "order"].map(|what| self.target.options.names.beside(key, what))
+    }
+
+    fn raised(&self, key: &Key) -> String {
+        self.target.options.names.beside(key, "raised")
     }
 
     fn call(&self, key: &Key, locks: &[HeldKey], name: Name<'_>, batch: &RedisBatch) -> Call {
-        let names = &self.target.options.names;
         let commands = batch.commands();
-        let applied = self.applied(key, name).into_bytes();
-        let (ttl, made_at) = name.times();
-        let fences = locks
-            .iter()
-            .map(|lock| names.beside(&lock.key, "raised").into_bytes());
+        let ours = self.names(key).into_iter();
+        let ours = ours.chain(locks.iter().map(|lock| self.raised(&lock.key)));
         let changed = commands.iter().map(|command| command.words[1].clone());
-        let keys = std::iter::once(applied).chain(fences).chain(changed);
-        let mut call = Call::new(keys)
+        let mut call = Call::new(ours.map(String::into_bytes).chain(changed))
             .number(MAX_AHEAD.as_micros())
-            .number(ttl.as_millis())
-            .number(made_at.into())
-            .number(MOST_APART.as_millis())
+            .number(NAME_AHEAD.as_millis())
+            .number(KEPT.as_millis())
+            .arg(name.to_string())
+            .number(name.txn_id.made_at().into())
             .number(locks.len() as u128);
         for lock in locks {
             call = call.number(lock.token.number().into());
@@ -351,7 +357,7 @@ impl RedisFence {
 impl Fence for RedisFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         let names = &self.target.options.names;
-        let call = Call::new([names.beside(key, "raised")])
+        let call = Call::new([self.raised(key)])
             .number(token.number().into())
             .number(MAX_AHEAD.as_micros());
         let answer = self.servers.run(names, key, &RAISE, &call).await;

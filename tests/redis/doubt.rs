@@ -274,6 +274,14 @@ async fn a_doubt_without_all_locks_of_its_run_is_refused() {
     assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
 }
 
+/// In milliseconds.
+const DAY: u128 = 24 * 60 * 60 * 1_000;
+
+fn millis(server: &RedisServer) -> u128 {
+    let time = server.cli(&["TIME"]);
+    time.lines().next().unwrap().parse::<u128>().unwrap() * 1_000
+}
+
 /// Of a run under the lock `a` with the token 1, as if it had begun then.
 fn doubt_of(made_at: u128) -> Doubt {
     let named = hold(LONG).executor().guarded(|tx| Ok(tx.txn_id()?));
@@ -288,51 +296,80 @@ fn doubt_of(made_at: u128) -> Doubt {
     Doubt::new(vec![lock], txn_id)
 }
 
+async fn commit_late(fence: &RedisFence, doubt: &Doubt) -> Result<Written, ErrorKind> {
+    let batch = RedisBatch::new().increment_by("data", 1);
+    let lock = &doubt.locks[0];
+    let commit = fence.write(&lock.key, lock.token, doubt.txn_id, "commit", &batch);
+    commit.await.map_err(|error| error.kind())
+}
+
+async fn resolve(fence: &RedisFence, doubt: &Doubt) -> Result<Resolution, ErrorKind> {
+    fence.resolve(doubt).await.map_err(|error| error.kind())
+}
+
 #[tokio::test]
-async fn a_name_whose_record_may_be_gone_or_that_is_not_from_now_proves_nothing() {
+async fn of_a_name_that_may_be_forgotten_or_that_is_not_from_now_nothing_is_said() {
     let server = RedisServer::start();
     let fence = fence(&server).await;
-    let time = server.cli(&["TIME"]);
-    let now = time.lines().next().unwrap().parse::<u128>().unwrap() * 1_000;
-    let day = 24 * 60 * 60 * 1_000;
-    for made_at in [0, now - 7 * day, now - 6 * day - 60_000, now + day + 60_000] {
-        let error = fence.resolve(&doubt_of(made_at)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{made_at}: {error}");
+    let now = millis(&server);
+    for made_at in [0, now + DAY + 60_000] {
+        let doubt = doubt_of(made_at);
+        assert_eq!(resolve(&fence, &doubt).await, Err(ErrorKind::Invalid));
+        assert_eq!(commit_late(&fence, &doubt).await, Err(ErrorKind::Invalid));
     }
     assert_eq!(server.cli(&["KEYS", "*"]), "");
-    for made_at in [now - 6 * day + 60_000, now, now + day - 60_000] {
+    // Old names are kept until a later commit.
+    let old = [now - 9 * DAY, now - 8 * DAY].map(doubt_of);
+    for doubt in &old {
+        assert_eq!(commit_late(&fence, doubt).await, Ok(Written::Applied));
+    }
+    let new = doubt_of(now);
+    assert_eq!(resolve(&fence, &old[1]).await, Ok(Resolution::Applied));
+    assert_eq!(commit_late(&fence, &new).await, Ok(Written::Applied));
+    for doubt in [&doubt_of(now - 9 * DAY - 1), &old[0], &old[1]] {
+        assert_eq!(resolve(&fence, doubt).await, Err(ErrorKind::Invalid));
+        assert_eq!(commit_late(&fence, doubt).await, Err(ErrorKind::Invalid));
+    }
+    assert_eq!(resolve(&fence, &new).await, Ok(Resolution::Applied));
+    for made_at in [now - 8 * DAY + 1, now, now + DAY - 60_000] {
         let doubt = doubt_of(made_at);
-        assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
-        let name = format!("app:{{app:a}}:applied:{}:commit", doubt.txn_id);
+        assert_eq!(resolve(&fence, &doubt).await, Ok(Resolution::NotApplied));
+        let late = commit_late(&fence, &doubt).await;
+        assert_eq!(late, Err(ErrorKind::Unavailable), "it is void");
+    }
+    assert_eq!(server.cli(&["GET", "data"]), "3");
+    let none = Doubt::new(Vec::new(), new.txn_id);
+    assert_eq!(resolve(&fence, &none).await, Err(ErrorKind::Invalid));
+}
+
+#[tokio::test]
+async fn names_end_when_nobody_commits_for_long_and_then_nothing_is_said_of_them() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let now = millis(&server);
+    let doubt = doubt_of(now);
+    assert_eq!(commit_late(&fence, &doubt).await, Ok(Written::Applied));
+    for what in ["applied", "order"] {
+        let name = format!("app:a{{app:a}}:{what}");
         let left: u128 = server.cli(&["PTTL", &name]).parse().unwrap();
-        // It outlives the last moment at which the commit could still be applied.
-        assert!(now + left > made_at + day, "{left}");
+        assert!(left > 13 * DAY, "{left}");
+        assert_eq!(server.cli(&["DEL", &name]), "1");
     }
-    // A commit of such a name is refused by the server's clock.
-    for made_at in [now - day - 60_000, now + day + 60_000] {
-        let txn_id = doubt_of(made_at).txn_id;
-        let batch = RedisBatch::new().set("data", "1");
-        let key = key("a");
-        let late = fence.write(&key, token(1), txn_id, "commit", &batch);
-        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::Invalid);
-        let step = fence.write(&key, token(1), txn_id, "step", &batch);
-        let _ = step.await.unwrap();
-        server.cli(&["DEL", "data"]);
-    }
-    let none = Doubt::new(Vec::new(), doubt_of(now).txn_id);
-    let error = fence.resolve(&none).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(resolve(&fence, &doubt).await, Err(ErrorKind::Invalid));
+    assert_eq!(commit_late(&fence, &doubt).await, Err(ErrorKind::Invalid));
+    let next = commit_late(&fence, &doubt_of(now + 1)).await;
+    assert_eq!(next, Ok(Written::Applied));
+    assert_eq!(server.cli(&["GET", "data"]), "2");
 }
 
 #[tokio::test]
 async fn a_commit_that_was_applied_in_part_is_neither() {
     let server = RedisServer::start();
     let fence = fence(&server).await;
-    let time = server.cli(&["TIME"]);
-    let now = time.lines().next().unwrap().parse::<u128>().unwrap() * 1_000;
-    let doubt = doubt_of(now);
-    let name = format!("app:{{app:a}}:applied:{}:commit", doubt.txn_id);
-    server.cli(&["SET", &name, "0123abcd broken 1 ERR value"]);
+    let doubt = doubt_of(millis(&server));
+    let name = format!("{}:commit", doubt.txn_id);
+    let broken = "0123abcd broken 1 ERR value";
+    server.cli(&["HSET", "app:a{app:a}:applied", &name, broken]);
     let error = fence.resolve(&doubt).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

@@ -5,9 +5,10 @@ use std::net::TcpStream;
 
 use crate::claims::{claim, grant};
 use crate::restart::Reported;
-use crate::server::RedisServer;
-use leasehold::ErrorKind;
+use crate::server::{RedisServer, breathe};
+use leasehold::fence::{Fence, RedisFence};
 use leasehold::store::{Fencing, RedisStore, Renewed, Store};
+use leasehold::{ErrorKind, FencingToken, Key};
 
 const EVICTING: [&str; 2] = ["--maxmemory-policy", "volatile-lru"];
 const QUERY: &str = "prefix=app&restart_quarantine=off&eviction=accept";
@@ -81,4 +82,37 @@ async fn a_holder_whose_lock_was_evicted_learns_it_from_its_next_renewal() {
     let renewed = store.renew(std::slice::from_ref(&held)).await;
     assert!(matches!(renewed[..], [Renewed::Gone]), "{renewed:?}");
     let _ = grant(&store, &claim("a")).await;
+}
+
+/// A key that is gone is a fence that is lowered, and a name that was never used.
+#[tokio::test]
+async fn a_fence_is_refused_at_a_server_that_may_evict_whatever_its_url_accepts() {
+    let server = RedisServer::start_with(&EVICTING);
+    let fence = RedisFence::connect(&server.url(QUERY)).await.unwrap();
+    limit_memory(&server);
+    let error = RedisFence::connect(&server.url(QUERY)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("noeviction"), "{error}");
+    assert!(error.to_string().contains("for locks only"), "{error}");
+    // One that was connected before notices it with its next connection.
+    let key = Key::parse("a").unwrap();
+    let token = FencingToken::new(1).unwrap();
+    fence.raise(&key, token).await.unwrap();
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let refused = loop {
+        match fence.raise(&key, token).await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => break error,
+            _ => breathe().await,
+        }
+    };
+    assert!(refused.to_string().contains("noeviction"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_fence_that_would_not_wait_for_the_replicas_of_its_url_is_refused() {
+    let server = RedisServer::start();
+    let error = RedisFence::connect(&server.url("prefix=app&replicas=1")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("replicas"), "{error}");
 }

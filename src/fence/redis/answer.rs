@@ -66,7 +66,7 @@ pub(super) fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> 
             "the commit was resolved before it arrived, and is void: {locks}; run the work again"
         ))),
         (b"untimely", _) => Err(Error::invalid(format!(
-            "the run began more than a day before or after the server's time: {locks}; compare the clocks of this machine and the server, and keep runs short"
+            "the run began more than a day after the server's time, or before one whose name is deleted: {locks}; compare the clocks of this machine and the server, and keep runs short"
         ))),
         (b"reused", _) => Err(Error::invalid(format!(
             "another batch was applied under this name: {locks}; give each batch of a run its own part"

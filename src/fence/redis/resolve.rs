@@ -1,24 +1,19 @@
-//! [`Resolve`] for a Redis server: the name of a commit is a key that expires.
+//! [`Resolve`] for a Redis server: the name of a commit is a field of a hash beside the lock.
 //!
-//! A name that is absent proves that the commit was not applied only if its record cannot have expired yet. The server itself
-//! compares: it applies a commit only if the time of its name is at most a day (D) from its own, and keeps the record for a week
-//! (W). So the record of an applied commit exists until W - D after the name's time, and the resolver creates no void record
-//! after that. A void record is created at most D before the name's time, and so exists until after the last moment, D after that time,
-//! at which a late copy could be applied. All of these times are the server's, so its clock may step.
-
-use std::sync::LazyLock;
+//! A name that is absent proves that the commit was not applied only if its record cannot have been deleted. `names.lua` deletes
+//! old ones itself, and remembers of which time the newest was. The hash as a whole ends when nobody commits under the lock for long;
+//! then the fence's key, which never ends, knows the newest name. So an answer does not depend on where the server's clock was
+//! meanwhile.
 
 use ::redis::Value;
 
 use super::answer::text;
-use super::{COMMIT, COMMIT_TTL, MOST_APART, Name, RedisFence};
+use super::{COMMIT, KEPT, NAME_AHEAD, Name, RedisFence, VOID};
 use crate::fence::Resolve;
 use crate::fence::resolve::too_old;
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
-use crate::store::redis::{Call, Script, fault};
-
-static VOID: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../scripts/void.lua")));
+use crate::store::redis::{Call, fault};
 
 impl Resolve for RedisFence {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
@@ -29,11 +24,12 @@ impl Resolve for RedisFence {
             txn_id,
             part: COMMIT,
         };
-        let call = Call::new([self.applied(key, name)])
-            .number(txn_id.made_at().into())
-            .number((COMMIT_TTL - MOST_APART).as_millis())
-            .number(MOST_APART.as_millis())
-            .number(COMMIT_TTL.as_millis());
+        let [records, order] = self.names(key);
+        let call = Call::new([records, order, self.raised(key)])
+            .number(NAME_AHEAD.as_millis())
+            .number(KEPT.as_millis())
+            .arg(name.to_string())
+            .number(txn_id.made_at().into());
         let names = &self.target.options.names;
         let answer = self.servers.run(names, key, &VOID, &call).await;
         let answer = answer.map_err(|failure| failure.into_error(WHAT))?;
@@ -53,6 +49,9 @@ impl Resolve for RedisFence {
                 text(parts.get(2))
             ))),
             b"old" => Err(too_old(doubt)),
+            b"foreign" => Err(Error::corrupt(format!(
+                "the fence key holds a value that is not ours: key={key}; it was left as it is, check it"
+            ))),
             b"ahead" => Err(Error::invalid(format!(
                 "the run began more than a day after the server's time: key={key} txn_id={txn_id}; check the name, and compare the clocks"
             ))),

@@ -1,18 +1,18 @@
--- Behind fence.lua. Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not
+-- Behind fence.lua and names.lua. Applies a batch of commands under the tokens of one or more locks, or none of it. A script that fails half-way is not
 -- rolled back, so every command is checked before the first write, against the key as the earlier commands will leave it.
 --
--- KEYS: name of this batch, the fence of each lock, then the key of each command
--- ARGV: how far ahead of the server's time a token may be (us), for how long the name is kept (ms), when the name was made (ms;
---       0: it is not compared), how far that may be from the server's time (ms), count of locks, the token of each lock, then for
---       each command: kind of key that it needs, count of its words, its words
--- Answers: applied | again | void | reused | untimely now | fenced seen | implausible now | foreign | invalid index why |
+-- KEYS: records and order of the names, the fence of each lock, then the key of each command
+-- ARGV: how far ahead of the server's time a token may be (us), and a name (ms), for how long a name is kept (ms), the name of this
+--       batch, when it was made (ms), count of locks, the token of each lock, then for each command: kind of key that it needs, count
+--       of its words, its words
+-- Answers: applied | again | void | reused | untimely | fenced seen | implausible now | foreign | invalid index why |
 --          broken index error
 local unpack = unpack or table.unpack
 local LIMIT = 9007199254740991
 
-local made, most_apart = tonumber(ARGV[3]), tonumber(ARGV[4])
-local locks = tonumber(ARGV[5])
-local first_word = 6 + locks
+local records, order, kept, name, made = KEYS[1], KEYS[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local locks = tonumber(ARGV[6])
+local first_word = 7 + locks
 
 -- The batch's identity. Its words may hold anything, so their lengths mark where each ends; the keys are among them.
 local lengths = {}
@@ -22,7 +22,7 @@ end
 local digest = redis.sha1hex(table.concat(lengths, ' ') .. ':' .. table.concat(ARGV, '', first_word))
 
 -- Checked first: this batch may have been applied, and the fence raised since.
-local applied = redis.call('GET', KEYS[1])
+local applied = redis.call('HGET', records, name)
 if applied == digest then
   return {'again'}
 elseif applied == 'void' then
@@ -34,21 +34,23 @@ elseif applied then
   end
   return {'reused'}
 end
--- The record of an old name, applied or void, may be deleted.
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if made ~= 0 and math.abs(now - made) > most_apart then
-  return {'untimely', now}
+-- The names are beside the first lock. This one may be forgotten, applied or void: no fence says then that it never will be.
+local is_known, newest_name = seen_at(KEYS[3])
+if not is_known then
+  return newest_name
 end
-local to_raise = {}
+local before = forgotten(records, newest_name)
+if made <= before or is_ahead(made, newest_name, ARGV[2]) then
+  return {'untimely'}
+end
+local fences = {}
 for i = 1, locks do
-  local fence, token = KEYS[1 + i], tonumber(ARGV[5 + i])
-  local seen, refusal = seen_at(fence, token, ARGV[1])
-  if refusal then
-    return refusal
+  local token = tonumber(ARGV[6 + i])
+  local seen, newest = seen_at(KEYS[2 + i], token, ARGV[1])
+  if not seen then
+    return newest
   end
-  if token > seen then
-    to_raise[fence] = ARGV[5 + i]
-  end
+  fences[i] = {token, i == 1 and math.max(newest, made) or newest}
 end
 
 -- The state of each key when its turn comes: its kind, whether its present content is gone, and the texts that the batch
@@ -161,7 +163,7 @@ end
 
 local commands = {}
 local at = first_word
-for i = 2 + locks, #KEYS do
+for i = 3 + locks, #KEYS do
   local need, length = ARGV[at], tonumber(ARGV[at + 1])
   local words = {}
   for word = 1, length do
@@ -170,21 +172,22 @@ for i = 2 + locks, #KEYS do
   at = at + 2 + length
   local why = judge(KEYS[i], need, words)
   if why then
-    return {'invalid', i - 2 - locks, why}
+    return {'invalid', i - 3 - locks, why}
   end
   commands[#commands + 1] = words
 end
 
 -- A server that accepts no writes now (memory, replicas, disk) refuses the first of them.
-redis.call('SET', KEYS[1], digest, 'PX', ARGV[2])
-for fence, token in pairs(to_raise) do
-  redis.call('SET', fence, token)
+record(records, order, name, made, digest, before, kept)
+for i, fence in ipairs(fences) do
+  set_fence(KEYS[2 + i], fence[1], fence[2])
 end
+forget(records, order, name, time[1] * 1000 - kept)
 for i, words in ipairs(commands) do
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
     -- When it is sent again, it does not count as applied, and its first commands are not done twice.
-    redis.call('SET', KEYS[1], digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err, 'PX', ARGV[2])
+    redis.call('HSET', records, name, digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err)
     return {'broken', i - 1, answer.err}
   end
 end

@@ -1,26 +1,29 @@
--- Claims the name of a commit as void, unless the name exists.
+-- Behind fence.lua and names.lua. Claims the name of a commit as void, unless the name exists.
 --
--- KEYS: name of the commit
--- ARGV: when the name was made (ms), how long after that its record certainly exists (ms), how far ahead of the server's time
---       the name may be (ms), for how long the record is kept (ms)
--- Answers: applied | void | broken index why | old now | ahead now
-local record = redis.call('GET', KEYS[1])
-if record == 'void' then
+-- KEYS: records and order of the names, the fence of the first lock
+-- ARGV: how far ahead of the server's time a name may be (ms), for how long it is kept (ms), the name, when it was made (ms)
+-- Answers: applied | void | broken index why | old | ahead | foreign
+local records, order, fence, name, made = KEYS[1], KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4])
+local applied = redis.call('HGET', records, name)
+if applied == 'void' then
   return {'void'}
-elseif record then
-  local broke_at, why = string.match(record, '^%x+ broken (%d+) (.*)$')
+elseif applied then
+  local broke_at, why = string.match(applied, '^%x+ broken (%d+) (.*)$')
   if broke_at then
     return {'broken', tonumber(broke_at), why}
   end
   return {'applied'}
 end
-local time = redis.call('TIME')
-local age = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[1]
-if age > tonumber(ARGV[2]) then
-  return {'old', age}
+local seen, newest = seen_at(fence)
+if not seen then
+  return newest
 end
-if -age > tonumber(ARGV[3]) then
-  return {'ahead', -age}
+local before = forgotten(records, newest)
+if made <= before then
+  return {'old'}
+elseif is_ahead(made, newest, ARGV[1]) then
+  return {'ahead'}
 end
-redis.call('SET', KEYS[1], 'void', 'PX', ARGV[4])
+record(records, order, name, made, 'void', before, tonumber(ARGV[2]))
+set_fence(fence, seen, math.max(newest, made))
 return {'void'}

@@ -115,6 +115,10 @@ impl RedisOptions {
 
     /// All keys begin with `prefix` and a `:`. Empty: none.
     ///
+    /// Of prefixes that begin with each other, such as `a` and `a:b`, or of one and none, use one only, or keep the locks apart by their
+    /// names: `b:x` under `a` is the lock `x` under `a:b`. Such clients need the same [`max_ttl`](Self::max_ttl), and the tokens of the lock
+    /// grow only among the clients of one prefix.
+    ///
     /// # Errors
     ///
     /// `Invalid` if it breaks the rules of a [`Key`](crate::Key).
@@ -138,10 +142,8 @@ impl RedisOptions {
     }
 
     /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
-    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, and without effect on the
-    /// restart of a server that persists every write, and did so before; a server without data counts as one that lost its
-    /// disk. A server persists every write with `appendfsync always` and `no-appendfsync-on-rewrite no`.
-    /// Off: two may hold after a restart. For tests and throw-away servers.
+    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, whatever the server has on disk: that may
+    /// be the copy of a replica, or an older one. Off: two may hold after a restart. For tests and throw-away servers.
     #[must_use]
     pub fn restart_quarantine(mut self, on: bool) -> Self {
         self.quarantine = on;
@@ -244,6 +246,11 @@ impl RedisOptions {
     /// Whether another server may replace this one.
     pub(crate) fn is_behind_sentinels(&self) -> bool {
         self.sentinels.is_some()
+    }
+
+    /// Whether grants wait for replicas.
+    pub(crate) fn waits_for_replicas(&self) -> bool {
+        self.replicas > 0
     }
 
     /// Whether the URL gave it.

@@ -61,7 +61,7 @@ impl Target {
         let address = self.options.address();
         if !self.options.accepts_eviction {
             return Err(Error::unsupported(format!(
-                "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set maxmemory-policy to noeviction (on a managed service, in its parameter group or configuration), use another server for locks, or accept it with eviction=accept in the URL"
+                "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set maxmemory-policy to noeviction (on a managed service, in its parameter group or configuration), use another server, or, for locks only, accept it with eviction=accept in the URL"
             )));
         }
         if !self.has_warned_of_eviction.swap(true, Ordering::Relaxed) {
