@@ -103,8 +103,12 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Makes a grant of a claim.
-    pub fn new(claim: Claim, token: FencingToken, proof: GrantProof) -> Self {
+    /// Makes a grant of a claim. A proof that counts from the request proves no more than the claim's TTL, whatever the store answers:
+    /// by a clock that was set back, more may be left of a grant, and a renewal makes it shorter again.
+    pub fn new(claim: Claim, token: FencingToken, mut proof: GrantProof) -> Self {
+        if proof.sent_at.is_none() {
+            proof.ttl = proof.ttl.min(claim.ttl);
+        }
         Self {
             claim,
             token,

@@ -37,11 +37,11 @@ pub enum Raised {
 ///
 /// 1. **Tokens are times.** A token is the largest of: the key's last token + 1, the member's time in microseconds, and the
 ///    requested floor. So it grows even if the counter is lost.
-/// 2. **Tokens are close to the time.** No token is further ahead of the member's time than [`MAX_SKEW`]; the member refuses
-///    a grant with such a token.
+/// 2. **Tokens are close to the time.** No floor and no raise takes a token further ahead than [`MAX_SKEW`] of the member's time, or of
+///    its last token, if that is larger because its clock was set back.
 /// 3. **Delayed restart.** A member that forgot its locks grants nothing for the longest TTL of any client plus
 ///    [`MAX_SKEW`]. After that every forgotten lock has ended, and the member's time is past every token that it issued or
-///    confirmed.
+///    confirmed, unless its clock was set back in between.
 pub trait Member: Store {
     /// Returns once a request can be sent without a wait, or cannot be sent at all.
     ///

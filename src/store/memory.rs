@@ -273,9 +273,6 @@ impl Member for MemoryStore {
         };
         let mut acquired = self.grant(&once, |last, now| {
             let most = Line::micros(now).saturating_add(MAX_SKEW.as_micros() as u64);
-            if *last >= most {
-                return Err(ahead(*last, Line::micros(now)));
-            }
             let floor = floor
                 .map(FencingToken::number)
                 .filter(|&floor| floor <= most);
@@ -293,7 +290,9 @@ impl Member for MemoryStore {
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
         let mut state = self.state.lock();
         let now = self.now();
-        if token.number() > Line::micros(now).saturating_add(MAX_SKEW.as_micros() as u64) {
+        // After its clock was set back, the last token is ahead of it, and tokens go on.
+        let most = Line::micros(now).max(state.last_token);
+        if token.number() > most.saturating_add(MAX_SKEW.as_micros() as u64) {
             return Err(ahead(token.number(), Line::micros(now)));
         }
         let line = state.lines.get_mut(&claim.key);

@@ -31,6 +31,8 @@ mod stopped;
 #[cfg(test)]
 mod access;
 #[cfg(test)]
+mod clocks;
+#[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod cluster_change;
@@ -64,6 +66,8 @@ mod nested;
 mod order;
 #[cfg(test)]
 mod other_holder;
+#[cfg(test)]
+mod past;
 #[cfg(test)]
 mod quorum;
 #[cfg(test)]

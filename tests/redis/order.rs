@@ -22,7 +22,7 @@ async fn store(server: &RedisServer) -> RedisStore {
 }
 
 fn beside(what: &str) -> String {
-    format!("app:{{app:a}}:{what}")
+    format!("app:a{{app:a}}:{what}")
 }
 
 /// The longest time that the next in line has to ask.
@@ -261,34 +261,35 @@ async fn a_waiter_whose_place_ended_rejoins_at_the_end() {
 #[tokio::test]
 async fn a_waiter_keeps_its_place_in_quarantine() {
     let server = RedisServer::start();
-    let url = server.url("prefix=app&max_ttl=500ms");
+    let url = server.url("prefix=app&max_ttl=1m");
     let store = RedisStore::connect(&url).await.unwrap();
     let [first, later] = [(); 2].map(|()| {
         let mut claim = queued("a", LockMode::Exclusive);
         claim.ttl = Duration::from_millis(500);
         claim
     });
-    let info = server.cli(&["INFO", "server"]);
-    let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let mark = |until: &str| {
-        let marker = format!("v2 {} {until} 500", run.unwrap().trim());
+    let time = server.cli(&["TIME"]);
+    let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
+    let (soon, over) = ((seconds + 50) * 1_000, 1);
+    let mark = |until: u64| {
+        let marker = format!("v3 {} {until} 60000", server.incarnation());
         server.cli(&["SET", "app:{leasehold}:marker", &marker]);
     };
-    mark("9999999999999");
+    mark(soon);
     assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
-    mark("1");
+    mark(over);
     assert!(is_busy(&store, &later).await);
     let held = grant(&store, &first).await;
 
     // Who is next when a quarantine begins is the first of those that wait in it.
     release(&store, &held).await;
     assert_eq!(next_of(&server), later.owner.expose());
-    mark("9999999999999");
+    mark(soon);
     let judging = RedisStore::connect(&url).await.unwrap();
     let mut last = queued("a", LockMode::Exclusive);
     last.ttl = later.ttl;
     assert!(is_busy(&judging, &last).await && is_busy(&judging, &later).await);
-    mark("1");
+    mark(over);
     assert!(is_busy(&judging, &last).await);
     assert_eq!(next_of(&server), later.owner.expose());
     let _held = grant(&judging, &later).await;

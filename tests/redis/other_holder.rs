@@ -43,7 +43,7 @@ impl OtherHolder {
 }
 
 /// Asks until it is granted.
-pub(crate) async fn wait_for(store: &RedisStore, ours: &Claim) -> Grant {
+pub(crate) async fn wait_for(store: &impl Store, ours: &Claim) -> Grant {
     loop {
         match store.acquire(ours).await {
             Ok(Acquired::Granted(held)) => return held,

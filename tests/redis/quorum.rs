@@ -12,12 +12,12 @@ use leasehold::{ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off";
 
-fn member(server: &RedisServer, query: &str) -> RedisStore {
+pub(crate) fn member(server: &RedisServer, query: &str) -> RedisStore {
     let options = RedisOptions::parse(&server.url(query)).unwrap();
     RedisStore::member(options).unwrap()
 }
 
-fn quorum(servers: &[RedisServer], query: &str) -> Quorum<RedisStore> {
+pub(crate) fn quorum(servers: &[RedisServer], query: &str) -> Quorum<RedisStore> {
     Quorum::new(servers.iter().map(|server| member(server, query))).unwrap()
 }
 

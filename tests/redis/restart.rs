@@ -142,16 +142,12 @@ async fn switched_off_it_lets_two_in() {
 }
 
 #[tokio::test]
-async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothing() {
+async fn a_server_that_persists_every_write_keeps_its_holds_and_grants_nothing_new_before_max_ttl()
+{
     let mut server = RedisServer::start_with(&EVERY_WRITE);
     let first = store(&server).await;
-    // A new server may be one that has lost its disk.
-    assert!(is_busy(&first, &once(claim_for("a", SHORT))).await);
     let held = wait_for(&first, &claim_for("a", LONG)).await;
     server.restart();
-    let second = store(&server).await;
-    assert!(is_busy(&second, &once(claim_for("a", SHORT))).await);
-    let _other = grant(&second, &claim_for("b", SHORT)).await;
     // The holder's connection is dead, and the next try makes a new one.
     let renewed = loop {
         match store(&server)
@@ -165,6 +161,9 @@ async fn a_server_that_persists_every_write_forgets_nothing_and_waits_for_nothin
         }
     };
     assert!(matches!(renewed, Some(Renewed::Extended(_))), "{renewed:?}");
+    // Its log may be that of another server, which granted until a moment ago.
+    assert!(is_busy(&store(&server).await, &once(claim_for("b", SHORT))).await);
+    let _other = wait_for(&first, &claim_for("b", SHORT)).await;
 }
 
 #[tokio::test]
@@ -191,24 +190,6 @@ async fn a_server_that_persists_every_write_only_since_its_restart_may_have_forg
         assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "1");
     };
     nobody_is_let_in_too_early(&mut server, lose_the_last_second, false).await;
-}
-
-#[tokio::test]
-async fn a_log_that_is_not_synced_during_a_rewrite_does_not_count_as_persistent() {
-    let skips = ["--no-appendfsync-on-rewrite", "yes"];
-    let mut server = RedisServer::start_with(&[&EVERY_WRITE[..], &skips].concat());
-    let lose_what_was_not_synced = |server: &mut RedisServer| {
-        assert_eq!(server.cli(&["DEL", "app:a"]), "1");
-        server.restart();
-        assert_eq!(server.cli(&["EXISTS", "app:{leasehold}:marker"]), "1");
-    };
-    nobody_is_let_in_too_early(&mut server, lose_what_was_not_synced, false).await;
-}
-
-#[tokio::test]
-async fn a_log_that_is_not_written_at_once_does_not_count_as_persistent() {
-    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
-    assert!(is_busy(&store(&server).await, &once(claim_for("a", SHORT))).await);
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ pub(crate) mod canary;
 pub(crate) mod cluster;
 #[path = "process.rs"]
 mod process;
+#[path = "wall_clock.rs"]
+mod wall_clock;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use wall_clock::WallClock;
 
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use process::{LOOKS, breathe, free_port, pause, until};
@@ -36,6 +40,7 @@ pub(crate) struct RedisServer {
     port: u16,
     folder: PathBuf,
     arguments: Vec<String>,
+    clock: Option<WallClock>,
     child: Option<Child>,
 }
 
@@ -46,6 +51,15 @@ impl RedisServer {
 
     /// `arguments` come last, and win.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_by(arguments, false)
+    }
+
+    /// A server whose wall clock the test may [set](Self::clock).
+    pub(crate) fn start_with_clock(arguments: &[&str]) -> Self {
+        Self::start_by(arguments, true)
+    }
+
+    fn start_by(arguments: &[&str], has_clock: bool) -> Self {
         canary::watch();
         let password = arguments
             .iter()
@@ -66,6 +80,7 @@ impl RedisServer {
         let arguments = arguments.iter().map(ToString::to_string).collect();
         let mut server = Self {
             port: 0,
+            clock: has_clock.then(|| WallClock::in_folder(&folder)),
             folder,
             arguments,
             child: None,
@@ -101,6 +116,9 @@ impl RedisServer {
             .args(&self.arguments)
             .stdout(Stdio::from(log))
             .stderr(Stdio::null());
+        if let Some(clock) = &self.clock {
+            clock.of(&mut command);
+        }
         let child = command
             .spawn()
             .expect("redis-server is installed (apt-get install redis-server)");
@@ -112,6 +130,10 @@ impl RedisServer {
         self.port
     }
 
+    pub(crate) fn clock(&self) -> &WallClock {
+        self.clock.as_ref().expect("it was started with a clock")
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -119,6 +141,17 @@ impl RedisServer {
     /// `query` may be empty.
     pub(crate) fn url(&self, query: &str) -> String {
         format!("redis://127.0.0.1:{}/0?{}", self.port, patiently(query))
+    }
+
+    /// What a marker of it names: its run, and the id of its data.
+    pub(crate) fn incarnation(&self) -> String {
+        let info = self.cli(&["INFO"]);
+        let field = |name: &str| {
+            let mut lines = info.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.expect("it says so").trim().to_owned()
+        };
+        format!("{}-{}", field("run_id"), field("master_replid"))
     }
 
     /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.

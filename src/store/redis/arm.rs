@@ -8,7 +8,7 @@ use super::client::RedisClient;
 use super::cluster::Slot;
 use super::connection::{Connection, Failure, Purpose, Server, Session};
 use super::counters::{Counter, PROTOCOL};
-use super::quarantine::Quarantine;
+use super::quarantine::{Past, Quarantine};
 use super::reply::{self, Answer, Armed, Outcome};
 use super::script::{ARM, Call};
 use crate::model::error::Error;
@@ -97,20 +97,21 @@ async fn arm(
     if options.quarantine {
         check_run(client, slot, server, connection)?;
         let max_ttl = options.max_ttl + extra_quarantine;
-        let is_missed = client.markers.is_missed(slot, server, connection);
-        let same_for = route.same_for(session, names, max_ttl).await;
-        let uptime = session.uptime(max_ttl);
-        let mut quarantine = Quarantine::of(server, uptime, max_ttl, is_missed, same_for);
-        // Its data, marker included, may be those of the server that it replaced.
-        quarantine.is_durable &= !may_be_replaced(client, slot);
+        let past = Past {
+            age: session.age(max_ttl),
+            same_for: route.same_for(session, names, max_ttl).await,
+            is_missed: client.markers.is_missed(slot),
+            has_slots: slot.is_some(),
+        };
+        let quarantine = Quarantine::of(server, &past, max_ttl);
         call = call
             .number(options.max_ttl.as_millis())
             .written(format_args!(
                 "{} {} {} {}",
                 quarantine.if_other.as_millis(),
                 quarantine.if_none.as_millis(),
-                u8::from(quarantine.is_durable),
-                server.account
+                max_ttl.as_millis(),
+                server.flushes
             ));
     }
     let answer = call.run_in(&ARM, session).await?;
@@ -124,7 +125,7 @@ async fn arm(
         },
     };
     if options.quarantine {
-        client.markers.note(slot, server, connection);
+        client.markers.note(slot);
         log_quarantine(client, slot, left, connection);
     }
     Ok(armed)

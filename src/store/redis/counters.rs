@@ -18,7 +18,7 @@ use crate::model::holder::OwnerToken;
 use crate::store::Claim;
 
 /// The version of what the keys of a prefix mean. The marker and the counter's key name it.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// For how long a claim without an answer is remembered. One that ended is refused for its TTL.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// With fewer entries than this there is no sweep.

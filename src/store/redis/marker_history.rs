@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::cluster::Slot;
-use super::connection::{Connection, Server};
 
 /// What this store has seen of all markers.
 #[derive(Debug, Default)]
@@ -20,10 +19,7 @@ pub(super) struct MarkerHistory {
 /// What it has seen of one.
 #[derive(Debug, Default)]
 struct Marker {
-    /// In which run of a server.
-    seen_in: Option<String>,
-    /// At which node of a cluster.
-    seen_at: String,
+    was_seen: bool,
     /// Whether the log has the warning about the present quarantine.
     is_quarantine_logged: bool,
 }
@@ -36,33 +32,15 @@ impl MarkerHistory {
         }
     }
 
-    /// Whether a marker that is not there now was there: in this run of the server; or at another node, which gave the slot
-    /// away without it.
-    pub(super) fn is_missed(
-        &self,
-        slot: Option<Slot>,
-        server: &Server,
-        connection: &Connection,
-    ) -> bool {
-        self.with(slot, |mark| {
-            if mark.seen_in.is_none() {
-                return false;
-            }
-            mark.seen_in == server.run_id
-                || (slot.is_some() && mark.seen_at != connection.address())
-        })
+    /// Whether a marker that is not there now was there: in this run of the server, or in one before it, or at another node, which
+    /// gave the slot away without it.
+    pub(super) fn is_missed(&self, slot: Option<Slot>) -> bool {
+        self.with(slot, |mark| mark.was_seen)
     }
 
     /// A marker was seen or written.
-    pub(super) fn note(&self, slot: Option<Slot>, server: &Server, connection: &Connection) {
-        self.with(slot, |mark| {
-            if mark.seen_in != server.run_id {
-                mark.seen_in.clone_from(&server.run_id);
-                if slot.is_some() {
-                    mark.seen_at = connection.address();
-                }
-            }
-        });
+    pub(super) fn note(&self, slot: Option<Slot>) {
+        self.with(slot, |mark| mark.was_seen = true);
     }
 
     /// A server does not report its run. Returns whether that is to be logged.

@@ -44,8 +44,6 @@ pub(super) enum Attempted {
     Queued,
     /// The server does not have the counter.
     Slow,
-    /// The next token is ahead of the server's clock.
-    Ahead { token: i64, now: i64 },
 }
 
 /// The answer of the script that arms the counter of tokens.
@@ -103,7 +101,6 @@ pub(super) fn attempted(answer: &Value) -> Result<Attempted, Error> {
         },
         ("queued", [None, ..]) => Attempted::Queued,
         ("slow", [None, ..]) => Attempted::Slow,
-        ("ahead", [Some(token), Some(now), None]) => Attempted::Ahead { token, now },
         _ => return Err(unexpected()),
     })
 }
@@ -121,9 +118,6 @@ impl Attempted {
                 (Acquired::Granted(grant), micros)
             }
             Self::Busy { left, micros, .. } => (Acquired::Busy { remaining: left }, micros),
-            Self::Ahead { token, now } => {
-                return Err(ahead(&format!("key={}", claim.key), token, now));
-            }
             Self::Queued | Self::Slow => return Err(unexpected_reply("acquire")),
         };
         let outcome = Outcome::Acquired(acquired);
@@ -150,9 +144,6 @@ pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result
             outcome: Outcome::Quarantined(millis(left).unwrap_or_default()),
             micros: u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?,
         })),
-        ("ahead", [Some(token), Some(now), None]) => {
-            Err(ahead(&format!("counter={tokens}"), token, now))
-        }
         ("disagree", [Some(theirs), None, _]) => Err(Error::invalid(format!(
             "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
         ))),
@@ -166,9 +157,9 @@ pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result
     }
 }
 
-fn ahead(of: &str, token: i64, now: i64) -> Error {
+fn ahead(key: &Key, token: i64, now: i64) -> Error {
     Error::unavailable(format!(
-        "a token is further ahead of the server's clock than {MAX_SKEW:?}: {of} token={token} server={now}; look for a clock that was set back, or another writer of the counter"
+        "a token is further ahead of the server's clock and of its counter than {MAX_SKEW:?}: key={key} token={token} server={now}; compare the members' clocks"
     ))
 }
 
@@ -178,7 +169,7 @@ pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
         Some(("raised", _)) => Ok(Raised::Raised),
         Some(("gone", _)) => Ok(Raised::Gone),
         Some(("ahead", numbers)) => match numbers.as_slice() {
-            [token, now] => Err(ahead(&format!("key={}", claim.key), *token, *now)),
+            [token, now] => Err(ahead(&claim.key, *token, *now)),
             _ => Err(unexpected_reply("raise")),
         },
         _ => Err(unexpected_reply("raise")),

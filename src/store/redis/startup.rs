@@ -6,7 +6,7 @@ use ::redis::Value;
 
 use super::client::RedisClient;
 use super::connection::{Purpose, Session};
-use super::quarantine::Quarantine;
+use super::quarantine::{Past, Quarantine};
 use super::servers::Servers;
 
 /// Logs a warning if the server is in quarantine. What cannot be read is not reported: the first attempt reports it.
@@ -25,9 +25,9 @@ pub(super) async fn report_quarantine(client: &RedisClient) {
         return;
     }
     let max_ttl = client.options().max_ttl;
-    let age = session.uptime(max_ttl).filter(|age| *age < max_ttl);
-    let what = age.map_or_else(
-        || "was replaced or flushed".to_owned(),
+    let uptime = session.server().uptime.filter(|age| *age < max_ttl);
+    let what = uptime.map_or_else(
+        || "was restarted, replaced or flushed".to_owned(),
         |age| format!("started {age:.0?} ago"),
     );
     tracing::warn!(
@@ -52,13 +52,13 @@ async fn quarantine_left(client: &RedisClient, session: &Session<'_>) -> Option<
         return None;
     };
     let max_ttl = options.max_ttl;
-    let quarantine = Quarantine::of(
-        server,
-        session.uptime(max_ttl),
-        max_ttl,
-        false,
-        Duration::ZERO,
-    );
+    let past = Past {
+        age: session.age(max_ttl),
+        same_for: Duration::ZERO,
+        is_missed: false,
+        has_slots: false,
+    };
+    let quarantine = Quarantine::of(server, &past, max_ttl);
     let marker = match marker {
         Value::Nil => return Some(quarantine.if_none),
         Value::BulkString(marker) => std::str::from_utf8(marker).ok()?,
@@ -66,12 +66,10 @@ async fn quarantine_left(client: &RedisClient, session: &Session<'_>) -> Option<
     };
     let mut words = marker.split(' ').skip(1);
     let (run, until) = (words.next()?, words.next()?.parse::<u64>().ok()?);
-    let was_durable = words.nth(1) == Some("durable");
     let (seconds, micros): (u64, u64) = ::redis::from_redis_value(time.clone()).ok()?;
     let rest = Duration::from_millis(until.saturating_sub(seconds * 1_000 + micros / 1_000));
-    let is_whole = was_durable && quarantine.is_durable && !options.is_behind_sentinels();
-    if Some(run) == server.incarnation.as_deref() || is_whole {
+    if Some(run) == server.incarnation.as_deref() && rest <= max_ttl {
         return Some(rest);
     }
-    Some(rest.max(quarantine.if_other))
+    Some(quarantine.if_other)
 }

@@ -17,11 +17,11 @@ pub(crate) struct Database {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct About {
     pub(crate) run_id: String,
+    /// Of its data: new with each start.
+    pub(crate) data_id: String,
     pub(crate) started: u64,
     /// Calls of `FLUSHALL` in this run.
     pub(crate) flushes: u64,
-    /// Every write is on disk before it is answered.
-    pub(crate) is_durable: bool,
 }
 
 type Answer = Result<Reply, String>;
@@ -121,26 +121,24 @@ impl Database {
     fn info(&self, sections: &[&[u8]]) -> String {
         let About {
             run_id,
+            data_id,
             started,
             flushes,
-            is_durable,
         } = &self.about;
         let uptime = self.micros / 1_000_000 - started / 1_000_000;
-        let (none, on) = ("0".repeat(40), u8::from(*is_durable));
+        let none = "0".repeat(40);
         let server = format!(
             "# Server\r\nredis_version:7.0.15\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"
         );
         let replication = format!(
-            "# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid2:{none}\r\n"
+            "# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid:{data_id}\r\nmaster_replid2:{none}\r\n"
         );
         let mut stats =
             "# Commandstats\r\ncmdstat_ping:calls=1,usec=1,usec_per_call=1.00\r\n".to_owned();
         if *flushes > 0 {
             stats += &format!("cmdstat_flushall:calls={flushes},usec=1,usec_per_call=1.00\r\n");
         }
-        let persistence = format!(
-            "# Persistence\r\nloading:0\r\naof_enabled:{on}\r\naof_last_write_status:ok\r\n"
-        );
+        let persistence = "# Persistence\r\nloading:0\r\n".to_owned();
         let memory = "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_owned();
         match sections {
             [b"server"] => server,

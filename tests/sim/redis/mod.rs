@@ -98,8 +98,8 @@ impl Redis {
         let database = &mut self.server.database;
         database.keys = keys;
         database.about.run_id = id.concat();
+        database.about.data_id = id.concat();
         database.about.started = database.micros;
-        database.about.is_durable = self.disk == Disk::Always;
     }
 
     /// What is left when everybody has gone, and must not be.

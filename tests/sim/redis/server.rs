@@ -72,12 +72,7 @@ impl Server {
     }
 
     fn settings(&self) -> Reply {
-        let sync = if self.database.about.is_durable {
-            "always"
-        } else {
-            "everysec"
-        };
-        let pairs = [("appendfsync", sync), ("no-appendfsync-on-rewrite", "no")];
+        let pairs = [("repl-backlog-ttl", "3600")];
         let pair = |(name, value): (&str, &str)| (Reply::text(name), Reply::text(value));
         Reply::Map(pairs.map(pair).into())
     }

@@ -24,14 +24,14 @@ pub(in super::super) async fn same_for(
     most: Duration,
 ) -> Duration {
     let server = session.server();
-    let (Some(node), Some(run)) = (route.sent_to(), &server.run_id) else {
+    let (Some(node), Some(incarnation)) = (route.sent_to(), &server.incarnation) else {
         return Duration::ZERO;
     };
     // The caller knows its age, which is enough.
-    if !server.was_replica && !server.was_flushed {
+    if !server.was_replica && !server.was_flushed() && session.age(most) >= most {
         return Duration::ZERO;
     }
-    let what = format!("{run} {}", server.account);
+    let what = format!("{incarnation} {}", server.flushes);
     if let Some((known, span)) = &*node.witnessed.lock()
         && *known == what
         && *span >= most

@@ -1,6 +1,6 @@
 //! What a server reports about itself on every connect: `INFO`, and nothing that needs an operator's rights.
 //!
-//! A server that does not allow `INFO` or `CONFIG` (managed services, access lists) counts as not durable, never as an error.
+//! A server that does not allow `INFO` or `CONFIG` (managed services, access lists) is trusted less, and never an error.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,29 +15,38 @@ use crate::model::error::Error;
 /// The counts of the commands that remove all data. The acquire script adds up the same.
 const FLUSHES: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];
 
+/// For how long a server remembers that it was a replica, if it does not say so: its default.
+const REMEMBERS: Duration = Duration::from_secs(3_600);
+/// A server that does nothing works for about a thousandth of its time. One that says that it has worked for less than this part of
+/// its age began with a wrong clock.
+const LEAST_WORK: u32 = 10_000;
+
 /// What a server reported about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in super::super) struct Server {
     /// New with each start of the process. `None`: the server does not allow us to read it.
     pub(in super::super) run_id: Option<String>,
-    /// The run, and for a server that was a replica in it also the last promotion: its data are new with each.
+    /// The run, and the id of its data, which is new with each start and each promotion, and when a master forgets that it was a
+    /// replica.
     pub(in super::super) incarnation: Option<String>,
-    /// At least this long; `None`: unknown.
+    /// At least this long, if its clock was right when it started; `None`: unknown.
     pub(in super::super) uptime: Option<Duration>,
-    /// It was a replica once in this run: its data are a copy, however long it runs.
+    /// It was a replica once in this run: its data are a copy, however long it runs. It forgets that some day.
     pub(in super::super) was_replica: bool,
-    /// Its data were flushed once in this run.
-    pub(in super::super) was_flushed: bool,
-    /// Every write is on disk before it is answered.
-    pub(in super::super) durable: bool,
+    /// For how long it remembers that at least.
+    pub(in super::super) remembers: Duration,
     /// Replicas that copy from it.
     pub(in super::super) replicas: u32,
-    /// Changes when it restarts, and when its data are flushed or replaced by those of another server. The acquire script
-    /// reads the same.
-    pub(in super::super) account: String,
+    /// How often its data were flushed in this run. The script that arms the counter reads the same.
+    pub(in super::super) flushes: u64,
 }
 
 impl Server {
+    /// Its data were flushed once in this run.
+    pub(in super::super) fn was_flushed(&self) -> bool {
+        self.flushes > 0
+    }
+
     /// A word: the incarnation, or `?` if the server hides it.
     pub(in super::super) fn incarnation_or_hidden(&self) -> &str {
         self.incarnation.as_deref().unwrap_or("?")
@@ -61,11 +70,7 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
         target.judge_eviction(policy)?;
     }
     let mut server = info.server();
-    // `INFO` reports that there is a log, but not whether each write waits for it.
-    if info.number("aof_enabled") == Some(1) {
-        server.durable =
-            info.text("aof_last_write_status") == Some("ok") && fsyncs_always(opened).await;
-    }
+    server.remembers = remembers(opened).await;
     Ok(server)
 }
 
@@ -76,17 +81,17 @@ fn is_no_permission(error: &RedisError) -> bool {
     )
 }
 
-/// With `no-appendfsync-on-rewrite` a server skips the sync while it rewrites its log.
-async fn fsyncs_always(opened: &mut Opened) -> bool {
+/// For how long it remembers that it was a replica. 0: for ever.
+async fn remembers(opened: &mut Opened) -> Duration {
     let mut command = ::redis::cmd("CONFIG");
-    // One pattern, since a server of version 6 takes only one name.
-    command.arg("GET").arg("*appendfsync*");
-    let asked = command.query_async::<HashMap<String, String>>(&mut opened.connection);
-    let settings = opened.limit.of(asked).await;
-    settings.is_ok_and(|settings| {
-        let is = |name: &str, wanted: &str| settings.get(name).is_some_and(|value| value == wanted);
-        is("appendfsync", "always") && is("no-appendfsync-on-rewrite", "no")
-    })
+    command.arg("GET").arg("repl-backlog-ttl");
+    let asked = command.query_async::<HashMap<String, u64>>(&mut opened.connection);
+    let settings = opened.limit.of(asked).await.unwrap_or_default();
+    match settings.get("repl-backlog-ttl") {
+        Some(0) => Duration::MAX,
+        Some(&seconds) => Duration::from_secs(seconds),
+        None => REMEMBERS,
+    }
 }
 
 /// The lines of `INFO`.
@@ -143,30 +148,35 @@ impl<'a> Info<'a> {
     }
 
     fn server(&self) -> Server {
-        let flushes = self.flushes();
-        let copied = self.text("master_replid2").unwrap_or_default();
-        let was_replica = copied.bytes().any(|digit| digit != b'0');
-        let run = self.text("run_id").unwrap_or_default();
-        let run_id = Some(run).filter(|id| is_word(id));
+        let was_replica = self
+            .text("master_replid2")
+            .is_some_and(|id| id.bytes().any(|digit| digit != b'0'));
+        let id = |name| self.text(name).filter(|id| is_word(id));
+        let run_id = id("run_id");
+        let data_id = id("master_replid").map(|id| format!("-{id}"));
         Server {
             run_id: run_id.map(str::to_owned),
-            incarnation: run_id.map(|run| match was_replica && is_word(copied) {
-                true => format!("{run}-{copied}"),
-                false => run.to_owned(),
-            }),
-            // Both ends of the server's count are whole seconds.
-            uptime: self
-                .number("uptime_in_seconds")
-                .map(|seconds| Duration::from_secs(seconds.saturating_sub(1))),
+            incarnation: run_id.map(|run| format!("{run}{}", data_id.unwrap_or_default())),
+            uptime: self.uptime(),
             was_replica,
-            was_flushed: flushes > 0,
-            durable: false,
+            remembers: REMEMBERS,
             replicas: self
                 .number("connected_slaves")
                 .and_then(|n| n.try_into().ok())
                 .unwrap_or(0),
-            account: format!("{flushes}:{copied}:{run}"),
+            flushes: self.flushes(),
         }
+    }
+
+    /// Both ends of the server's count are whole seconds of its wall clock.
+    fn uptime(&self) -> Option<Duration> {
+        let uptime = Duration::from_secs(self.number("uptime_in_seconds")?.saturating_sub(1));
+        let seconds = |name| self.text(name)?.parse::<f64>().ok();
+        let work = seconds("used_cpu_user").zip(seconds("used_cpu_sys"));
+        let is_plausible = work.is_none_or(|(user, system)| {
+            f64::from(LEAST_WORK) * (user + system) >= uptime.as_secs_f64()
+        });
+        is_plausible.then_some(uptime)
     }
 
     /// How often anything was flushed in this run, or two databases were swapped.
@@ -189,7 +199,7 @@ mod tests {
     use super::*;
 
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:00ff\r\nuptime_in_seconds:10\r\n\
-        # Replication\r\nrole:master\r\nconnected_slaves:1\r\nmaster_replid2:0000\r\n\
+        # Replication\r\nrole:master\r\nconnected_slaves:1\r\nmaster_replid:0b00\r\nmaster_replid2:0000\r\n\
         # Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n";
 
     fn refusal(change: (&str, &str)) -> String {
@@ -202,21 +212,30 @@ mod tests {
         Info::parse(INFO).judge("h:1").unwrap();
         let server = Info::parse(INFO).server();
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
-        assert_eq!(server.incarnation.as_deref(), Some("00ff"));
+        assert_eq!(server.incarnation.as_deref(), Some("00ff-0b00"));
         assert_eq!(server.uptime, Some(Duration::from_secs(9)));
         assert_eq!(server.replicas, 1);
-        assert!(!server.was_replica && !server.was_flushed && !server.durable);
-        assert_eq!(server.account, "0:0000:00ff");
+        assert!(!server.was_replica && !server.was_flushed());
         let text = format!(
             "{}cmdstat_flushall:calls=1,usec=3\r\ncmdstat_flushdb:calls=2,usec=3\r\n\
              cmdstat_swapdb:calls=4,usec=3\r\n",
-            INFO.replace("0000", "0a00")
+            INFO.replace("master_replid2:0000", "master_replid2:0a00")
         );
         let server = Info::parse(&text).server();
-        assert!(server.was_replica && server.was_flushed);
-        assert_eq!(server.run_id.as_deref(), Some("00ff"));
-        assert_eq!(server.incarnation.as_deref(), Some("00ff-0a00"));
-        assert_eq!(server.account, "7:0a00:00ff");
+        assert!(server.was_replica && server.was_flushed());
+        assert_eq!(server.incarnation.as_deref(), Some("00ff-0b00"));
+        assert_eq!(server.flushes, 7);
+    }
+
+    #[test]
+    fn a_server_is_not_as_old_as_it_says_if_it_can_hardly_have_worked_since() {
+        let cpu = "used_cpu_sys:0.010\r\nused_cpu_user:0.015\r\nuptime_in_seconds";
+        let uptime = |seconds: &str| {
+            let text = INFO.replace("uptime_in_seconds:10", &format!("{cpu}:{seconds}"));
+            Info::parse(&text).server().uptime
+        };
+        assert_eq!(uptime("61"), Some(Duration::from_secs(60)));
+        assert_eq!(uptime("3601"), None);
     }
 
     #[test]
@@ -237,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_hides_its_info_counts_as_not_durable() {
+    fn a_server_that_hides_its_info_is_trusted_with_nothing() {
         let unknown = Server {
-            account: "0::".into(),
+            remembers: REMEMBERS,
             ..Server::default()
         };
         assert_eq!(Info::parse("").server(), unknown);

@@ -44,13 +44,16 @@ impl Session<'_> {
         &self.live.server
     }
 
-    /// At least how long the server has run, counted on since the connection was made; exact only up to `enough`.
-    pub(in super::super) fn uptime(&self, enough: Duration) -> Option<Duration> {
-        let then = self.live.server.uptime?;
+    /// For how long at least the server has been what it is: since the connection was made, and before by its own uptime, if it
+    /// would remember that it was a replica. Exact only up to `enough`.
+    pub(in super::super) fn age(&self, enough: Duration) -> Duration {
+        let server = &self.live.server;
+        let uptime = server.uptime.filter(|_| server.remembers > enough);
+        let then = uptime.unwrap_or_default();
         if then >= enough {
-            return Some(then);
+            return then;
         }
-        Some(then + self.clock.stamp().since(&self.live.asked_at))
+        then + self.clock.stamp().since(&self.live.asked_at)
     }
 
     /// Makes the next request connect again, and so read again what the server reports about itself.

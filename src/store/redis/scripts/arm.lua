@@ -3,10 +3,10 @@
 --
 -- KEYS: marker, tokens
 -- ARGV: protocol, incarnation ('?' = the server hides it); and with a quarantine: max ttl (ms), and in one text: quarantine if
---       the marker names another run (ms), quarantine if there is no marker (ms), 1 if every write is on disk, else 0, the
---       account of the server by which the client decided
--- Returns: armed counter now | quarantined ms now | outdated | ahead counter now | foreign | disagree ms | version theirs
-local ARMED, MAX_SKEW, KEPT = 1000000000000000, 1000000, 86400000
+--       the marker names another incarnation (ms), quarantine if there is no marker (ms), the longest that any is (ms), and how often
+--       the server was flushed, by which the client decided
+-- Returns: armed counter now | quarantined ms now | outdated | foreign | disagree ms | version theirs
+local ARMED, KEPT = 1000000000000000, 86400000
 local marker_key, tokens = KEYS[1], KEYS[2]
 local protocol, incarnation = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
@@ -16,11 +16,10 @@ local millis = math.floor(micros / 1000)
 
 local server, copied = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
 local run_now = type(server) == 'string' and string.match(server, 'run_id:(%w+)') or nil
-local former = type(copied) == 'string' and string.match(copied, 'master_replid2:(%x+)') or ''
 if run_now then
   -- A proxy may have connected the client to another server without closing its connection.
-  local is_now = string.find(former, '[^0]') and run_now .. '-' .. former or run_now
-  if is_now ~= incarnation then
+  local data = type(copied) == 'string' and string.match(copied, 'master_replid:(%w+)')
+  if (data and run_now .. '-' .. data or run_now) ~= incarnation then
     return 'outdated'
   end
 end
@@ -30,9 +29,9 @@ if of_tokens and of_tokens ~= protocol then
   return 'version ' .. of_tokens
 end
 local marker = redis.call('GET', marker_key)
-local theirs, run, until_ms, max_ttl, how
+local theirs, run, until_ms, max_ttl
 if marker then
-  theirs, run, until_ms, max_ttl, how = string.match(marker, '^v(%d+) (%S+) (%d+) (%d+) ?(%l*)$')
+  theirs, run, until_ms, max_ttl = string.match(marker, '^v(%d+) (%S+) (%d+) (%d+)$')
   if not run then
     theirs = string.match(marker, '^v(%d+) ') or (string.match(marker, '^%S+ %d+ %d+ ?%l*$') and '1')
   end
@@ -52,36 +51,27 @@ if ARGV[3] then
     return 'disagree ' .. max_ttl
   end
   local ends = tonumber(until_ms or 0)
+  local if_other, if_none, longest, flushes = string.match(ARGV[4], '^(%d+) (%d+) (%d+) (%d+)$')
   local is_other = marker and run ~= incarnation and incarnation ~= '?'
-  if is_other or not marker then
-    -- Changes when the server restarts, and when its data are flushed or replaced by those of another server; nil where a
-    -- script may not read it.
-    local function account()
-      local stats = redis.pcall('INFO', 'commandstats')
-      if type(stats) ~= 'string' or type(copied) ~= 'string' or type(server) ~= 'string' then
-        return nil
-      end
-      local flushes = 0
+  -- A clock that was set back makes no quarantine longer.
+  local is_absurd = ends - millis > tonumber(longest)
+  if is_other or is_absurd or not marker then
+    local stats, flushes_now = redis.pcall('INFO', 'commandstats'), 0
+    if type(stats) == 'string' then
       for name, calls in string.gmatch(stats, 'cmdstat_(%a+):calls=(%d+)') do
         if name == 'flushall' or name == 'flushdb' or name == 'swapdb' then
-          flushes = flushes + calls
+          flushes_now = flushes_now + calls
         end
       end
-      return string.format('%.0f:', flushes) .. former .. ':' .. (run_now or '')
+      -- The client read this at its connect. Since then the server may have lost its data.
+      if flushes_now ~= tonumber(flushes) then
+        return 'outdated'
+      end
     end
-    local if_other, if_none, is_durable, judged_by = string.match(ARGV[4], '^(%d+) (%d+) (%d) (.*)$')
-    -- The client read this at its connect. Since then the server may have lost its data.
-    if judged_by ~= (account() or judged_by) then
-      return 'outdated'
-    end
-    local wait = tonumber(marker and if_other or if_none)
-    local mark = is_durable == '1' and ' durable' or ''
-    -- The run that wrote the marker had every write on disk too.
-    local is_whole = mark ~= '' and how == 'durable'
-    if wait > 0 and not is_whole then
-      ends = math.max(ends, millis + wait)
-    end
-    redis.call('SET', marker_key, 'v' .. protocol .. ' ' .. incarnation .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[3] .. mark)
+    local wait = tonumber(is_absurd and longest or marker and if_other or if_none)
+    -- One that has begun goes on.
+    ends = is_absurd and millis + wait or math.max(ends, wait > 0 and millis + wait or 0)
+    redis.call('SET', marker_key, 'v' .. protocol .. ' ' .. incarnation .. ' ' .. string.format('%.0f', ends) .. ' ' .. ARGV[3])
   end
   if ends > millis then
     -- Whoever knew the counter has to ask here too.
@@ -117,9 +107,6 @@ else
   -- A generation is never used twice, even if the hash is lost, because the time goes on.
   generation = math.max(micros, (generation or 0) + 1)
   counter = incarnation .. ':' .. string.format('%.0f', generation)
-end
-if last >= micros + MAX_SKEW then
-  return 'ahead ' .. string.format('%.0f', last) .. ' ' .. now
 end
 if counter ~= known then
   for i = 1, #fields, 2 do

@@ -2,8 +2,7 @@
 --
 -- KEYS: lock, tokens, queue
 -- ARGV: owner, ttl (ms), mode and label and about the time, counter; for a vote also the least token that will do; perhaps verify
--- Answers: slow: ask arm.lua | granted token ttl now | busy ttl now | queued: ask enter.lua | ahead token now. The time is 0
---          if this is no vote.
+-- Answers: slow: ask arm.lua | granted token ttl now | busy ttl now | queued: ask enter.lua. The time is 0 if this is no vote.
 local lock, tokens, owner, ttl, counter = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4]
 if is_another(tokens, counter) then
   return 'slow'
@@ -27,9 +26,6 @@ if floor then
   local time = redis.call('TIME')
   local micros = time[1] * 1000000 + time[2]
   now = string.format('%.0f', micros)
-  if token >= micros + MAX_SKEW then
-    return 'ahead ' .. string.format('%.0f', token) .. ' ' .. now
-  end
   local least = floor <= micros + MAX_SKEW and math.max(floor, micros) or micros
   if token < least then
     token = least

@@ -7,7 +7,9 @@ local ARMED = 1000000000000000
 local owner, token = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
-if token > micros + ARGV[4] then
+local last = tonumber(redis.call('HGET', KEYS[2], ARGV[3]) or 0)
+-- After a clock was set back, the counter is ahead of it, and goes on.
+if token > math.max(last, micros) + ARGV[4] then
   return {'ahead', token, micros}
 end
 local holder = redis.call('GET', KEYS[1])
@@ -15,7 +17,6 @@ if not holder or string.sub(holder, 1, 32) ~= owner then
   return {'gone'}
 end
 local first, about = string.match(holder, '^%x+ (%d+) (.*)$')
-local last = tonumber(redis.call('HGET', KEYS[2], ARGV[3]) or 0)
 if not first or last <= ARMED then
   return {'slow'}
 end

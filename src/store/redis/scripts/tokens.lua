@@ -15,9 +15,9 @@ local function is_another(tokens, counter)
   end
   local server, copied = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
   local run = type(server) == 'string' and string.match(server, 'run_id:(%w+)') or '?'
-  local former = type(copied) == 'string' and string.match(copied, 'master_replid2:(%x+)') or ''
-  if string.find(former, '[^0]') then
-    run = run .. '-' .. former
+  local data = type(copied) == 'string' and string.match(copied, 'master_replid:(%w+)')
+  if data then
+    run = run .. '-' .. data
   end
   if run == INCARNATION then
     return false

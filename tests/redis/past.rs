@@ -1,0 +1,130 @@
+//! Servers that hide what they were: a promoted master that forgot that it was a replica, one that is master again, and one
+//! that began with a wrong clock.
+
+use std::time::Duration;
+
+use leasehold::store::RedisStore;
+
+use crate::claims::{claim_for, grant};
+use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::server::{RedisServer, breathe, pause};
+
+/// Shorter than the uptime of every server of these tests when it is asked.
+const MAX_TTL: Duration = Duration::from_secs(8);
+const QUERY: &str = "prefix=app&max_ttl=8s";
+const SHORT: Duration = Duration::from_millis(200);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// After a second without replicas, the server forgets that it was one.
+const FORGETS: [&str; 2] = ["--repl-backlog-ttl", "1"];
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(QUERY)).await.unwrap()
+}
+
+fn until_replication_says(server: &RedisServer, what: &str) {
+    while !server.cli(&["INFO", "replication"]).contains(what) {
+        pause();
+    }
+}
+
+fn follow(server: &RedisServer, master: &RedisServer) {
+    let port = master.port().to_string();
+    assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+    until_replication_says(server, "master_link_status:up");
+}
+
+/// Makes a replica a master, and waits until nothing that it reports shows that it was one.
+fn promote(server: &RedisServer) {
+    assert_eq!(server.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+    until_replication_says(server, &format!("master_replid2:{}", "0".repeat(40)));
+}
+
+/// A master that has granted, and a replica that has a copy.
+async fn pair(arguments: &[&str]) -> [RedisServer; 2] {
+    let arguments = [&FORGETS[..], arguments].concat();
+    let pair = [(); 2].map(|()| RedisServer::start_with(&arguments));
+    let before = wait_for(&store(&pair[0]).await, &claim_for("before", SHORT)).await;
+    assert!(before.token.number() > 0);
+    follow(&pair[1], &pair[0]);
+    while uptime(&pair[1]) <= MAX_TTL.as_secs() {
+        breathe().await;
+    }
+    pair
+}
+
+async fn nobody_is_let_in_beside_the_master(arguments: &[&str]) {
+    let [master, replica] = pair(arguments).await;
+    // What is granted from now on is not copied.
+    promote(&replica);
+    let holder = OtherHolder::holding(&store(&master).await, "a", MAX_TTL).await;
+    assert_eq!(replica.cli(&["EXISTS", "app:a"]), "0");
+    let next = wait_for(&store(&replica).await, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
+async fn a_promoted_master_that_forgot_that_it_was_a_replica_lets_nobody_in_too_early() {
+    nobody_is_let_in_beside_the_master(&[]).await;
+}
+
+#[tokio::test]
+async fn what_a_replica_has_on_disk_is_no_proof_that_it_has_everything() {
+    nobody_is_let_in_beside_the_master(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+}
+
+#[tokio::test]
+async fn a_promoted_master_without_a_copy_of_the_marker_lets_nobody_in_too_early() {
+    let [master, replica] = pair(&[]).await;
+    replica.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
+    promote(&replica);
+    let holder = OtherHolder::holding(&store(&master).await, "a", MAX_TTL).await;
+    replica.cli(&["DEL", "app:{leasehold}:marker", "app:{leasehold}:tokens"]);
+    let next = wait_for(&store(&replica).await, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
+async fn a_master_that_is_master_again_lets_nobody_in_beside_a_holder_of_the_one_between() {
+    let [first, second] = pair(&[]).await;
+    promote(&second);
+    follow(&first, &second);
+    promote(&first);
+    let holder = OtherHolder::holding(&store(&second).await, "a", MAX_TTL).await;
+    let next = wait_for(&store(&first).await, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+/// A restart with a clock that is an hour behind, and is set right a moment later: its uptime is an hour then.
+async fn nobody_is_let_in_after_a_restart_with_a_wrong_clock(persistence: &[&str]) {
+    let mut server = RedisServer::start_with_clock(persistence);
+    let holder = OtherHolder::holding(&store(&server).await, "a", MAX_TTL).await;
+    assert_eq!(server.cli(&["DEL", "app:a"]), "1", "it was not on disk");
+    server.clock().behind(HOUR);
+    server.restart();
+    server.clock().right();
+    while uptime(&server) < HOUR.as_secs() {
+        breathe().await;
+    }
+    let next = wait_for(&store(&server).await, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
+async fn a_server_that_began_with_a_wrong_clock_is_not_as_old_as_it_says() {
+    nobody_is_let_in_after_a_restart_with_a_wrong_clock(&[]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_began_with_a_wrong_clock_and_kept_its_data_is_not_as_old_as_it_says() {
+    nobody_is_let_in_after_a_restart_with_a_wrong_clock(&["--appendonly", "yes"]).await;
+}
+
+#[tokio::test]
+async fn a_prefix_that_is_new_to_an_old_server_is_granted_at_once() {
+    let server = RedisServer::start();
+    while uptime(&server) <= MAX_TTL.as_secs() {
+        breathe().await;
+    }
+    let _held = grant(&store(&server).await, &claim_for("a", SHORT)).await;
+}
