@@ -257,19 +257,22 @@ async fn a_batch_that_names_a_key_of_the_lock_or_the_fence_is_refused() {
 /// The script itself.
 const APPLY: &str = concat!(
     include_str!("../../src/fence/scripts/fence.lua"),
+    include_str!("../../src/fence/scripts/names.lua"),
     include_str!("../../src/fence/scripts/apply.lua")
 );
+
+/// What comes before the commands of a batch.
+const FIXED: [&str; 7] = ["1000000", "86400000", "100000", "run:part", "1", "1", "1"];
 
 #[test]
 fn a_number_that_servers_read_in_two_ways_is_refused_before_the_first_write() {
     // By the script itself: RedisBatch refuses these numbers first.
     let server = RedisServer::start();
     let send = |last: &[&str]| {
-        let keys = ["name", "fence", "first", "k"];
-        let fixed = ["1000000", "100000", "0", "0", "1", "1"];
+        let keys = ["names", "order", "fence", "first", "k"];
         let first = ["any", "3", "SET", "first", "1"];
-        let eval = ["EVAL", APPLY, "4"];
-        server.cli(&[&eval[..], &keys, &fixed, &first, last].concat())
+        let eval = ["EVAL", APPLY, "5"];
+        server.cli(&[&eval[..], &keys, &FIXED, &first, last].concat())
     };
     for span in ["+5000", "05000", "5000 ", "0x10", "1e3", "0", "-1", ""] {
         let answer = send(&["any", "3", "PEXPIRE", "k", span]);
@@ -285,7 +288,7 @@ fn a_number_that_servers_read_in_two_ways_is_refused_before_the_first_write() {
     }
     assert_eq!(server.cli(&["KEYS", "*"]), "");
     for score in ["0", "-0.0", "0e5", "5e-324", "1E3", ".5"] {
-        server.cli(&["DEL", "name"]);
+        server.cli(&["DEL", "names", "order", "fence"]);
         let answer = send(&["zset", "4", "ZADD", "k", score, "m"]);
         assert_eq!(answer, "applied", "{score}");
     }
@@ -296,13 +299,12 @@ fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
     // By the script itself: RedisBatch refuses what is known to break.
     let server = RedisServer::start();
     let send = |last: &str| {
-        let keys = ["name", "fence", "count", "scores", "last"];
-        let fixed = ["1000000", "100000", "0", "0", "1", "1"];
+        let keys = ["names", "order", "fence", "count", "scores", "last"];
         let count = ["string", "3", "INCRBY", "count", "1"];
         let breaks = ["any", "3", "EXPIRE", "scores", "soon"];
         let last = ["any", "3", "SET", "last", last];
-        let eval = ["EVAL", APPLY, "5"];
-        server.cli(&[&eval[..], &keys, &fixed, &count, &breaks, &last].concat())
+        let eval = ["EVAL", APPLY, "6"];
+        server.cli(&[&eval[..], &keys, &FIXED, &count, &breaks, &last].concat())
     };
     let reported = send("x");
     assert!(reported.starts_with("broken\n1\n"), "{reported}");
@@ -310,7 +312,7 @@ fn a_batch_that_broke_half_way_is_never_taken_for_applied() {
     assert_eq!(send("another"), "reused");
     assert_eq!(server.cli(&["GET", "count"]), "1");
     assert_eq!(server.cli(&["EXISTS", "scores", "last"]), "0");
-    assert_ne!(server.cli(&["PTTL", "name"]), "-1");
+    assert_ne!(server.cli(&["PTTL", "names"]), "-1");
 }
 
 #[tokio::test]

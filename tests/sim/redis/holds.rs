@@ -48,7 +48,7 @@ impl Keys {
             return Some((Held::Barred, end));
         }
         if text == READERS {
-            let grants = self.get(format!("{{{name}}}:grants").as_bytes(), now);
+            let grants = self.get(format!("{name}{{{name}}}:grants").as_bytes(), now);
             let Some(Value::Hash(fields)) = grants.map(|entry| &entry.value) else {
                 return Some((Held::By(Vec::new()), end));
             };
@@ -62,8 +62,8 @@ impl Keys {
 
     /// Until when the hold of a reader lasts.
     fn reads_until(&self, name: &str, token: u64, now: i64) -> Option<i64> {
-        let grants = self.get(format!("{{{name}}}:grants").as_bytes(), now)?;
-        let readers = self.get(format!("{{{name}}}:readers").as_bytes(), now)?;
+        let grants = self.get(format!("{name}{{{name}}}:grants").as_bytes(), now)?;
+        let readers = self.get(format!("{name}{{{name}}}:readers").as_bytes(), now)?;
         let (Value::Hash(fields), Value::Sorted(members)) = (&grants.value, &readers.value) else {
             return None;
         };
