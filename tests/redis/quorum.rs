@@ -232,8 +232,8 @@ async fn a_member_that_is_connected_to_after_the_attempt_was_decided_gets_no_vot
     let held = grant(&locks, &claim("a")).await;
     release(&locks, &held).await;
     servers[2].resume();
-    // A connection begins with a look at the server.
-    let is_connected = || servers[2].cli(&["CLIENT", "LIST"]).contains("cmd=info");
+    // A connection begins with a look at the server, and at its settings.
+    let is_connected = || servers[2].cli(&["CLIENT", "LIST"]).contains("cmd=config|get");
     while !is_connected() {
         breathe().await;
     }
