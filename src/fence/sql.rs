@@ -9,8 +9,14 @@
 
 /// PostgreSQL 13 and newer.
 pub mod postgres {
-    /// The tables and functions, in the schema `leasehold`. Run it once, as the owner of the data. It may be run again.
-    pub const SCHEMA: &str = include_str!("sql/postgres.sql");
+    /// The tables and functions, in the schema `leasehold`. Run it once, as the owner of the data, in one transaction. It may be run
+    /// again. It fails if anything in that schema belongs to another role, except a superuser: its owner's code would run with the
+    /// rights of every role that calls it.
+    pub const SCHEMA: &str = concat!(
+        "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
+        include_str!("sql/owned.sql"),
+        include_str!("sql/postgres.sql")
+    );
     /// Raises the fence of a key: `$1` the key (text), `$2` the token (bigint), `$3` how long it waits for the transactions of
     /// former holders, in milliseconds (int). Answers the token that the fence has then: a larger one is a newer holder's.
     pub const RAISE: &str = "SELECT leasehold.raise($1, $2, $3)";

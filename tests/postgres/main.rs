@@ -20,6 +20,7 @@ mod doubt;
 mod idle;
 mod isolation;
 mod kills;
+mod owners;
 mod pipelined;
 mod pooler;
 mod raise;

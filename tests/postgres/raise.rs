@@ -172,3 +172,38 @@ async fn a_server_that_is_not_there_and_a_malformed_url_are_errors_without_the_p
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(!crate::canary::is_in(format!("{error:?}").as_bytes()));
 }
+
+/// A caller with the right to use the schema could otherwise shut every holder out for good.
+#[tokio::test]
+async fn a_number_that_no_store_grants_is_no_token() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    let client = bank.connect().await;
+    let name = "'00000000-0000-0000-0000-000000000001'";
+    for number in ["9223372036854775807", "9007199254740992", "-1", "NULL"] {
+        for call in [
+            format!("raise('a', {number}, 1000)"),
+            format!("enter('{{a}}', ARRAY[{number}]::bigint[], {name}, 1000)"),
+            format!("resolve('{{a}}', ARRAY[{number}]::bigint[], {name}, 1000)"),
+        ] {
+            let called = client
+                .batch_execute(&format!("SELECT leasehold.{call}"))
+                .await;
+            assert!(called.is_err(), "{call}");
+        }
+    }
+    for call in [
+        format!("resolve('{{a,b}}', '{{1}}', {name}, 1000)"),
+        format!("resolve('{{NULL}}', '{{1}}', {name}, 1000)"),
+    ] {
+        let called = client
+            .batch_execute(&format!("SELECT leasehold.{call}"))
+            .await;
+        assert!(called.is_err(), "{call}");
+    }
+    fence.raise(&key("a"), token(5)).await.unwrap();
+    fence
+        .raise(&key("b"), leasehold::FencingToken::MAX)
+        .await
+        .unwrap();
+}

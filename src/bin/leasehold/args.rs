@@ -441,7 +441,7 @@ pub(crate) enum NemesisKind {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  leasehold sql postgres | psql -1 \"$OWNER_URL\"
+  leasehold sql postgres | psql -v ON_ERROR_STOP=1 \"$OWNER_URL\"
   psql \"$OWNER_URL\" -c 'GRANT USAGE ON SCHEMA leasehold TO app'")]
 pub(crate) struct SqlArgs {
     /// For which database: postgres has the locks and the fence, sqlite the fence alone

@@ -10,7 +10,13 @@ use crate::output::{Output, print};
 
 pub(crate) fn sql(args: &SqlArgs, output: Output) -> Result<u8, Failure> {
     let text = match args.database {
-        Database::Postgres => format!("{}\n{}", postgres::SCHEMA, sql::postgres::SCHEMA),
+        // As a whole or not at all, also by a client that goes on after an error: where the first statement refuses the schema, the
+        // others must not fill it.
+        Database::Postgres => format!(
+            "BEGIN;\n{}\n{}COMMIT;\n",
+            postgres::SCHEMA,
+            sql::postgres::SCHEMA
+        ),
         // There are no locks in SQLite.
         Database::Sqlite => sql::sqlite::SCHEMA.to_owned(),
     };

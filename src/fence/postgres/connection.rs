@@ -14,7 +14,7 @@ use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::runtime;
-use crate::store::postgres::{Dialer, Link};
+use crate::store::postgres::{Dialer, Link, OWNED};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
@@ -180,8 +180,13 @@ impl Pool {
             )));
         };
         let dialled = dialled.map_err(|error| fault::into_error("connect", error))?;
+        let link = Link::drive(dialled, false, |_| {});
+        if link.may_be_superuser {
+            let owned = link.client.batch_execute(OWNED).await;
+            owned.map_err(|error| fault::into_error("look at the owner of the schema", error))?;
+        }
         Ok(Connection {
-            link: Link::drive(dialled, false, |_| {}),
+            link,
             runtime,
             is_guarded: false,
             was_idle: false,

@@ -4,6 +4,7 @@ use tokio_postgres::Error as PgError;
 
 use crate::model::error::Error;
 pub(super) use crate::store::postgres::code;
+use crate::store::postgres::not_owned;
 
 /// Whether no answer came because the connection ended.
 pub(super) fn is_lost(error: &PgError) -> bool {
@@ -16,6 +17,9 @@ pub(super) fn into_error(what: &str, error: PgError) -> Error {
         return Error::unavailable(format!("postgresql did not answer: call={what}; try again"))
             .because(error);
     };
+    if let Some(error) = not_owned(&error) {
+        return error;
+    }
     let code = answer.code().code();
     let details = format!("call={what} sqlstate={code}");
     let error_of = match (code, code.get(..2).unwrap_or_default()) {

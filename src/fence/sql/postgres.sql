@@ -1,8 +1,6 @@
--- The fence and the names of commits. Run it once as the owner of the data; the application needs USAGE on the schema and
--- EXECUTE on the functions. It may be run again, and by several clients at once inside of a transaction that has taken
--- pg_advisory_xact_lock first.
-CREATE SCHEMA IF NOT EXISTS leasehold;
-
+-- The fence and the names of commits. Run it once as the owner of the data, inside of a transaction; by several clients at once
+-- after pg_advisory_xact_lock. It may be run again. Whoever has USAGE on the schema and EXECUTE on the functions may raise any
+-- fence, up to the largest token that a store may grant, and so lock every present holder out: grant it to applications only.
 -- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE.
 CREATE TABLE IF NOT EXISTS leasehold.fence_meta (
   one bool PRIMARY KEY DEFAULT true CHECK (one),
@@ -14,7 +12,7 @@ INSERT INTO leasehold.fence_meta (version) VALUES (1) ON CONFLICT DO NOTHING;
 -- The largest token of each key.
 CREATE TABLE IF NOT EXISTS leasehold.fence (
   key text COLLATE "C" PRIMARY KEY,
-  token bigint NOT NULL) WITH (fillfactor = 50);
+  token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991)) WITH (fillfactor = 50);
 
 -- The name of each commit: applied, or void (it was not applied, and never will be).
 CREATE TABLE IF NOT EXISTS leasehold.txn (
@@ -22,7 +20,9 @@ CREATE TABLE IF NOT EXISTS leasehold.txn (
   keys text[] NOT NULL,
   tokens bigint[] NOT NULL,
   applied bool NOT NULL,
-  at timestamptz NOT NULL DEFAULT clock_timestamp());
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CHECK (cardinality(keys) = cardinality(tokens) AND array_position(keys, NULL) IS NULL
+    AND (0 <= ALL (tokens) AND 9007199254740991 >= ALL (tokens)) IS TRUE));
 
 -- The largest token of each key of which a name was deleted: a name that is absent proves nothing up to this token.
 CREATE TABLE IF NOT EXISTS leasehold.swept (
@@ -49,56 +49,56 @@ END $$;
 -- Raises the fence of a key to t. Answers what it is then: t, or the larger token that it was raised to before. Waits for
 -- the transactions under smaller tokens, at most wait_ms.
 CREATE OR REPLACE FUNCTION leasehold.raise(k text, t bigint, wait_ms int, OUT seen bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  SELECT f.token INTO seen FROM fence f WHERE f.key = k;
+  SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k;
   IF seen > t THEN RETURN; END IF;
-  PERFORM set_config('lock_timeout', wait_ms::text, true), be_durable();
+  PERFORM set_config('lock_timeout', wait_ms::text, true), leasehold.be_durable();
   IF seen = t THEN
     -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
-    SELECT f.token INTO seen FROM fence f WHERE f.key = k FOR KEY SHARE;
+    SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k FOR KEY SHARE;
     RETURN;
   END IF;
-  INSERT INTO fence AS f VALUES (k, t)
+  INSERT INTO leasehold.fence AS f VALUES (k, t)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token
     RETURNING f.token INTO seen;
-  IF seen IS NULL THEN SELECT f.token INTO seen FROM fence f WHERE f.key = k; END IF;
+  IF seen IS NULL THEN SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k; END IF;
 END $$;
 
 -- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is raised before.
 -- ms: what is left of the lease, and a second: the server ends a transaction whose client hangs for longer.
 -- It is on the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no order.
 CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE seen bigint; i int; in_order int[] := '{1}'; set_ text := ms;
 BEGIN
   IF current_setting('idle_in_transaction_session_timeout') = '0' AND current_setting('statement_timeout') = '0' THEN
     set_ := set_config('idle_in_transaction_session_timeout', set_, true);
     set_ := set_config('statement_timeout', set_, true);
   ELSE
-    PERFORM limit_to('idle_in_transaction_session_timeout', ms), limit_to('statement_timeout', ms);
+    PERFORM leasehold.limit_to('idle_in_transaction_session_timeout', ms), leasehold.limit_to('statement_timeout', ms);
   END IF;
   set_ := set_config('leasehold.txn', x::text, true);
-  IF current_setting('synchronous_commit') <> 'on' THEN PERFORM be_durable(); END IF;
+  IF current_setting('synchronous_commit') <> 'on' THEN PERFORM leasehold.be_durable(); END IF;
   IF current_setting('server_version_num')::int >= 170000 THEN
-    PERFORM limit_to('transaction_timeout', ms);
+    PERFORM leasehold.limit_to('transaction_timeout', ms);
   END IF;
   IF cardinality(ks) > 1 THEN
     -- In order of key, so that two transactions over the same keys do not wait for each other.
     in_order := ARRAY(SELECT u.n FROM unnest(ks) WITH ORDINALITY AS u(k, n) ORDER BY u.k COLLATE "C");
   END IF;
   FOREACH i IN ARRAY in_order LOOP
-    SELECT f.token INTO seen FROM fence f WHERE f.key = ks[i] FOR SHARE;
+    SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
     IF (seen = ts[i]) IS NOT TRUE THEN
-      INSERT INTO fence AS f VALUES (ks[i], ts[i])
+      INSERT INTO leasehold.fence AS f VALUES (ks[i], ts[i])
         ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
-      SELECT f.token INTO seen FROM fence f WHERE f.key = ks[i] FOR SHARE;
+      SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
       IF seen IS DISTINCT FROM ts[i] THEN
         RAISE EXCEPTION 'the fence of % was raised by a newer holder', ks[i] USING ERRCODE = 'LH001', DETAIL = seen::text;
       END IF;
     END IF;
   END LOOP;
-  INSERT INTO txn VALUES (x, ks, ts, true);
+  INSERT INTO leasehold.txn VALUES (x, ks, ts, true);
 END $$;
 
 -- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not), and if it is not the
@@ -113,38 +113,38 @@ END $$;
 -- True: committed. False: it was not, and never will be: its name is taken. Waits while the transaction is open, at most
 -- wait_ms.
 CREATE OR REPLACE FUNCTION leasehold.resolve(ks text[], ts bigint[], x uuid, wait_ms int) RETURNS bool
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE a bool; was_new int;
 BEGIN
-  PERFORM set_config('lock_timeout', wait_ms::text, true), be_durable();
-  INSERT INTO txn VALUES (x, ks, ts, false) ON CONFLICT (txn_id) DO NOTHING;
+  PERFORM set_config('lock_timeout', wait_ms::text, true), leasehold.be_durable();
+  INSERT INTO leasehold.txn VALUES (x, ks, ts, false) ON CONFLICT (txn_id) DO NOTHING;
   GET DIAGNOSTICS was_new = ROW_COUNT;
   IF was_new = 1 AND EXISTS (
-      SELECT FROM unnest(ks, ts) AS u(k, t) JOIN swept s ON s.key = u.k WHERE s.token >= u.t) THEN
+      SELECT FROM unnest(ks, ts) AS u(k, t) JOIN leasehold.swept s ON s.key = u.k WHERE s.token >= u.t) THEN
     RAISE EXCEPTION 'the names of this holder were deleted' USING ERRCODE = 'LH004';
   END IF;
   -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
-  SELECT v.applied INTO a FROM txn v WHERE v.txn_id = x FOR KEY SHARE;
+  SELECT v.applied INTO a FROM leasehold.txn v WHERE v.txn_id = x FOR KEY SHARE;
   RETURN a;
 END $$;
 
 -- Deletes the names that are older than names_kept and whose holders are gone, at most hourly. Answers how many.
 CREATE OR REPLACE FUNCTION leasehold.sweep() RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE kept interval; n bigint;
 BEGIN
-  SELECT m.names_kept INTO kept FROM fence_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour'
+  SELECT m.names_kept INTO kept FROM leasehold.fence_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour'
     FOR UPDATE SKIP LOCKED;
   IF kept IS NULL THEN RETURN 0; END IF;
-  UPDATE fence_meta SET swept_at = clock_timestamp();
+  UPDATE leasehold.fence_meta SET swept_at = clock_timestamp();
   WITH old AS (
-    SELECT v.txn_id FROM txn v WHERE v.at < clock_timestamp() - kept AND NOT EXISTS (
+    SELECT v.txn_id FROM leasehold.txn v WHERE v.at < clock_timestamp() - kept AND NOT EXISTS (
       SELECT FROM unnest(v.keys, v.tokens) AS u(k, t)
-        LEFT JOIN fence f ON f.key = u.k WHERE f.token IS NULL OR f.token <= u.t)
+        LEFT JOIN leasehold.fence f ON f.key = u.k WHERE f.token IS NULL OR f.token <= u.t)
     FOR UPDATE SKIP LOCKED),
-  gone AS (DELETE FROM txn v USING old WHERE v.txn_id = old.txn_id RETURNING v.keys, v.tokens),
+  gone AS (DELETE FROM leasehold.txn v USING old WHERE v.txn_id = old.txn_id RETURNING v.keys, v.tokens),
   most AS (SELECT u.k, max(u.t) AS t FROM gone, unnest(gone.keys, gone.tokens) AS u(k, t) GROUP BY u.k),
-  noted AS (INSERT INTO swept AS s SELECT k, t FROM most ORDER BY k
+  noted AS (INSERT INTO leasehold.swept AS s SELECT k, t FROM most ORDER BY k
     ON CONFLICT (key) DO UPDATE SET token = greatest(s.token, excluded.token))
   SELECT count(*) INTO n FROM gone;
   RETURN n;

@@ -53,6 +53,17 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
+    /// Whether the role is a superuser, as the server says it at the connect. A pooler may not pass it on: then it may be one.
+    pub(super) fn may_be_superuser(&self) -> bool {
+        let name = "is_superuser";
+        let said = match self {
+            #[cfg(feature = "postgres-tls")]
+            Self::Tls(connection) => connection.parameter(name),
+            Self::Plain(connection) => connection.parameter(name),
+        };
+        said != Some("off")
+    }
+
     /// Drives the connection to its end. `received` gets what the server sends without being asked; a notice comes before the
     /// answer of the statement that it belongs to.
     pub(crate) async fn drive(self, received: impl FnMut(AsyncMessage)) {

@@ -98,7 +98,7 @@ fn refused(error: &PgError, doing: &str) -> Error {
 
 fn no_schema(details: &str) -> Error {
     Error::invalid(format!(
-        "the schema of the locks is missing in this database: {details}; run `leasehold sql postgres | psql -1` as its owner, or add create=auto to the URL"
+        "the schema of the locks is missing in this database: {details}; run `leasehold sql postgres | psql -v ON_ERROR_STOP=1` as its owner, or add create=auto to the URL"
     ))
 }
 
@@ -106,6 +106,20 @@ fn not_permitted(details: &str) -> Error {
     Error::denied(format!(
         "postgresql refuses this role: {details}; GRANT USAGE ON SCHEMA leasehold to it"
     ))
+}
+
+/// What the check of the schema's owners raises.
+const NOT_OWNED: &str = "LH006";
+
+/// If something in the schema belongs to a role that this one need not trust.
+pub(crate) fn not_owned(error: &PgError) -> Option<Error> {
+    let answer = error.as_db_error()?;
+    (answer.code().code() == NOT_OWNED).then(|| {
+        Error::denied(format!(
+            "{}, and its code would run with the rights of this role; drop it if that is not meant, otherwise connect as its owner, or, to use the locks, without create=auto as a role that is no superuser",
+            answer.message()
+        ))
+    })
 }
 
 fn standby(details: &str) -> Error {
@@ -143,6 +157,9 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
             "postgresql cannot be reached: address={address} request={doing:?} reason={reason:?}; {advice}"
         ));
     };
+    if let Some(error) = not_owned(&error) {
+        return error;
+    }
     let code = answer.code().code();
     let details = format!(
         "address={address} request={doing:?} sqlstate={code} reason={:?}",

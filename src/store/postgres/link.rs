@@ -18,6 +18,8 @@ pub(crate) struct Link {
     driver: AbortHandle,
     /// A pooler is between.
     pub(super) is_pooled: bool,
+    /// What it calls may run with the rights of a superuser.
+    pub(crate) may_be_superuser: bool,
 }
 
 impl Link {
@@ -27,6 +29,7 @@ impl Link {
         is_pooled: bool,
         mut notified: impl FnMut(&str) + Send + 'static,
     ) -> Self {
+        let may_be_superuser = driver.may_be_superuser();
         let health = Health::default();
         let is_unreplicated = Arc::new(AtomicBool::new(false));
         let (ended, gave_up) = (MarksDead(health.clone()), Arc::clone(&is_unreplicated));
@@ -47,6 +50,7 @@ impl Link {
             is_unreplicated,
             driver: driver.abort_handle(),
             is_pooled,
+            may_be_superuser,
         }
     }
 

@@ -68,8 +68,9 @@ mod tls;
 mod url;
 
 pub(crate) use dialer::Dialer;
-pub(crate) use fault::code;
+pub(crate) use fault::{code, not_owned};
 pub(crate) use link::Link;
 pub use options::PostgresOptions;
+pub(crate) use schema::OWNED;
 pub use schema::SCHEMA;
 pub use store::PostgresStore;

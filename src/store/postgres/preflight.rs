@@ -51,7 +51,7 @@ impl Server {
         }
         if self.version < VERSION {
             return Err(Error::invalid(format!(
-                "the schema of the locks is of an older version: address={address} version={} needed={VERSION}; run `leasehold sql postgres | psql -1` as its owner, or add create=auto to the URL",
+                "the schema of the locks is of an older version: address={address} version={} needed={VERSION}; run `leasehold sql postgres | psql -v ON_ERROR_STOP=1` as its owner, or add create=auto to the URL",
                 self.version
             )));
         }

@@ -7,8 +7,16 @@ use super::options::PostgresOptions;
 use crate::model::error::Error;
 
 /// The tables and functions of the store, in the schema `leasehold`, for PostgreSQL 13 and newer. Run it as the owner, in one
-/// transaction: `leasehold sql postgres | psql -1`. It may be run again, and brings an older version up to date.
-pub const SCHEMA: &str = include_str!("schema.sql");
+/// transaction. It may be run again. It fails if anything in that schema belongs to another role, except a superuser: its owner's code
+/// would run with the rights of every role that calls it.
+pub const SCHEMA: &str = concat!(
+    "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
+    include_str!("../../fence/sql/owned.sql"),
+    include_str!("schema.sql")
+);
+
+/// Fails with `LH006` if the calling role, or a superuser, is not the owner of all that is in the schema.
+pub(crate) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 
 /// The version of [`SCHEMA`].
 pub(super) const VERSION: i32 = 2;

@@ -1,6 +1,6 @@
--- The locks. Run it as the owner, in the database of the locks; the application needs USAGE on the schema and nothing else. It
--- may be run again, and brings an older version up to date; run it inside of a transaction.
-CREATE SCHEMA IF NOT EXISTS leasehold;
+-- The locks. Run it as the owner, in the database of the locks, inside of a transaction. It may be run again. Whoever has USAGE on
+-- the schema may ask for every key, see who holds it, and take it away (take_away, an operator's call); to renew or to release a
+-- hold one must know its owner. The tables are for their owner only.
 
 -- One row. max_ttl is one value for all clients. system and timeline: which server this is; another one (a promoted standby, a
 -- copy, a recovery to a point in time) may lack the last grants, and grants nothing until closed_until.
@@ -70,10 +70,10 @@ END $$;
 -- just now). It sends none while nobody waits, because a commit that notifies takes a lock over the whole instance.
 DROP FUNCTION IF EXISTS leasehold.wake(text);
 CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
-LANGUAGE plpgsql SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE c record; first "char"; held "char"; until_ timestamptz; is_new bool;
 BEGIN
-  FOR c IN SELECT x.owner, x.mode, x.token, x.ends, x.ttl, x.hears FROM claim x WHERE x.key = k AND x.ends > clock_timestamp()
+  FOR c IN SELECT x.owner, x.mode, x.token, x.ends, x.ttl, x.hears FROM leasehold.claim x WHERE x.key = k AND x.ends > clock_timestamp()
            ORDER BY (x.token IS NULL AND x.mode NOT IN ('b', 'z')), x.place LOOP
     IF c.token IS NOT NULL OR c.mode IN ('b', 'z') THEN
       held := CASE WHEN c.mode = 'r' AND coalesce(held, 'r') = 'r' THEN 'r' ELSE 'x' END;
@@ -83,7 +83,7 @@ BEGIN
       first := c.mode;
       until_ := clock_timestamp() + least(c.ttl, interval '1 s');
       is_new := c.hears AND c.ends > until_;
-      IF is_new THEN UPDATE claim SET ends = until_ WHERE owner = c.owner; END IF;
+      IF is_new THEN UPDATE leasehold.claim SET ends = until_ WHERE owner = c.owner; END IF;
       IF is_new OR is_freed THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
     ELSE
       EXIT;
@@ -97,52 +97,52 @@ END $$;
 DROP FUNCTION IF EXISTS leasehold.ask(text, uuid, "char", bigint, bigint, text);
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
   can_hear bool DEFAULT false, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
-  me claim; meta lock_meta; now_ timestamptz; blocked timestamptz; is_held bool; my_place bigint;
+  me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; is_held bool; my_place bigint;
   ms constant interval := '1 ms';
   line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
 BEGIN
-  PERFORM enter_key(k);
-  IF EXISTS (SELECT FROM withdrawn x WHERE x.owner = o) THEN answer := 'withdrawn'; RETURN; END IF;
-  SELECT * INTO meta FROM lock_meta;
+  PERFORM leasehold.enter_key(k);
+  IF EXISTS (SELECT FROM leasehold.withdrawn x WHERE x.owner = o) THEN answer := 'withdrawn'; RETURN; END IF;
+  SELECT * INTO meta FROM leasehold.lock_meta;
   IF want * ms > meta.max_ttl THEN
     RAISE EXCEPTION 'the ttl is longer than max_ttl' USING ERRCODE = 'LH005', DETAIL = meta.max_ttl::text;
   END IF;
   now_ := clock_timestamp();
-  IF EXISTS (SELECT FROM claim c WHERE c.key = k) THEN
+  IF EXISTS (SELECT FROM leasehold.claim c WHERE c.key = k) THEN
     -- A renewal of it is waited for, so that its answer and this one agree.
-    SELECT * INTO me FROM claim c WHERE c.owner = o FOR NO KEY UPDATE;
+    SELECT * INTO me FROM leasehold.claim c WHERE c.owner = o FOR NO KEY UPDATE;
     -- A claim that is being renewed at this moment is skipped here, and blocks below: to wait for it could be a deadlock.
-    DELETE FROM claim WHERE owner IN (SELECT c.owner FROM claim c
+    DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
       WHERE c.key = k AND c.owner <> o AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
     now_ := clock_timestamp();
-    IF me.ends <= now_ THEN DELETE FROM claim WHERE owner = o; me := NULL; END IF;
+    IF me.ends <= now_ THEN DELETE FROM leasehold.claim WHERE owner = o; me := NULL; END IF;
     IF me.token IS NOT NULL THEN
       -- The first answer was lost: the same grant again.
-      PERFORM promise();
-      UPDATE claim SET ends = now_ + want * ms, ttl = want * ms WHERE owner = o;
+      PERFORM leasehold.promise();
+      UPDATE leasehold.claim SET ends = now_ + want * ms, ttl = want * ms WHERE owner = o;
       answer := 'granted'; token := me.token; left_ms := want; RETURN;
     END IF;
     my_place := CASE WHEN me.mode <> 'l' THEN me.place END;
     FOR again IN 1..2 LOOP
       SELECT min(c.ends), bool_or(c.token IS NOT NULL OR c.mode IN ('b', 'z')) INTO blocked, is_held
-        FROM claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
+        FROM leasehold.claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
         AND (c.token IS NOT NULL OR c.mode IN ('b', 'z') OR my_place IS NULL OR c.place < my_place) AND NOT (c.mode = 'r' AND m = 'r');
       EXIT WHEN is_held IS NOT FALSE OR again = 2;
       -- The time of its last holder ended, so nobody has handed it over.
-      PERFORM hand_over(k, false);
+      PERFORM leasehold.hand_over(k, false);
     END LOOP;
     IF blocked IS NOT NULL THEN
       answer := 'busy'; left_ms := greatest(1, ceil(extract(epoch FROM blocked - now_) * 1000));
       -- A place that is lost in a crash costs its order and nothing else.
       PERFORM set_config('synchronous_commit', 'off', true);
       IF place_for > 0 AND my_place IS NOT NULL THEN
-        UPDATE claim SET ends = now_ + place_for * ms WHERE owner = o;
+        UPDATE leasehold.claim SET ends = now_ + place_for * ms WHERE owner = o;
       ELSIF place_for > 0 THEN
-        INSERT INTO claim AS c
+        INSERT INTO leasehold.claim AS c
           SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear
-            FROM claim x WHERE x.key = k
+            FROM leasehold.claim x WHERE x.key = k
           ON CONFLICT (owner) DO UPDATE
             SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label,
               hears = excluded.hears;
@@ -150,18 +150,18 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  PERFORM promise();
+  PERFORM leasehold.promise();
   IF meta.timeline <> line THEN
-    UPDATE lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl) WHERE timeline <> line;
-    SELECT * INTO meta FROM lock_meta;
+    UPDATE leasehold.lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl) WHERE timeline <> line;
+    SELECT * INTO meta FROM leasehold.lock_meta;
   END IF;
   IF meta.closed_until > now_ THEN
     answer := 'closed'; left_ms := ceil(extract(epoch FROM meta.closed_until - now_) * 1000); RETURN;
   END IF;
   -- It grows with the time after the tables were lost, and by one while the clock was put back.
-  UPDATE token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
+  UPDATE leasehold.token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
     WHERE x.slot = hashtext(k) & 4095 RETURNING x.last INTO STRICT token;
-  INSERT INTO claim AS c VALUES (o, k, coalesce(me.place, 0), m, ask.token, now_ + want * ms, want * ms, who)
+  INSERT INTO leasehold.claim AS c VALUES (o, k, coalesce(me.place, 0), m, ask.token, now_ + want * ms, want * ms, who)
     ON CONFLICT (owner) DO UPDATE
       SET mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
   answer := 'granted'; left_ms := want;
@@ -170,96 +170,96 @@ END $$;
 -- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended; the others are gone. They are
 -- locked in the order of their owners, so that two batches do not wait for each other.
 CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS SETOF bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
-  SELECT promise();
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT leasehold.promise();
   WITH mine AS (
-    SELECT c.owner FROM claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL ORDER BY c.owner FOR NO KEY UPDATE),
+    SELECT c.owner FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL ORDER BY c.owner FOR NO KEY UPDATE),
   extended AS (
-    UPDATE claim c SET ends = clock_timestamp() + c.ttl FROM mine
+    UPDATE leasehold.claim c SET ends = clock_timestamp() + c.ttl FROM mine
      WHERE c.owner = mine.owner AND c.ends > clock_timestamp() RETURNING c.owner)
   SELECT u.n FROM unnest(owners) WITH ORDINALITY AS u(owner, n) JOIN extended e ON e.owner = u.owner;
 $$;
 
 -- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
 CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE c record;
 BEGIN
-  PERFORM enter_key(k);
+  PERFORM leasehold.enter_key(k);
   IF bury THEN
-    PERFORM promise();
-    DELETE FROM withdrawn WHERE owner IN (SELECT x.owner FROM withdrawn x
+    PERFORM leasehold.promise();
+    DELETE FROM leasehold.withdrawn WHERE owner IN (SELECT x.owner FROM leasehold.withdrawn x
       WHERE x.until <= clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED);
-    INSERT INTO withdrawn SELECT o, clock_timestamp() + greatest(m.max_ttl, '1 min') FROM lock_meta m
+    INSERT INTO leasehold.withdrawn SELECT o, clock_timestamp() + greatest(m.max_ttl, '1 min') FROM leasehold.lock_meta m
       ON CONFLICT (owner) DO UPDATE SET until = excluded.until;
   ELSE
     -- A release that is lost in a crash only delays the next holder.
     PERFORM set_config('synchronous_commit', 'off', true);
   END IF;
-  DELETE FROM claim x WHERE x.owner = o AND x.key = k RETURNING x.token, x.ends INTO c;
+  DELETE FROM leasehold.claim x WHERE x.owner = o AND x.key = k RETURNING x.token, x.ends INTO c;
   held := coalesce(c.token IS NOT NULL AND c.ends > clock_timestamp(), false);
   -- Within the deleting call nobody else can enter or wait.
-  IF EXISTS (SELECT FROM claim x WHERE x.key = k) THEN PERFORM hand_over(k, true); END IF;
+  IF EXISTS (SELECT FROM leasehold.claim x WHERE x.key = k) THEN PERFORM leasehold.hand_over(k, true); END IF;
 END $$;
 
 -- A release, after which nobody is granted the key for ms. Answers whether o held it.
 CREATE OR REPLACE FUNCTION leasehold.rest(k text, o uuid, ms bigint, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE now_ timestamptz; ends_ timestamptz;
 BEGIN
-  PERFORM enter_key(k), promise();
-  SELECT c.ends INTO ends_ FROM claim c WHERE c.owner = o AND c.key = k AND c.token IS NOT NULL FOR UPDATE;
+  PERFORM leasehold.enter_key(k), leasehold.promise();
+  SELECT c.ends INTO ends_ FROM leasehold.claim c WHERE c.owner = o AND c.key = k AND c.token IS NOT NULL FOR UPDATE;
   now_ := clock_timestamp();
   held := coalesce(ends_ > now_, false);
   IF held THEN
-    UPDATE claim SET owner = gen_random_uuid(), mode = 'z', token = NULL, place = -1, label = '',
+    UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'z', token = NULL, place = -1, label = '',
       ends = now_ + ms * interval '1 ms' WHERE owner = o;
   END IF;
 END $$;
 
 -- o wants a message when the key may be free, for at most ms. A claim that has a place gets one anyway.
 CREATE OR REPLACE FUNCTION leasehold.watch(k text, o uuid, ms bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO claim VALUES (o, k, 0, 'l', NULL, clock_timestamp() + ms * interval '1 ms', '0', '') ON CONFLICT DO NOTHING;
+  INSERT INTO leasehold.claim VALUES (o, k, 0, 'l', NULL, clock_timestamp() + ms * interval '1 ms', '0', '') ON CONFLICT DO NOTHING;
 END $$;
 
 -- A write hold becomes a read hold. answer: read | exclusive | gone.
 CREATE OR REPLACE FUNCTION leasehold.downgrade(k text, o uuid, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
-DECLARE me claim; now_ timestamptz;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE me leasehold.claim; now_ timestamptz;
 BEGIN
-  PERFORM enter_key(k), promise();
-  SELECT * INTO me FROM claim c WHERE c.owner = o AND c.key = k FOR NO KEY UPDATE;
+  PERFORM leasehold.enter_key(k), leasehold.promise();
+  SELECT * INTO me FROM leasehold.claim c WHERE c.owner = o AND c.key = k FOR NO KEY UPDATE;
   now_ := clock_timestamp();
   IF me.token IS NULL OR me.ends <= now_ THEN answer := 'gone'; RETURN; END IF;
   IF me.mode = 'x' THEN answer := 'exclusive'; RETURN; END IF;
-  UPDATE claim SET mode = 'r' WHERE owner = o;
+  UPDATE leasehold.claim SET mode = 'r' WHERE owner = o;
   answer := 'read'; token := me.token; left_ms := floor(extract(epoch FROM me.ends - now_) * 1000);
-  PERFORM hand_over(k, true);
+  PERFORM leasehold.hand_over(k, true);
 END $$;
 
 -- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
 -- that is; null: nobody held it.
 CREATE OR REPLACE FUNCTION leasehold.take_away(k text, after_ttl bool, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE now_ timestamptz; until_ timestamptz; owners uuid[]; rested bigint := 0;
 BEGIN
-  PERFORM enter_key(k), promise();
-  SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM claim c WHERE c.key = k AND c.token IS NOT NULL
+  PERFORM leasehold.enter_key(k), leasehold.promise();
+  SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM leasehold.claim c WHERE c.key = k AND c.token IS NOT NULL
     ORDER BY c.owner FOR UPDATE) h;
   now_ := clock_timestamp();
-  SELECT array_agg(c.owner), max(c.ends) INTO owners, until_ FROM claim c WHERE c.owner = ANY(owners) AND c.ends > now_;
-  INSERT INTO withdrawn SELECT u.owner, now_ + greatest(m.max_ttl, '1 min') FROM lock_meta m, unnest(owners) AS u(owner)
+  SELECT array_agg(c.owner), max(c.ends) INTO owners, until_ FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.ends > now_;
+  INSERT INTO leasehold.withdrawn SELECT u.owner, now_ + greatest(m.max_ttl, '1 min') FROM leasehold.lock_meta m, unnest(owners) AS u(owner)
     ON CONFLICT (owner) DO UPDATE SET until = excluded.until;
   IF after_ttl THEN
-    UPDATE claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1 WHERE owner = ANY(owners);
+    UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1 WHERE owner = ANY(owners);
   ELSE
-    SELECT count(*) INTO rested FROM claim WHERE key = k AND mode = 'z' AND ends > now_;
-    DELETE FROM claim WHERE owner = ANY(owners) OR (key = k AND mode IN ('b', 'z'));
+    SELECT count(*) INTO rested FROM leasehold.claim WHERE key = k AND mode = 'z' AND ends > now_;
+    DELETE FROM leasehold.claim WHERE owner = ANY(owners) OR (key = k AND mode IN ('b', 'z'));
   END IF;
-  PERFORM hand_over(k, true);
+  PERFORM leasehold.hand_over(k, true);
   IF owners IS NOT NULL OR rested > 0 THEN
     left_ms := CASE WHEN after_ttl THEN ceil(extract(epoch FROM until_ - now_) * 1000) ELSE 0 END;
   END IF;
@@ -270,9 +270,9 @@ END $$;
 DROP FUNCTION IF EXISTS leasehold.look(text, bool);
 CREATE FUNCTION leasehold.look(k text, is_prefix bool)
 RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WITH live AS (
-    SELECT c.* FROM claim c WHERE c.ends > now() AND CASE WHEN is_prefix THEN starts_with(c.key, k) ELSE c.key = k END),
+    SELECT c.* FROM leasehold.claim c WHERE c.ends > now() AND CASE WHEN is_prefix THEN starts_with(c.key, k) ELSE c.key = k END),
   keys AS (
     SELECT l.key, count(*) FILTER (WHERE l.token IS NOT NULL) AS holders,
       count(*) FILTER (WHERE l.token IS NULL AND l.mode IN ('x', 'w', 'r')) AS queue,
@@ -290,21 +290,21 @@ $$;
 -- What a client checks when it connects. A server that is not the one of before is closed for max_ttl.
 CREATE OR REPLACE FUNCTION leasehold.hello(OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
   OUT has_async_standbys bool, OUT closed_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
-DECLARE meta lock_meta; this text; line text;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE meta leasehold.lock_meta; this text; line text;
 BEGIN
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION 'this server is a standby' USING ERRCODE = '25006';
   END IF;
   SELECT s.system_identifier::text INTO this FROM pg_control_system() s;
   line := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
-  SELECT * INTO STRICT meta FROM lock_meta;
+  SELECT * INTO STRICT meta FROM leasehold.lock_meta;
   IF (meta.system, meta.timeline) <> (this, line) THEN
-    PERFORM promise();
-    UPDATE lock_meta m SET system = this, timeline = line,
+    PERFORM leasehold.promise();
+    UPDATE leasehold.lock_meta m SET system = this, timeline = line,
       closed_until = greatest(m.closed_until, clock_timestamp() + m.max_ttl)
       WHERE (m.system, m.timeline) <> (this, line);
-    SELECT * INTO meta FROM lock_meta;
+    SELECT * INTO meta FROM leasehold.lock_meta;
   END IF;
   version := meta.version;
   max_ttl_ms := extract(epoch FROM meta.max_ttl) * 1000;
@@ -320,15 +320,15 @@ END $$;
 
 -- Deletes what is over and nobody asked for again, at most hourly. Answers how many rows.
 CREATE OR REPLACE FUNCTION leasehold.tidy() RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = leasehold, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; more bigint;
 BEGIN
-  PERFORM FROM lock_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour' FOR NO KEY UPDATE SKIP LOCKED;
+  PERFORM FROM leasehold.lock_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour' FOR NO KEY UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN 0; END IF;
-  UPDATE lock_meta SET swept_at = clock_timestamp();
-  DELETE FROM claim WHERE owner IN (SELECT c.owner FROM claim c WHERE c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+  UPDATE leasehold.lock_meta SET swept_at = clock_timestamp();
+  DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c WHERE c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS n = ROW_COUNT;
-  DELETE FROM withdrawn WHERE owner IN (SELECT x.owner FROM withdrawn x WHERE x.until <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+  DELETE FROM leasehold.withdrawn WHERE owner IN (SELECT x.owner FROM leasehold.withdrawn x WHERE x.until <= clock_timestamp() FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS more = ROW_COUNT;
   RETURN n + more;
 END $$;

@@ -1,0 +1,24 @@
+-- Whoever owns a function runs code with the rights of the role that calls it. So everything in the schema belongs to the role that
+-- runs this or to a superuser, and nobody else may add to it. Types are exact: the session's search_path decides nothing.
+DO $$
+DECLARE what text; whose text;
+BEGIN
+  SELECT x.what, CASE WHEN x.who = 0::oid THEN 'public' ELSE pg_catalog.pg_get_userbyid(x.who)::text END INTO what, whose FROM (
+    SELECT 'the schema leasehold'::text, n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'leasehold'::name
+    UNION ALL
+    SELECT 'the right to create in the schema leasehold'::text, a.grantee
+      FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+      WHERE n.nspname = 'leasehold'::name AND a.privilege_type = 'CREATE'::text
+    UNION ALL
+    SELECT 'leasehold.'::text || c.relname::text, c.relowner
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'leasehold'::name
+    UNION ALL
+    SELECT 'leasehold.'::text || p.proname::text, p.proowner
+      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'leasehold'::name
+    ) AS x(what, who)
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = x.who AND (r.rolsuper OR r.rolname = current_user))
+    LIMIT 1;
+  IF what IS NOT NULL THEN
+    RAISE EXCEPTION '% belongs to %', what, whose USING ERRCODE = 'LH006';
+  END IF;
+END $$;

@@ -1,0 +1,177 @@
+//! Whom the schema trusts: a role that may create things in the database, and was there first.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold::fence::{PgFence, sql, tokio_postgres};
+use leasehold::store::{PostgresStore, postgres};
+use leasehold::{Error, ErrorKind};
+
+use crate::claims::{claim, grant, release};
+use crate::store_world::Locks;
+use crate::world::connect;
+
+/// Gives its maker a superuser's rights if a superuser runs it.
+const TRAP: &str = "LANGUAGE plpgsql AS $$ BEGIN
+    IF current_setting('is_superuser') = 'on' OR current_user = 'postgres' THEN
+      EXECUTE format('ALTER ROLE %I SUPERUSER', (SELECT obj_description('leasehold'::regnamespace, 'pg_namespace')));
+    END IF;
+    RETURN pg_catalog.clock_timestamp();
+  END $$;";
+
+/// A database, and a role that may create schemas in it.
+struct Hostile {
+    locks: Locks,
+    mallory: String,
+    client: tokio_postgres::Client,
+}
+
+impl Hostile {
+    async fn in_(locks: Locks) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mallory = format!("mallory{count}");
+        locks.psql(&format!(
+            "CREATE ROLE {mallory} LOGIN; GRANT CREATE ON DATABASE {} TO {mallory}",
+            locks.name
+        ));
+        let url = locks.url("").replace('?', "");
+        let url = url.replace("postgres@", &format!("{mallory}@"));
+        Self {
+            client: connect(&url).await,
+            locks,
+            mallory,
+        }
+    }
+
+    async fn run(&self, statements: &str) {
+        self.client.batch_execute(statements).await.unwrap();
+    }
+
+    /// A schema of mallory's, with functions under the names that the schema's own call and that clients call.
+    async fn prepare(&self) {
+        let mallory = &self.mallory;
+        self.run(&format!(
+            "CREATE SCHEMA leasehold; COMMENT ON SCHEMA leasehold IS '{mallory}'; GRANT ALL ON SCHEMA leasehold TO public"
+        ))
+        .await;
+        for name in ["clock_timestamp", "hello", "sweep", "tidy"] {
+            self.run(&format!(
+                "CREATE FUNCTION leasehold.{name}() RETURNS timestamptz {TRAP}"
+            ))
+            .await;
+        }
+    }
+
+    /// What the administrator pipes into `psql`.
+    fn schemas(&self) -> Result<String, String> {
+        let text = format!(
+            "BEGIN; {}\n{}\nCOMMIT;",
+            postgres::SCHEMA,
+            sql::postgres::SCHEMA
+        );
+        self.locks.server().psql_in(&self.locks.name, &text)
+    }
+
+    async fn is_superuser(&self) -> bool {
+        // As far as its own functions get it.
+        let asked = "SELECT * FROM leasehold.ask('a', gen_random_uuid(), 'x', 1000, 0, 'm', false)";
+        let _ = self.client.batch_execute(asked).await;
+        let _ = self
+            .client
+            .batch_execute("SELECT leasehold.raise('a', 1, 1)")
+            .await;
+        let is = format!(
+            "SELECT rolsuper FROM pg_roles WHERE rolname = '{}'",
+            self.mallory
+        );
+        self.locks.psql(&is) == "t"
+    }
+
+    #[track_caller]
+    fn assert_denied(&self, error: &Error) {
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains(&self.mallory), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_another_role_made_is_refused_with_its_owner() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    hostile.prepare().await;
+    let error = hostile.schemas().expect_err("a schema of mallory's");
+    assert!(error.contains(&hostile.mallory), "{error}");
+    let url = hostile.locks.url("");
+    let fence = PgFence::connect(url.trim_end_matches('?')).await;
+    let created = match fence {
+        Ok(fence) => fence.create_schema().await,
+        Err(error) => Err(error),
+    };
+    hostile.assert_denied(&created.unwrap_err());
+    assert!(!hostile.is_superuser().await);
+}
+
+/// A function that is not `SECURITY DEFINER` has the rights of whoever calls it.
+#[tokio::test]
+async fn a_superuser_calls_no_function_of_another_role() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    hostile.prepare().await;
+    for query in ["", "create=auto"] {
+        let error = PostgresStore::connect(&hostile.locks.url(query)).await;
+        hostile.assert_denied(&error.unwrap_err());
+        assert!(!hostile.is_superuser().await, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn what_another_role_put_into_the_schema_or_may_put_there_is_refused() {
+    for thing in [
+        "CREATE TABLE leasehold.claim (a int)",
+        "CREATE FUNCTION leasehold.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'",
+        "SELECT 'nothing yet'",
+    ] {
+        let hostile = Hostile::in_(Locks::empty()).await;
+        let mallory = &hostile.mallory;
+        hostile.locks.psql(&format!(
+            "CREATE SCHEMA leasehold; GRANT CREATE, USAGE ON SCHEMA leasehold TO {mallory}"
+        ));
+        hostile.run(thing).await;
+        let error = hostile.schemas().expect_err(thing);
+        assert!(error.contains(mallory.as_str()), "{thing}: {error}");
+        let error = PostgresStore::connect(&hostile.locks.url("create=auto")).await;
+        hostile.assert_denied(&error.expect_err(thing));
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_a_superuser_made_for_its_owner_is_filled_by_that_owner() {
+    let owner = Hostile::in_(Locks::empty()).await;
+    let name = &owner.mallory;
+    owner
+        .locks
+        .psql(&format!("CREATE SCHEMA leasehold AUTHORIZATION {name}"));
+    let url = owner
+        .locks
+        .url("create=auto&timeout_millis=20000")
+        .replace("postgres@", &format!("{name}@"));
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+    let fence = PgFence::connect(&url).await.unwrap();
+    fence.create_schema().await.unwrap();
+}
+
+#[tokio::test]
+async fn functions_with_their_owners_rights_find_names_in_the_systems_catalog_only() {
+    let locks = Locks::open().await;
+    let fence = PgFence::connect(&locks.url("create=auto")).await.unwrap();
+    fence.create_schema().await.unwrap();
+    let open = "SELECT string_agg(p.proname, ' ') FROM pg_proc p WHERE p.pronamespace = 'leasehold'::regnamespace
+        AND (p.prosecdef OR p.proname IN ('enter_key', 'promise', 'hand_over', 'be_durable', 'limit_to'))
+        AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)";
+    assert_eq!(locks.psql(open), "");
+    // Called again by all of them, under a path on which the schema's names come first.
+    locks.psql("CREATE FUNCTION leasehold.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT 'infinity'::timestamptz $$");
+    let store = locks.store("").await;
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+}
