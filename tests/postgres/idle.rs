@@ -119,3 +119,34 @@ async fn a_server_that_takes_connections_and_is_silent_leaves_nothing_in_doubt()
     let error = fence.raise(&key("a"), token(2)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
+
+/// What the work leaves in its session is not the next run's.
+#[tokio::test]
+async fn a_run_finds_nothing_that_the_run_before_left_in_its_session() {
+    let bank = Bank::open().await;
+    let (fence, proxy) = behind(&bank).await;
+    for is_done in [true, false] {
+        let call = fence.transaction(async move |t| {
+            for statement in [
+                "CREATE TEMPORARY TABLE account (id int)",
+                "SET search_path = nowhere",
+                "SET ROLE pg_read_all_data",
+                "SELECT pg_advisory_lock(7)",
+            ] {
+                t.execute(statement, &[]).await?;
+            }
+            if is_done { t.done(()) } else { t.refuse("no") }
+        });
+        let _ = hold(1).executor().commit(call).await;
+        let call = fence.transaction(async |t| {
+            let state = "SELECT current_setting('search_path') || ' ' || current_user || ' ' || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+            let state: String = t.query_one(state, &[]).await?.get(0);
+            t.query_one("SELECT cents FROM account WHERE id = 1", &[]).await?;
+            t.done(state)
+        });
+        let found = hold(1).executor().commit(call).await.unwrap().value;
+        assert_eq!(found, "\"$user\", public postgres 0", "{is_done}");
+    }
+    // Over one connection.
+    assert_eq!(proxy.wires().len(), 1);
+}

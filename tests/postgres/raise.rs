@@ -207,3 +207,34 @@ async fn a_number_that_no_store_grants_is_no_token() {
         .await
         .unwrap();
 }
+
+/// A time-out that the role or the database sets already runs when the fence shortens it. Servers before 17 have none.
+#[tokio::test]
+async fn a_zombie_is_cut_off_by_the_server_also_where_a_longer_limit_was_set() {
+    let bank = Bank::open().await;
+    let version: u32 = bank.psql("SHOW server_version_num").parse().unwrap();
+    if version >= 170_000 {
+        let name = bank.psql("SELECT current_database()");
+        bank.psql(&format!(
+            "ALTER DATABASE {name} SET transaction_timeout = '1h'"
+        ));
+    }
+    for other in ["idle_in_transaction_session_timeout", "statement_timeout"] {
+        let name = bank.psql("SELECT current_database()");
+        bank.psql(&format!("ALTER DATABASE {name} SET {other} = '1h'"));
+    }
+    let zombie = bank.connect().await;
+    zombie
+        .batch_execute(
+            "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 1000)",
+        )
+        .await
+        .unwrap();
+    if version >= 170_000 {
+        while zombie.batch_execute("SELECT 1").await.is_ok() {}
+    }
+    // Where statements that are short enough are not ended, one that is too long is.
+    let last = zombie.batch_execute("SELECT pg_sleep(600)").await;
+    assert!(last.is_err());
+    bank.fence().await.raise(&key("a"), token(2)).await.unwrap();
+}

@@ -347,8 +347,14 @@ fn psql(port: u16, database: &str, statements: &str) -> Result<String, String> {
     Err(text(&output.stderr))
 }
 
-/// The newest version that is installed where Debian and others put it.
+/// The folder of the programs of a version that is to be tested, such as `/usr/lib/postgresql/15/bin`.
+const PROGRAMS: &str = "LEASEHOLD_TEST_POSTGRES";
+
+/// That, or the newest version that is installed where Debian and others put it.
 fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os(PROGRAMS) {
+        return folder.into();
+    }
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .expect("postgresql is installed (apt-get install postgresql)")
         .filter_map(|entry| {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::try_join;
+use futures_util::future::{join, try_join};
 use tokio_postgres::Error as PgError;
 
 use super::connection::Connection;
@@ -16,6 +16,10 @@ use crate::model::doubt::Doubt;
 use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
+
+/// What the work may have left in the session, which is another run's next: settings, the role, advisory locks, cursors, subscriptions,
+/// temporary tables. Prepared statements stay, because the driver's are among them.
+const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; DISCARD TEMP";
 
 /// For how long after the lease the server keeps a transaction whose client hangs.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
@@ -200,15 +204,21 @@ impl Attempt<'_> {
             return Err(EffectError::not_applied(error));
         }
         let statements = committing(self.permit.txn_id);
-        let asked = connection.run(&statements);
+        // The reset is a request of its own, so that an error of it is no answer to the commit.
+        let asked = join(connection.run(&statements), connection.run(RESET));
         let answered = self
             .shared
             .clock
             .timeout(patience(self.left()), asked)
             .await;
+        let (answered, is_reset) = answered.map_or((None, false), |(committed, reset)| {
+            (Some(committed), reset.is_ok())
+        });
         let error = match answered {
             Some(Ok(())) if !connection.link.is_unreplicated() => {
-                self.shared.pool.put_back(connection);
+                if is_reset {
+                    self.shared.pool.put_back(connection);
+                }
                 return Ok(Applied::fenced());
             }
             // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
@@ -236,7 +246,8 @@ impl Attempt<'_> {
         if was_ended {
             return Err(ended());
         }
-        let rolled_back = connection.link.client.batch_execute("ROLLBACK");
+        let statements = format!("ROLLBACK; {RESET}");
+        let rolled_back = connection.run(&statements);
         if let Some(Ok(())) = self.shared.clock.timeout(LATE, rolled_back).await {
             self.shared.pool.put_back(connection);
         }

@@ -38,12 +38,16 @@ BEGIN
   END IF;
 END $$;
 
--- Shortens a time-out to the end of the transaction. A shorter one of the session stays.
+-- Shortens a time-out to the end of the transaction. A shorter one of the session stays. A transaction_timeout that runs is not
+-- changed (PostgreSQL 17), only ended and begun.
 CREATE OR REPLACE FUNCTION leasehold.limit_to(name text, ms int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE now_ numeric := extract(epoch FROM current_setting(name)::interval) * 1000;
 BEGIN
-  IF now_ = 0 OR now_ > ms THEN PERFORM set_config(name, ms::text, true); END IF;
+  IF now_ = 0 OR now_ > ms THEN
+    PERFORM set_config(name, '0', true);
+    PERFORM set_config(name, ms::text, true);
+  END IF;
 END $$;
 
 -- Raises the fence of a key to t. Answers what it is then: t, or the larger token that it was raised to before. Waits for
