@@ -91,15 +91,18 @@ fn only_a_server_of_a_trusted_authority_and_of_that_name_is_used() {
         }
     }
     assert!(answer.contains("denied"), "{answer}");
-    let answer = ask(&url("localhost", "verify-full"), &ours);
-    assert!(answer.contains("granted"), "{answer}");
-    let answer = ask(&url("localhost", "verify-full"), &other);
-    assert!(answer.contains("UnknownIssuer"), "{answer}");
-    let answer = ask(&url("127.0.0.1", "verify-full"), &ours);
-    assert!(
-        !answer.contains("granted") && answer.contains("unavailable"),
-        "{answer}"
-    );
+    // One URL serves the locks and the fence.
+    for mode in ["verify-full", "require"] {
+        let answer = ask(&url("localhost", mode), &ours);
+        assert!(answer.contains("granted"), "{answer}");
+        let answer = ask(&url("localhost", mode), &other);
+        assert!(answer.contains("UnknownIssuer"), "{answer}");
+        let answer = ask(&url("127.0.0.1", mode), &ours);
+        assert!(
+            !answer.contains("granted") && answer.contains("unavailable"),
+            "{answer}"
+        );
+    }
 
     let fence = |host: &str, mode: &str, trusted: &str| {
         certificates::ask("store_tls::tls_fence", (CHILD, &url(host, mode)), trusted)

@@ -29,9 +29,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
-/// | `create` | `never` | `auto`: creates or updates the schema, which needs the right to |
+/// | `create` | `never` | `auto`: creates the schema if there is none, which needs the right to |
 /// | `listen` | none | [`listen`](Self::listen) |
-/// | `sslmode` | `disable` | `verify-full`: TLS (feature `postgres-tls`), with the certificates of the system |
+/// | `sslmode` | `disable` | `verify-full`, or `require`, which means the same here: TLS (feature `postgres-tls`), with the certificates of the system |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
 /// | `host` | none | the folder of the server's socket, if the URL names no host: `postgres:///app?host=/run/postgresql` |
 ///
@@ -118,7 +118,7 @@ impl PostgresOptions {
         Ok(self)
     }
 
-    /// Whether the schema is created, or updated, at the connect. Default no. It needs the right to create a schema in the
+    /// Whether the schema is created at the connect if there is none. Default no. It needs the right to create a schema in the
     /// database, once; other clients then need USAGE on the schema `leasehold`.
     #[must_use]
     pub fn create(mut self, auto: bool) -> Self {

@@ -79,15 +79,15 @@ fn set(mut options: PostgresOptions, name: &str, value: &str) -> Result<Postgres
         "listen" => options.listen(value),
         "sslmode" => match value {
             "disable" => Ok(options),
-            "verify-full" if cfg!(feature = "postgres-tls") => {
+            "require" | "verify-full" if cfg!(feature = "postgres-tls") => {
                 options.is_encrypted = true;
                 options.config.ssl_mode(SslMode::Require);
                 Ok(options)
             }
-            "verify-full" => Err(Error::unsupported(
+            "require" | "verify-full" => Err(Error::unsupported(
                 "leasehold was built without TLS to PostgreSQL; build it with the feature postgres-tls",
             )),
-            _ => Err(refuse(name, value, "disable or verify-full")),
+            _ => Err(refuse(name, value, "disable, require or verify-full")),
         },
         "timeout_millis" => options.timeout(Duration::from_millis(number(name, value)?.into())),
         "host" => Ok(options),
@@ -154,7 +154,7 @@ mod tests {
         let message = |query: &str| refused(&format!("postgres://db?{query}"));
         assert!(message("max_ttl=1ms").contains("from 100ms to 86400s"));
         assert!(message("create=maybe").contains("use auto or never"));
-        assert!(message("sslmode=require").contains("verify-full"));
+        assert!(message("sslmode=prefer").contains("verify-full"));
         assert!(message("listen=a%20b").contains("listen=db.example:5432"));
         assert!(message("colour=blue").contains("name=colour"));
         assert!(message("host=/run").contains("without hosts"));
