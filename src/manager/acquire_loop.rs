@@ -252,9 +252,11 @@ impl<'a> AcquireLoop<'a> {
     async fn wait_for(&self, hint: Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
-        let poll = busy_for
-            .unwrap_or(settings.max_poll_interval)
-            .min(settings.max_poll_interval);
+        let most = match &hint {
+            Some(_) => context.longest_pause(),
+            None => settings.max_poll_interval,
+        };
+        let poll = busy_for.unwrap_or(most).min(most);
         let pause = poll.max(settings.retry_delay) + context.retry_pause() - settings.retry_delay;
         let pause = pause.min(self.budget.left());
         match hint {

@@ -191,7 +191,18 @@ impl ManagerContext {
     /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.
     pub(super) fn place_ttl(&self) -> Duration {
         let settings = &self.settings;
-        2 * (settings.max_poll_interval + settings.retry_jitter + 2 * settings.request_timeout)
+        2 * (self.longest_pause() + settings.retry_jitter + 2 * settings.request_timeout)
+    }
+
+    /// The longest pause of a caller that is subscribed. Where everybody queues and the store calls the first of the queue, a caller
+    /// asks for no more than to keep its place: a crowd that polled would keep the store from serving it.
+    pub(super) fn longest_pause(&self) -> Duration {
+        let (settings, capability) = (&self.settings, &self.capability);
+        if capability.queues && capability.hands_over && capability.wakes {
+            settings.max_poll_interval.max(settings.ttl / 2)
+        } else {
+            settings.max_poll_interval
+        }
     }
 }
 

@@ -63,7 +63,8 @@ pub struct Settings {
     /// The random part that is added to each pause. Default 10 ms; up to [`max_poll_interval`](Self::max_poll_interval).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
-    /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute.
+    /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. Where every caller
+    /// [queues](crate::store::Capability::queues) and the store wakes the first, it is half of the [`ttl`](Self::ttl), if that is longer.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to

@@ -26,9 +26,11 @@ mod pooler;
 mod raise;
 mod several;
 mod store_connect;
+mod store_crowd;
 mod store_faults;
 mod store_kinds;
 mod store_locks;
+mod store_odd;
 mod store_queue;
 #[cfg(feature = "postgres-tls")]
 mod store_tls;

@@ -17,6 +17,7 @@ pub(crate) struct Health(Arc<Signs>);
 struct Signs {
     is_dead: AtomicBool,
     has_answered: AtomicBool,
+    answers: AtomicU64,
     /// When the first request was sent that was dropped since the last answer; 0: none was.
     silent_since: AtomicU64,
 }
@@ -35,7 +36,13 @@ impl Health {
         self.0.has_answered.load(Ordering::Relaxed)
     }
 
+    /// How many requests were answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.0.answers.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn answered(&self) {
+        self.0.answers.fetch_add(1, Ordering::Relaxed);
         // There is mostly nothing to note or to forget, and then the cache line is not written.
         if !self.has_answered() {
             self.0.has_answered.store(true, Ordering::Relaxed);

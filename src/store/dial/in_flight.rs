@@ -3,10 +3,12 @@
 use super::health::Health;
 use crate::clock::{Clock, Reading};
 
-/// A request that was sent. If it is dropped late, its connection is given up.
+/// A request that was sent. If it is dropped late, its connection is given up, unless others were answered meanwhile: then it is slow,
+/// and requests over a new one would be slower.
 pub(crate) struct InFlight<'a> {
     clock: &'a Clock,
     sent_at: Reading,
+    answers: u64,
     health: &'a Health,
     has_ended: bool,
 }
@@ -16,12 +18,13 @@ impl<'a> InFlight<'a> {
         Self {
             clock,
             sent_at: clock.fast(),
+            answers: health.answers(),
             health,
             has_ended: false,
         }
     }
 
-    /// The request was answered, or timed out: the caller notes which of the two.
+    /// The request was answered, or its connection ended: the caller notes which of the two.
     pub(crate) fn end(mut self) -> &'a Health {
         self.has_ended = true;
         self.health
@@ -31,7 +34,35 @@ impl<'a> InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.health.dropped(self.sent_at, self.clock.fast());
+            let now = self.clock.fast();
+            let is_silent = self.health.answers() == self.answers;
+            let since = if is_silent { self.sent_at } else { now };
+            self.health.dropped(since, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn a_request_that_is_dropped_late_gives_up_a_connection_that_answered_nobody_meanwhile() {
+        for (answers_others, is_dead) in [(true, false), (false, true)] {
+            let time = ManualClock::new();
+            let (clock, health) = (Clock::from(time.clone()), Health::default());
+            health.answered();
+            let request = InFlight::begin(&clock, &health);
+            time.advance(Duration::from_secs(1));
+            if answers_others {
+                health.answered();
+            }
+            time.advance(Duration::from_secs(1));
+            drop(request);
+            assert_eq!(health.is_dead(), is_dead, "{answers_others}");
         }
     }
 }

@@ -71,7 +71,6 @@ impl<P: PartialEq, C: Pooled, S: Pooled<Target = C::Target>> Pool<P, C, S> {
     }
 
     /// The subscriber of the calling runtime, if it has one.
-    #[cfg(feature = "redis")]
     pub(crate) fn present_subscriber(&self) -> Option<Arc<S>> {
         let id = runtime::id(self.server).ok()?;
         present(&self.open.lock().as_ref()?.subscribers, &(id, ()))

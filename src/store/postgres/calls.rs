@@ -14,7 +14,7 @@ use crate::model::token::FencingToken;
 use crate::store::{Claim, LockInfo, LockMode};
 
 const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6, $7)";
-const RENEW: &str = "SELECT * FROM leasehold.renew($1)";
+const RENEW: &str = "SELECT n, is_extended FROM leasehold.renew($1)";
 const LEAVE: &str = "SELECT leasehold.leave($1, $2, $3)";
 const REST: &str = "SELECT leasehold.rest($1, $2, $3)";
 const WATCH: &str = "SELECT leasehold.watch($1, $2, $3)";
@@ -23,7 +23,8 @@ const TAKE_AWAY: &str = "SELECT leasehold.take_away($1, $2)";
 const LOOK: &str =
     "SELECT key, label, token, mode, left_ms, held_ms, holders, queue FROM leasehold.look($1, $2)";
 const TIDY: &str = "SELECT leasehold.tidy()";
-const NOTIFY: &str = "SELECT pg_notify('leasehold', $1)";
+/// Not while the queue of messages is nearly full, as the functions do: a full one would be an error.
+const NOTIFY: &str = "SELECT pg_notify('leasehold', $1) WHERE pg_notification_queue_usage() < 0.9";
 
 /// The server's answer to an attempt.
 pub(super) enum Answer {
@@ -44,7 +45,8 @@ pub(super) enum Downgraded {
 /// `can_hear` says that messages reach the claim, so that the key may be handed over to it.
 pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Result<Answer, Failure> {
     let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.as_str());
-    let rows = at
+    let _turn = at.turn(&claim.key).await?;
+    let answer = at
         .ask(
             ASK,
             &[
@@ -57,7 +59,11 @@ pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Resul
                 (&can_hear, Type::BOOL),
             ],
         )
-        .await?;
+        .await;
+    if answer.as_ref().is_err_and(Failure::is_blocked) {
+        at.is_blocked(&claim.key);
+    }
+    let rows = answer?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
         "granted" => Ok(Answer::Granted(token(row, 1)?, span(row, 2)?)),
@@ -68,13 +74,17 @@ pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Resul
     }
 }
 
-/// Which of the owners were extended, by position.
-pub(super) async fn renew(at: &Connection, owners: &[Owner]) -> Result<Vec<usize>, Failure> {
+/// Which of the owners were extended, by position, and of which that is not known, because another call about it is in progress.
+/// The rest are gone.
+pub(super) async fn renew(
+    at: &Connection,
+    owners: &[Owner],
+) -> Result<Vec<(usize, bool)>, Failure> {
     let rows = at.ask(RENEW, &[(&owners, Type::UUID_ARRAY)]).await?;
     let position = |row: &Row| {
         let position = usize::try_from(read::<i64>(row, 0)?).ok();
         let position = position.and_then(|position| position.checked_sub(1));
-        position.ok_or_else(unexpected)
+        Ok((position.ok_or_else(unexpected)?, read(row, 1)?))
     };
     rows.iter().map(position).collect()
 }

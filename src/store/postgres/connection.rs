@@ -1,11 +1,18 @@
 //! [`Connection`]: a connection that is made again when it is dead.
 //!
-//! After a time-out requests of unknown fate may be in its queue. So it is given up then, also when our caller ran out of
-//! patience and dropped the request, and the next request makes a new one, by [a task of its own](crate::store::dial).
+//! It is given up when it has not answered anybody for the time of a request, also when our caller ran out of patience and
+//! dropped the request, and the next request makes a new one, by [a task of its own](crate::store::dial).
+//!
+//! The server executes the requests of a connection one after the other. So few [asks](Connection::turn) are on their way at a time,
+//! and a key that other calls hold on to is not asked for again at once: requests for other keys would wait behind it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -13,8 +20,15 @@ use super::fault::{self, Failure};
 use super::link::Link;
 use super::preflight::Server;
 use super::target::Target;
+use crate::clock::Stamp;
 use crate::model::error::Error;
+use crate::model::key::Key;
 use crate::store::dial::{self, InFlight, Pooled, Reconnecting};
+
+/// How many asks are on their way over one connection. Those that wait here cost the server nothing, and can be dropped.
+const ASKS: usize = 4;
+/// For how long a key is not asked for after other calls about it took too long.
+const BLOCKED_FOR: Duration = Duration::from_millis(300);
 
 /// The parameters of a statement, with their types, so that nothing has to be prepared: one round trip, also behind a pooler.
 pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -23,6 +37,9 @@ pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 pub(super) struct Connection {
     target: Arc<Target>,
     inner: Reconnecting<Live>,
+    asks: Semaphore,
+    /// Since when.
+    blocked: Mutex<HashMap<Key, Stamp>>,
 }
 
 #[derive(Clone)]
@@ -48,6 +65,8 @@ impl Pooled for Connection {
         Self {
             inner: Reconnecting::new(target.connecting()),
             target,
+            asks: Semaphore::new(ASKS),
+            blocked: Mutex::default(),
         }
     }
 
@@ -65,6 +84,31 @@ impl Connection {
     /// Whether a pooler is known to be between.
     pub(super) fn is_pooled(&self) -> bool {
         (self.inner.present()).is_some_and(|live| live.link.is_pooled)
+    }
+
+    /// Waits for the right to ask for a key. The asks of a connection come one after the other, in the order of this call.
+    ///
+    /// # Errors
+    ///
+    /// If other calls about the key took too long a moment ago, or if there is no turn in time.
+    pub(super) async fn turn(&self, key: &Key) -> Result<SemaphorePermit<'_>, Failure> {
+        let clock = &self.target.clock;
+        let turn = clock.timeout(self.target.options.timeout, self.asks.acquire());
+        let turn = turn.await.and_then(Result::ok);
+        let turn = turn.ok_or_else(|| Failure::NotSent(fault::too_many()))?;
+        let now = clock.stamp();
+        let mut blocked = self.blocked.lock();
+        blocked.retain(|_, since| now.since(since) < BLOCKED_FOR);
+        if blocked.contains_key(key) {
+            return Err(Failure::NotSent(fault::blocked("acquire")));
+        }
+        Ok(turn)
+    }
+
+    /// Other calls about the key took too long.
+    pub(super) fn is_blocked(&self, key: &Key) {
+        let now = self.target.clock.stamp();
+        self.blocked.lock().insert(key.clone(), now);
     }
 
     /// Sends one statement and waits for its rows.
@@ -87,7 +131,7 @@ impl Connection {
                 "the server stopped waiting for its standbys",
             )),
             Some(answer) => answer.map_err(Failure::of),
-            None => Err(Failure::Unanswered("no answer in time")),
+            None => return Err(Failure::Unanswered("no answer in time")),
         };
         let health = in_flight.end();
         match &answer {

@@ -35,6 +35,16 @@ impl Failure {
         matches!(self, Self::Refused(error) if is_of_a_standby(code(error)))
     }
 
+    /// Whether other calls about the key took too long.
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!(self, Self::Refused(error) if code(error) == Some(BLOCKED))
+    }
+
+    /// Whether the database's encoding lacks a letter.
+    pub(super) fn is_untranslatable(&self) -> bool {
+        matches!(self, Self::Refused(error) if code(error) == Some("22P05"))
+    }
+
     /// The error for our caller.
     pub(super) fn into_error(self, doing: &str) -> Error {
         match self {
@@ -86,14 +96,36 @@ fn refused(error: &PgError, doing: &str) -> Error {
         "LH005" => Error::invalid(format!(
             "the ttl is longer than the max_ttl of the database allows: {details}; use a shorter ttl"
         )),
-        "55P03" => Error::unavailable(format!(
-            "other calls for this key took too long, nothing was done: {details}; try again, and look for open transactions that call the functions of the schema leasehold"
-        )),
+        BLOCKED => blocked(doing),
         _ if is_of_a_standby(Some(code)) => standby(&details),
         _ => Error::unavailable(format!(
             "postgresql refused, nothing was done: {details}; try again"
         )),
     }
+}
+
+/// What the server answers after a lock_timeout.
+const BLOCKED: &str = "55P03";
+
+/// The error of a request that other calls about the same key, or a lock of a whole table, kept waiting.
+pub(super) fn blocked(doing: &str) -> Error {
+    Error::unavailable(format!(
+        "other calls for this key took too long, nothing was done: request={doing}; try again, and look for open transactions that call the functions of the schema leasehold"
+    ))
+}
+
+/// The error of an ask that had no turn.
+pub(super) fn too_many() -> Error {
+    Error::unavailable(
+        "too many requests wait for the connection to postgresql, nothing was sent; try again, or lock less at once",
+    )
+}
+
+/// The error of an ask with a label that the database cannot store.
+pub(super) fn untranslatable(label: &str, encoding: &str) -> Error {
+    Error::invalid(format!(
+        "the encoding of the database lacks a letter of the label: label={label:?} encoding={encoding}; use a label of ASCII letters, or a database with the encoding UTF8"
+    ))
 }
 
 fn no_schema(details: &str) -> Error {
@@ -144,6 +176,11 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
     let address = &options.address;
     let Some(answer) = error.as_db_error() else {
         let reason = reason(&error);
+        if reason.contains(READ_ONLY) {
+            return Error::unavailable(format!(
+                "no server of the URL allows writes: address={address}; it is a standby, or transactions of this role or database are read-only: name the primary, or set default_transaction_read_only to off for the role"
+            ));
+        }
         if let (true, Some(cause)) = (reason.starts_with(NO_CONNECTION), io_error(&error)) {
             return not_reached(doing, address, cause);
         }
@@ -180,6 +217,9 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
         )),
     }
 }
+
+/// How the driver describes a server of which it was to be a primary. It has no code for that either.
+const READ_ONLY: &str = "database does not allow writes";
 
 /// There is no connection, for a reason that the system gives.
 fn not_reached(doing: &str, address: &str, cause: io::Error) -> Error {

@@ -69,16 +69,13 @@ impl Listener {
     ///
     /// Cancel safe: a waiter that is gone is forgotten later.
     pub(super) async fn listen(&self, name: String) -> Result<oneshot::Receiver<()>, Error> {
-        let waiters = self.waiters().await?;
-        let (wake, woken) = oneshot::channel();
-        let mut waiters = waiters.lock();
-        if waiters.len() >= SWEEP_FLOOR && waiters.len() == waiters.capacity() {
-            waiters.retain(|_, all| all.iter().any(|one| !one.is_closed()));
-        }
-        let same = waiters.entry(name).or_default();
-        same.retain(|one| !one.is_closed());
-        same.push(wake);
-        Ok(woken)
+        Ok(register(&self.waiters().await?, name))
+    }
+
+    /// As [`listen`](Self::listen), if it listens already.
+    pub(super) fn listen_now(&self, name: String) -> Option<oneshot::Receiver<()>> {
+        let live = self.inner.present()?;
+        Some(register(&live.waiters, name))
     }
 
     async fn waiters(&self) -> Result<Waiters, Error> {
@@ -90,6 +87,18 @@ impl Listener {
         };
         Ok(self.inner.ready(connect, ended).await?.waiters)
     }
+}
+
+fn register(waiters: &Waiters, name: String) -> oneshot::Receiver<()> {
+    let (wake, woken) = oneshot::channel();
+    let mut waiters = waiters.lock();
+    if waiters.len() >= SWEEP_FLOOR && waiters.len() == waiters.capacity() {
+        waiters.retain(|_, all| all.iter().any(|one| !one.is_closed()));
+    }
+    let same = waiters.entry(name).or_default();
+    same.retain(|one| !one.is_closed());
+    same.push(wake);
+    woken
 }
 
 async fn connect(target: Arc<Target>) -> Result<Live, Error> {

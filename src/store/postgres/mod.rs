@@ -3,7 +3,8 @@
 //! # Tables
 //!
 //! All are in the schema `leasehold`, and no client touches them: it calls functions that are executed with the rights of
-//! their owner. A role of an application needs this, and cannot read the owner tokens of others:
+//! their owner, and find names in the system's catalog only. [Whom that trusts](crate::docs::stores#postgresql-options) is in the guide.
+//! A role of an application needs this, and cannot read the owner tokens of others:
 //!
 //! ```sql
 //! GRANT USAGE ON SCHEMA leasehold TO app;
@@ -22,7 +23,10 @@
 //! # How it answers
 //!
 //! Every operation is one statement, so one round trip and one transaction, also behind a pooler. Calls for one key take turns
-//! by an advisory lock of their transaction. Leases are counted by `clock_timestamp()`. Token = max(last of the slot + 1, the
+//! by an advisory lock of their transaction. One that waits too long for its turn (200 ms for an attempt or a release, otherwise a
+//! second) is `Unavailable`, because the requests of a process share a connection, and a few attempts are on their way over it at a time;
+//! the next attempts for that key are refused without a request for 300 ms. A renewal waits for no other call: a hold that another
+//! call is about is in doubt until the next renewal, and the others are renewed. Leases are counted by `clock_timestamp()`. Token = max(last of the slot + 1, the
 //! server's time in microseconds): it grows while the clock is put back, and after a copy was restored (I8).
 //!
 //! - **A grant or a renewal is answered after its commit is on disk**, and with synchronous standbys on theirs. So a server
@@ -34,14 +38,16 @@
 //!
 //! # Order of waiters
 //!
-//! Every claim that has to wait has a place, in the order of arrival, for as long as it asks again in time. A release hands the
+//! Every claim that has to wait has a place, in the order of arrival, for as long as it asks again in time. An attempt looks at the first
+//! of those who keep it out, so its time does not grow with the places. A release hands the
 //! key over to the first live place, and to the readers behind a reader. They alone are notified, and nobody passes them. Their
 //! place ends a second later, so a waiter that died delays the others by that. After a holder that died, whoever asks first
 //! does the same. A release notifies nobody if nobody waits. Messages come by `LISTEN`. A place of a waiter that hears none
 //! keeps its time, since that one polls: so the store [hands over](super::Capability::hands_over) only where messages arrive.
 //! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both. If it does
 //! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages: callers poll then.
-//! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler.
+//! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler. While the server's queue of messages is nearly full,
+//! because some client does not read its own, none is sent, and waiters poll.
 //!
 //! # What is not promised
 //!

@@ -8,7 +8,7 @@ use super::options::PostgresOptions;
 use super::schema::VERSION;
 use crate::model::error::Error;
 
-const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms FROM leasehold.hello()";
+const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms, encoding FROM leasehold.hello()";
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
@@ -19,6 +19,8 @@ pub(super) struct Server {
     pub(super) has_async_standbys: bool,
     /// For how long it grants nothing.
     pub(super) closed_for: Duration,
+    /// Of the database.
+    pub(super) encoding: String,
 }
 
 impl Server {
@@ -34,6 +36,7 @@ impl Server {
             loses_writes: row.try_get(2)?,
             has_async_standbys: row.try_get(3)?,
             closed_for: millis(4)?,
+            encoding: row.try_get(5)?,
         })
     }
 
@@ -51,7 +54,7 @@ impl Server {
         }
         if self.version < VERSION {
             return Err(Error::invalid(format!(
-                "the schema of the locks is of an older version: address={address} version={} needed={VERSION}; run `leasehold sql postgres | psql -v ON_ERROR_STOP=1` as its owner, or add create=auto to the URL",
+                "the schema of the locks is of an older version: address={address} version={} needed={VERSION}; while no client runs, drop the tables claim, token, withdrawn and lock_meta, and create the schema again",
                 self.version
             )));
         }

@@ -19,9 +19,9 @@ pub const SCHEMA: &str = concat!(
 pub(crate) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 
 /// The version of [`SCHEMA`].
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
-/// Creates the schema or brings it up to date, unless that was done. Clients that do so at once take turns.
+/// Creates the schema, unless that was done. Clients that do so at once take turns.
 pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result<(), Error> {
     let millis = options.max_ttl.as_millis();
     // The default isolation may be another, in which the second would not see what the first did.

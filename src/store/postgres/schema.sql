@@ -13,32 +13,42 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
 INSERT INTO leasehold.lock_meta (version, system, timeline)
-  SELECT 2, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
-  ON CONFLICT DO NOTHING;
+  SELECT 3, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
+    WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
 
 -- The last token of the keys of each slot. A free key has no row of its own anywhere.
 CREATE TABLE IF NOT EXISTS leasehold.token (
   slot int PRIMARY KEY,
   last bigint NOT NULL) WITH (fillfactor = 50);
-INSERT INTO leasehold.token SELECT slot, 0 FROM generate_series(0, 4095) AS slot ON CONFLICT DO NOTHING;
+-- Of a row that is there nothing is asked: a call may be writing it.
+INSERT INTO leasehold.token SELECT s.slot, 0 FROM generate_series(0, 4095) AS s(slot)
+  WHERE NOT EXISTS (SELECT FROM leasehold.token t WHERE t.slot = s.slot) ON CONFLICT DO NOTHING;
 
 -- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
--- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. hears: messages reach whoever
--- waits, so that its place may end soon after one. There is no index on ends, so that renewals are HOT.
-CREATE TABLE IF NOT EXISTS leasehold.claim (
-  owner uuid PRIMARY KEY,
-  key text COLLATE "C" NOT NULL,
-  place bigint NOT NULL,
-  mode "char" NOT NULL,
-  token bigint,
-  ends timestamptz NOT NULL,
-  ttl interval NOT NULL,
-  label text NOT NULL,
-  hears bool NOT NULL DEFAULT false)
-  WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
--- Version 1 had no such column. Places that it gave last as long as they did.
-ALTER TABLE leasehold.claim ADD COLUMN IF NOT EXISTS hears bool NOT NULL DEFAULT false;
-CREATE INDEX IF NOT EXISTS claim_line ON leasehold.claim (key, place);
+-- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. place: at most 0 for whoever keeps
+-- others out, then those who wait in their order, and at the end, with the largest number, l. hears: messages reach whoever waits, so
+-- that its place may end soon after one. called: the key was handed over to it. There is no index on ends, so that renewals are HOT.
+-- Nothing is changed where the table is there: an index would wait for whoever reads it, and everybody would wait behind it.
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM leasehold.lock_meta m WHERE m.version <> 3) THEN
+    RAISE EXCEPTION 'the schema of the locks is of another version' USING ERRCODE = 'LH007';
+  END IF;
+  IF pg_catalog.to_regclass('leasehold.claim') IS NULL THEN
+    CREATE TABLE leasehold.claim (
+      owner uuid PRIMARY KEY,
+      key text COLLATE "C" NOT NULL,
+      place bigint NOT NULL,
+      mode "char" NOT NULL,
+      token bigint,
+      ends timestamptz NOT NULL,
+      ttl interval NOT NULL,
+      label text NOT NULL,
+      hears bool NOT NULL,
+      called bool NOT NULL)
+      WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+    CREATE INDEX claim_line ON leasehold.claim (key, place);
+  END IF;
+END $$;
 
 -- Claims that were withdrawn or revoked: a request of theirs that arrives later is refused.
 CREATE TABLE IF NOT EXISTS leasehold.withdrawn (
@@ -67,40 +77,59 @@ END $$;
 -- Gives a key to whoever may be granted it now: the first of those who wait, and readers behind a first reader. Nobody else
 -- is granted it before them, and they have used up their place if they do not ask within a second; without that a place of
 -- whoever hears no messages lasts as long as it did. It sends them a message, unless they had one (is_freed: the key was freed
--- just now). It sends none while nobody waits, because a commit that notifies takes a lock over the whole instance.
-DROP FUNCTION IF EXISTS leasehold.wake(text);
+-- just now). It sends none while nobody waits, because a commit that notifies takes a lock over the whole instance, and none while
+-- the server's queue of messages is nearly full: a full one would undo the call at its end.
 CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE c record; first "char"; held "char"; until_ timestamptz; is_new bool;
+DECLARE
+  c record; held "char"; first "char"; head bigint; is_told bool;
+  can_tell constant bool := pg_notification_queue_usage() < 0.9;
+  no_place constant bigint := 9223372036854775807;
 BEGIN
-  FOR c IN SELECT x.owner, x.mode, x.token, x.ends, x.ttl, x.hears FROM leasehold.claim x WHERE x.key = k AND x.ends > clock_timestamp()
-           ORDER BY (x.token IS NULL AND x.mode NOT IN ('b', 'z')), x.place LOOP
-    IF c.token IS NOT NULL OR c.mode IN ('b', 'z') THEN
-      held := CASE WHEN c.mode = 'r' AND coalesce(held, 'r') = 'r' THEN 'r' ELSE 'x' END;
-    ELSIF c.mode = 'l' THEN
-      IF is_freed THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
-    ELSIF (held IS NULL OR (held = 'r' AND c.mode = 'r')) AND (first IS NULL OR (first = 'r' AND c.mode = 'r')) THEN
-      first := c.mode;
-      until_ := clock_timestamp() + least(c.ttl, interval '1 s');
-      is_new := c.hears AND c.ends > until_;
-      IF is_new THEN UPDATE leasehold.claim SET ends = until_ WHERE owner = c.owner; END IF;
-      IF is_new OR is_freed THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
-    ELSE
-      EXIT;
+  IF is_freed AND can_tell THEN
+    WITH gone AS (DELETE FROM leasehold.claim x WHERE x.key = k AND x.place = no_place RETURNING x.owner)
+      SELECT count(*) INTO head FROM gone, LATERAL pg_notify('leasehold', left(gone.owner::text, 13));
+    head := NULL;
+  END IF;
+  SELECT x.mode INTO held FROM leasehold.claim x
+    WHERE x.key = k AND x.place <= 0 AND x.ends > clock_timestamp() ORDER BY x.place LIMIT 1;
+  IF held <> 'r' THEN RETURN; END IF;
+  FOR c IN SELECT x.owner, x.place, x.mode, x.ttl, x.hears, x.called FROM leasehold.claim x
+      WHERE x.key = k AND x.place > 0 AND x.place < no_place AND x.ends > clock_timestamp() ORDER BY x.place LOOP
+    IF head IS NULL THEN
+      head := c.place;
+      -- They were over when they were passed.
+      DELETE FROM leasehold.claim x WHERE x.key = k AND x.place > 0 AND x.place < head;
     END IF;
+    EXIT WHEN (c.called AND NOT is_freed) OR first <> 'r' OR (c.mode <> 'r' AND coalesce(first, held) = 'r');
+    first := c.mode;
+    is_told := c.hears AND can_tell;
+    IF NOT c.called THEN
+      UPDATE leasehold.claim x SET called = true,
+          ends = CASE WHEN is_told THEN least(x.ends, clock_timestamp() + least(c.ttl, interval '1 s')) ELSE x.ends END
+        WHERE x.owner = c.owner;
+    END IF;
+    IF is_told THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
   END LOOP;
+  IF head IS NULL THEN
+    DELETE FROM leasehold.claim x WHERE x.key = k AND x.place > 0 AND x.ends <= clock_timestamp();
+  END IF;
 END $$;
 
 -- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
 -- messages reach it. answer: granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may
--- succeed. Clients of version 1 leave can_hear out.
-DROP FUNCTION IF EXISTS leasehold.ask(text, uuid, "char", bigint, bigint, text);
+-- succeed. It looks at the first of those who keep o out and at no other, so that its time does not grow with the places; a plan
+-- that was made while the table was small must not read all of it later. It waits for other calls about the key for a moment only:
+-- over one connection requests for other keys are behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
-  can_hear bool DEFAULT false, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+  can_hear bool, OUT answer text, OUT token bigint, OUT left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-  me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; is_held bool; my_place bigint;
+  me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char"; held_until timestamptz;
+  my_place bigint;
   ms constant interval := '1 ms';
+  no_place constant bigint := 9223372036854775807;
   line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
 BEGIN
   PERFORM leasehold.enter_key(k);
@@ -113,9 +142,6 @@ BEGIN
   IF EXISTS (SELECT FROM leasehold.claim c WHERE c.key = k) THEN
     -- A renewal of it is waited for, so that its answer and this one agree.
     SELECT * INTO me FROM leasehold.claim c WHERE c.owner = o FOR NO KEY UPDATE;
-    -- A claim that is being renewed at this moment is skipped here, and blocks below: to wait for it could be a deadlock.
-    DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
-      WHERE c.key = k AND c.owner <> o AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
     now_ := clock_timestamp();
     IF me.ends <= now_ THEN DELETE FROM leasehold.claim WHERE owner = o; me := NULL; END IF;
     IF me.token IS NOT NULL THEN
@@ -125,24 +151,39 @@ BEGIN
       answer := 'granted'; token := me.token; left_ms := want; RETURN;
     END IF;
     my_place := CASE WHEN me.mode <> 'l' THEN me.place END;
-    FOR again IN 1..2 LOOP
-      SELECT min(c.ends), bool_or(c.token IS NOT NULL OR c.mode IN ('b', 'z')) INTO blocked, is_held
-        FROM leasehold.claim c WHERE c.key = k AND c.owner <> o AND c.mode <> 'l'
-        AND (c.token IS NOT NULL OR c.mode IN ('b', 'z') OR my_place IS NULL OR c.place < my_place) AND NOT (c.mode = 'r' AND m = 'r');
-      EXIT WHEN is_held IS NOT FALSE OR again = 2;
-      -- The time of its last holder ended, so nobody has handed it over.
-      PERFORM leasehold.hand_over(k, false);
-    END LOOP;
+    -- Those who hold a key at one time are readers, or one other. So the first says what the others are.
+    SELECT c.mode, c.ends INTO held, held_until FROM leasehold.claim c
+      WHERE c.key = k AND c.place <= 0 AND c.ends > now_ ORDER BY c.place LIMIT 1;
+    IF held IS NULL THEN
+      -- A hold that is being renewed at this moment is skipped here, and blocks below: to wait for it could be a deadlock.
+      DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
+        WHERE c.key = k AND c.place <= 0 AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+      now_ := clock_timestamp();
+      SELECT c.mode, c.ends INTO held, held_until FROM leasehold.claim c
+        WHERE c.key = k AND c.place <= 0 ORDER BY c.place LIMIT 1;
+    END IF;
+    IF held IS NOT NULL AND NOT (held = 'r' AND m = 'r') THEN
+      blocked := held_until;
+    ELSIF me.called IS NOT TRUE THEN
+      FOR again IN 1..2 LOOP
+        SELECT c.ends INTO blocked FROM leasehold.claim c
+          WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')
+          ORDER BY c.place LIMIT 1;
+        EXIT WHEN blocked IS NULL OR held IS NOT NULL OR again = 2;
+        -- The time of its last holder ended, so nobody has handed it over.
+        PERFORM leasehold.hand_over(k, false);
+      END LOOP;
+    END IF;
     IF blocked IS NOT NULL THEN
       answer := 'busy'; left_ms := greatest(1, ceil(extract(epoch FROM blocked - now_) * 1000));
       -- A place that is lost in a crash costs its order and nothing else.
       PERFORM set_config('synchronous_commit', 'off', true);
       IF place_for > 0 AND my_place IS NOT NULL THEN
-        UPDATE leasehold.claim SET ends = now_ + place_for * ms WHERE owner = o;
+        UPDATE leasehold.claim SET ends = now_ + place_for * ms, called = false WHERE owner = o;
       ELSIF place_for > 0 THEN
+        SELECT c.place INTO my_place FROM leasehold.claim c WHERE c.key = k AND c.place < no_place ORDER BY c.place DESC LIMIT 1;
         INSERT INTO leasehold.claim AS c
-          SELECT o, k, greatest(max(x.place), 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear
-            FROM leasehold.claim x WHERE x.key = k
+          VALUES (o, k, greatest(my_place, 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear, false)
           ON CONFLICT (owner) DO UPDATE
             SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label,
               hears = excluded.hears;
@@ -152,7 +193,8 @@ BEGIN
   END IF;
   PERFORM leasehold.promise();
   IF meta.timeline <> line THEN
-    UPDATE leasehold.lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl) WHERE timeline <> line;
+    UPDATE leasehold.lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl)
+      WHERE timeline <> line;
     SELECT * INTO meta FROM leasehold.lock_meta;
   END IF;
   IF meta.closed_until > now_ THEN
@@ -161,28 +203,32 @@ BEGIN
   -- It grows with the time after the tables were lost, and by one while the clock was put back.
   UPDATE leasehold.token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
     WHERE x.slot = hashtext(k) & 4095 RETURNING x.last INTO STRICT token;
-  INSERT INTO leasehold.claim AS c VALUES (o, k, coalesce(me.place, 0), m, ask.token, now_ + want * ms, want * ms, who)
+  INSERT INTO leasehold.claim AS c VALUES (o, k, 0, m, ask.token, now_ + want * ms, want * ms, who, can_hear, false)
     ON CONFLICT (owner) DO UPDATE
-      SET mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
+      SET place = 0, mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
   answer := 'granted'; left_ms := want;
 END $$;
 
--- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended; the others are gone. They are
--- locked in the order of their owners, so that two batches do not wait for each other.
-CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS SETOF bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended, and, with is_extended = false, of
+-- those that another call holds at this moment: to wait for one would cost the others their time. The rest are gone.
+CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS TABLE (n bigint, is_extended bool)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
   SELECT leasehold.promise();
   WITH mine AS (
-    SELECT c.owner FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL ORDER BY c.owner FOR NO KEY UPDATE),
+    SELECT c.owner FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED),
   extended AS (
     UPDATE leasehold.claim c SET ends = clock_timestamp() + c.ttl FROM mine
      WHERE c.owner = mine.owner AND c.ends > clock_timestamp() RETURNING c.owner)
-  SELECT u.n FROM unnest(owners) WITH ORDINALITY AS u(owner, n) JOIN extended e ON e.owner = u.owner;
+  SELECT u.n, e.owner IS NOT NULL FROM unnest(owners) WITH ORDINALITY AS u(owner, n)
+    JOIN leasehold.claim c ON c.owner = u.owner AND c.token IS NOT NULL
+    LEFT JOIN mine ON mine.owner = u.owner LEFT JOIN extended e ON e.owner = u.owner
+    WHERE e.owner IS NOT NULL OR mine.owner IS NULL;
 $$;
 
 -- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
 CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE c record;
 BEGIN
   PERFORM leasehold.enter_key(k);
@@ -204,7 +250,7 @@ END $$;
 
 -- A release, after which nobody is granted the key for ms. Answers whether o held it.
 CREATE OR REPLACE FUNCTION leasehold.rest(k text, o uuid, ms bigint, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE now_ timestamptz; ends_ timestamptz;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -219,15 +265,17 @@ END $$;
 
 -- o wants a message when the key may be free, for at most ms. A claim that has a place gets one anyway.
 CREATE OR REPLACE FUNCTION leasehold.watch(k text, o uuid, ms bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO leasehold.claim VALUES (o, k, 0, 'l', NULL, clock_timestamp() + ms * interval '1 ms', '0', '') ON CONFLICT DO NOTHING;
+  INSERT INTO leasehold.claim
+    VALUES (o, k, 9223372036854775807, 'l', NULL, clock_timestamp() + ms * interval '1 ms', '0', '', true, false)
+    ON CONFLICT DO NOTHING;
 END $$;
 
 -- A write hold becomes a read hold. answer: read | exclusive | gone.
 CREATE OR REPLACE FUNCTION leasehold.downgrade(k text, o uuid, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE me leasehold.claim; now_ timestamptz;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -243,11 +291,11 @@ END $$;
 -- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
 -- that is; null: nobody held it.
 CREATE OR REPLACE FUNCTION leasehold.take_away(k text, after_ttl bool, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE now_ timestamptz; until_ timestamptz; owners uuid[]; rested bigint := 0;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
-  SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM leasehold.claim c WHERE c.key = k AND c.token IS NOT NULL
+  SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM leasehold.claim c WHERE c.key = k AND c.place <= 0 AND c.token IS NOT NULL
     ORDER BY c.owner FOR UPDATE) h;
   now_ := clock_timestamp();
   SELECT array_agg(c.owner), max(c.ends) INTO owners, until_ FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.ends > now_;
@@ -256,8 +304,8 @@ BEGIN
   IF after_ttl THEN
     UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1 WHERE owner = ANY(owners);
   ELSE
-    SELECT count(*) INTO rested FROM leasehold.claim WHERE key = k AND mode = 'z' AND ends > now_;
-    DELETE FROM leasehold.claim WHERE owner = ANY(owners) OR (key = k AND mode IN ('b', 'z'));
+    SELECT count(*) INTO rested FROM leasehold.claim WHERE key = k AND place <= 0 AND mode = 'z' AND ends > now_;
+    DELETE FROM leasehold.claim WHERE owner = ANY(owners) OR (key = k AND place <= 0 AND mode IN ('b', 'z'));
   END IF;
   PERFORM leasehold.hand_over(k, true);
   IF owners IS NOT NULL OR rested > 0 THEN
@@ -267,8 +315,7 @@ END $$;
 
 -- The keys that are held: one (is_prefix = false), or all that begin with k, in order. mode is null while a revoked hold's time
 -- runs out, and z while the key rests. It answers no owner: whoever knows one can release its lock.
-DROP FUNCTION IF EXISTS leasehold.look(text, bool);
-CREATE FUNCTION leasehold.look(k text, is_prefix bool)
+CREATE OR REPLACE FUNCTION leasehold.look(k text, is_prefix bool)
 RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WITH live AS (
@@ -289,7 +336,7 @@ $$;
 
 -- What a client checks when it connects. A server that is not the one of before is closed for max_ttl.
 CREATE OR REPLACE FUNCTION leasehold.hello(OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
-  OUT has_async_standbys bool, OUT closed_ms bigint)
+  OUT has_async_standbys bool, OUT closed_ms bigint, OUT encoding text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE meta leasehold.lock_meta; this text; line text;
 BEGIN
@@ -307,6 +354,7 @@ BEGIN
     SELECT * INTO meta FROM leasehold.lock_meta;
   END IF;
   version := meta.version;
+  encoding := current_setting('server_encoding');
   max_ttl_ms := extract(epoch FROM meta.max_ttl) * 1000;
   closed_ms := CASE WHEN meta.closed_until > clock_timestamp()
     THEN ceil(extract(epoch FROM meta.closed_until - clock_timestamp()) * 1000) ELSE 0 END;
@@ -332,4 +380,3 @@ BEGIN
   GET DIAGNOSTICS more = ROW_COUNT;
   RETURN n + more;
 END $$;
-UPDATE leasehold.lock_meta SET version = 2 WHERE version < 2;

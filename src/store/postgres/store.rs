@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::calls::{self, Answer, Downgraded};
 use super::connection::Connection;
-use super::fault;
+use super::fault::{self, Failure};
 use super::options::PostgresOptions;
 use super::owner::Owner;
 use super::pool::{ConnectionPool, Purpose};
@@ -116,19 +118,17 @@ fn fencing(server: &Server) -> Fencing {
     }
 }
 
-/// Creates the schema if it is missing or of an older version.
+/// Creates the schema if it is missing.
 async fn create(target: &Target) -> Result<(), Error> {
     let options = &target.options;
     let link = target.connect(options.config.clone(), |_| {}).await?;
-    let is_needed = match Server::ask(&link.client).await {
-        Ok(server) => server.version < schema::VERSION,
-        Err(error) if fault::is_without_schema(&error) => true,
-        Err(error) => return Err(fault::not_connected("hello", options, error)),
-    };
-    if is_needed {
-        schema::create(&link.client, options).await?;
+    match Server::ask(&link.client).await {
+        Ok(_) => Ok(()),
+        Err(error) if fault::is_without_schema(&error) => {
+            schema::create(&link.client, options).await
+        }
+        Err(error) => Err(fault::not_connected("hello", options, error)),
     }
-    Ok(())
 }
 
 fn report(server: &Server, target: &Target) {
@@ -162,7 +162,7 @@ impl PostgresClient {
         self.pool.connection(Purpose::Ask)
     }
 
-    async fn renew(&self, grants: &[Grant]) -> Result<Vec<usize>, Error> {
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<(usize, bool)>, Error> {
         let connection = self.pool.connection(Purpose::Heartbeat)?;
         let owners: Vec<_> = grants
             .iter()
@@ -207,6 +207,13 @@ impl Store for PostgresStore {
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let connection = self.client.connection()?;
         let answer = calls::ask(&connection, claim, self.client.wakes).await;
+        if answer.as_ref().is_err_and(Failure::is_untranslatable) {
+            let server = connection.server().await?;
+            return Err(fault::untranslatable(
+                claim.label.as_str(),
+                &server.encoding,
+            ));
+        }
         match answer.map_err(|failure| failure.into_error("acquire"))? {
             Answer::Granted(token, ttl) => {
                 let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
@@ -228,13 +235,17 @@ impl Store for PostgresStore {
         for batch in grants.chunks(BATCH) {
             let first = answers.len();
             match self.client.renew(batch).await {
-                Ok(extended) => {
+                Ok(found) => {
                     answers.extend(batch.iter().map(|_| Renewed::Gone));
-                    for position in extended {
-                        if let Some(grant) = batch.get(position) {
-                            let proof = GrantProof::in_millis(grant.claim.ttl);
-                            answers[first + position] = Renewed::Extended(proof);
-                        }
+                    for (position, is_extended) in found {
+                        let Some(grant) = batch.get(position) else {
+                            continue;
+                        };
+                        answers[first + position] = if is_extended {
+                            Renewed::Extended(GrantProof::in_millis(grant.claim.ttl))
+                        } else {
+                            Renewed::Unknown(fault::blocked("renew"))
+                        };
                     }
                 }
                 Err(error) => {
@@ -277,10 +288,16 @@ impl Store for PostgresStore {
         let connection = self.client.connection()?;
         let watched = calls::watch(&connection, claim).await;
         watched.map_err(|failure| failure.into_error("subscribe"))?;
-        Ok(Hint::new(async {
-            // An error says that no message can arrive any more: ask again.
-            let _ = woken.await;
-        }))
+        Ok(hint(woken))
+    }
+
+    /// Whoever has a place gets a message without asking for it.
+    fn listen(&self, claim: &Claim) -> Option<Hint> {
+        if !self.client.wakes || claim.place_ttl.is_zero() {
+            return None;
+        }
+        let listener = self.client.pool.present_subscriber()?;
+        listener.listen_now(Owner(claim.owner).nickname()).map(hint)
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
@@ -329,7 +346,14 @@ impl Store for PostgresStore {
     }
 }
 
-fn released(held: Result<bool, fault::Failure>) -> Released {
+fn hint(woken: oneshot::Receiver<()>) -> Hint {
+    Hint::new(async {
+        // An error says that no message can arrive any more: ask again.
+        let _ = woken.await;
+    })
+}
+
+fn released(held: Result<bool, Failure>) -> Released {
     match held {
         Ok(true) => Released::Released,
         Ok(false) => Released::AlreadyGone,
