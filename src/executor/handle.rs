@@ -86,7 +86,7 @@ impl Executor {
     /// Runs `work` under the lease, on this thread. It needs no runtime.
     ///
     /// The work is committed if it returns `Ok` and the lease is live then, with the commit budget left. Otherwise what it did
-    /// through the [`Tx`] is undone. A panic is undone too, and continues as a panic.
+    /// through the [`Tx`] is undone, and what it did outside of it stands. A panic is undone too, and continues as a panic.
     ///
     /// Runs may be nested, and are then independent: the inner one commits first and stays committed if the outer one does not; if
     /// both write the same cell, the outer one conflicts.

@@ -34,7 +34,7 @@ impl Abort {
     /// # let guard = locks.lock("nightly").acquire().await?;
     /// let ended = guard.executor().guarded(|_tx| Err::<(), _>(Abort::stop()));
     /// let text = ended.unwrap_err().to_string();
-    /// assert_eq!(text, "stopped, undone=0/0: the work asked to stop");
+    /// assert!(text.ends_with(": the work asked to stop"), "{text}");
     /// # Ok(())
     /// # }
     /// ```

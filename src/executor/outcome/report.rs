@@ -12,6 +12,8 @@ use crate::model::run_sink::DebtState;
 #[must_use = "an undo that failed is reported only here"]
 pub struct UndoReport {
     results: Vec<Undone>,
+    /// The work has begun, and has used its `tx` for no change.
+    has_noted_nothing: bool,
 }
 
 /// What became of one undo.
@@ -40,13 +42,19 @@ pub enum UndoResult {
 }
 
 impl UndoReport {
+    /// Of work that has used its `tx` for no change, if `has_noted_nothing`.
+    pub(crate) fn of_work(mut self, has_noted_nothing: bool) -> Self {
+        self.has_noted_nothing = has_noted_nothing;
+        self
+    }
+
     /// The results, newest first.
     #[must_use]
     pub fn results(&self) -> &[Undone] {
         &self.results
     }
 
-    /// Whether everything was undone.
+    /// Whether everything that was noted was undone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.done() == self.results.len()
@@ -73,6 +81,9 @@ impl UndoReport {
 
 impl fmt::Display for UndoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_noted_nothing {
+            return f.write_str("nothing was noted; what the work did outside of its tx stands");
+        }
         write!(f, "undone={}/{}", self.done(), self.results.len())
     }
 }

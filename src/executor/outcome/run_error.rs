@@ -29,11 +29,12 @@ pub enum RunError<T, E = BoxError> {
         /// Why the lease did not allow it.
         why: LeaseError,
     },
-    /// The run did not commit, and everything was undone. Nothing was applied.
+    /// The run did not commit, and everything that the work noted in its [`Tx`](crate::Tx) was undone. What the work did outside of it
+    /// stands.
     RolledBack {
         /// Why it did not commit.
         cause: Cause<E>,
-        /// What was undone; complete.
+        /// What was undone; complete. Its `Display` says so if nothing was noted.
         undo: UndoReport,
     },
     /// The run did not commit, and not everything could be undone. Parts may be applied: `undo` and `debts` say which.
@@ -45,8 +46,8 @@ pub enum RunError<T, E = BoxError> {
         /// The effects outside the process that are left.
         debts: Vec<Debt>,
     },
-    /// A fence refused the only send of the commit or of a step, or a cell had a newer writer. Everything was undone. Nothing was
-    /// applied, and the lock has a newer holder.
+    /// A fence refused the only send of the commit or of a step, or a cell had a newer writer. Everything that was noted was undone, and
+    /// the lock has a newer holder.
     Fenced {
         /// The larger token, if the resource reported it.
         seen: Option<FencingToken>,
@@ -87,6 +88,9 @@ pub enum RunError<T, E = BoxError> {
 
 impl<T, E> RunError<T, E> {
     /// Whether the run was applied; `None` if parts of it were, or if that is unknown.
+    ///
+    /// It answers for what the work did *through its [`Tx`](crate::Tx)*: cells, steps, hooks, the commit. A file that the work wrote
+    /// by itself is written, also where the answer is `Some(false)`: no type can know of it, and nothing undoes it.
     #[must_use]
     pub fn was_applied(&self) -> Option<bool> {
         match self {

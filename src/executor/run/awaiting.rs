@@ -82,6 +82,8 @@ async fn run_inner<T, E: 'static, W>(
     let worked = AssertUnwindSafe(async { work(&tx).await })
         .catch_unwind()
         .await;
+    // Before the commit takes its part of the notes.
+    let has_no_change = tx.tx().has_no_change();
     let unsettled = match worked {
         Ok(Ok(value)) if tx.tx().is_blank() => return nothing_noted(context, value),
         Ok(Ok(value)) => match commit(context, &mut tx).await {
@@ -102,7 +104,7 @@ async fn run_inner<T, E: 'static, W>(
     };
     let why = unsettled.report(context, tx.tx().noted());
     let tally = unwinding(context, &mut tx, why).undo_all().await;
-    Err(unsettled.outcome(tally))
+    Err(unsettled.outcome(tally, has_no_change))
 }
 
 fn unwinding(context: &RunContext, tx: &mut AsyncTx, why: Why) -> Unwinding {

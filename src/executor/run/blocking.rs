@@ -8,7 +8,7 @@ use super::watch::Watched;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, Committed, RunError};
 use crate::executor::tx::{ContextRef, Tx};
-use crate::executor::undo::{Why, commit_debt, undo_all};
+use crate::executor::undo::{Tally, Why, commit_debt, undo_all};
 
 #[inline]
 pub(crate) fn run<'env, T, E: 'static, W>(
@@ -46,7 +46,10 @@ fn run_inner<'env, T, E: 'static, W>(
         tx: Tx::new(ContextRef::Borrowed(context), run),
         context,
     };
-    let unsettled = match work(&armed.tx) {
+    let worked = work(&armed.tx);
+    // Before the commit takes its part of the notes.
+    let has_no_change = armed.tx.has_no_change();
+    let unsettled = match worked {
         Ok(value) if armed.tx.is_blank() => {
             // Nothing was noted and the context is borrowed: there is nothing to drop, and to find that out costs time.
             std::mem::forget(armed);
@@ -62,7 +65,8 @@ fn run_inner<'env, T, E: 'static, W>(
         },
         Err(why) => Unsettled::No(into_cause(why)),
     };
-    Err(undo(context, &mut armed.tx, unsettled))
+    let tally = undo(context, &mut armed.tx, &unsettled);
+    Err(unsettled.outcome(tally, has_no_change))
 }
 
 /// Undoes what is still noted when it is dropped: the work panicked.
@@ -103,8 +107,8 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
 }
 
 #[cold]
-fn undo<T, E>(context: &RunContext, tx: &mut Tx<'_>, unsettled: Unsettled<E>) -> RunError<T, E> {
+fn undo<E>(context: &RunContext, tx: &mut Tx<'_>, unsettled: &Unsettled<E>) -> Tally {
     let notes = tx.take_notes();
     let why = unsettled.report(context, &notes);
-    unsettled.outcome(undo_all(context, tx.run(), notes.to_undo, why))
+    undo_all(context, tx.run(), notes.to_undo, why)
 }

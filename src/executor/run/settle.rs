@@ -55,9 +55,12 @@ impl<E> Unsettled<E> {
         }
     }
 
-    pub(crate) fn outcome<T>(self, tally: Tally) -> RunError<T, E> {
+    pub(crate) fn outcome<T>(self, tally: Tally, has_no_change: bool) -> RunError<T, E> {
         match self {
-            Self::No(cause) => RunError::not_committed(cause, tally.report, tally.debts),
+            Self::No(cause) => {
+                let undo = tally.report.of_work(has_no_change);
+                RunError::not_committed(cause, undo, tally.debts)
+            }
             Self::InDoubt { txn_id, error } => RunError::InDoubt {
                 locks: tally.lease.held_keys(),
                 txn_id,
@@ -86,7 +89,7 @@ pub(crate) fn nothing_noted<T, E>(
         }),
         Err(why) => Err(RunError::RolledBack {
             cause: Cause::Lease(why),
-            undo: UndoReport::default(),
+            undo: UndoReport::default().of_work(true),
         }),
     }
 }

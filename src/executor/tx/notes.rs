@@ -69,6 +69,11 @@ impl<'env, M: RunMode> Notes<'env, M> {
         self.has_newer_holder
     }
 
+    /// Whether the work has noted no change: nothing to undo, no cell, no commit.
+    pub(crate) fn has_no_change(&self) -> bool {
+        self.to_undo.is_empty() && self.drafts.is_empty() && self.commit.is_none()
+    }
+
     /// The commit comes last: a change that is noted after it would not be part of it.
     pub(crate) fn ensure_before_commit(&mut self, call: &str) -> Result<(), Error> {
         if self.commit.is_none() {

@@ -178,6 +178,12 @@ impl<'env, M: RunMode> Tx<'env, M> {
         self.notes.get_mut().is_none()
     }
 
+    /// Whether the run has noted no change: see [`Notes::has_no_change`].
+    pub(crate) fn has_no_change(&mut self) -> bool {
+        let notes = self.notes.get_mut();
+        notes.as_ref().is_none_or(|notes| notes.has_no_change())
+    }
+
     pub(crate) fn noted(&mut self) -> &mut Notes<'env, M> {
         self.notes.get_mut().get_or_insert_default()
     }

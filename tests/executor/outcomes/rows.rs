@@ -86,6 +86,70 @@ async fn rolled_back_when_the_lease_lapsed_before_the_commit() {
     assert_eq!(gauge.value(), 0);
 }
 
+/// The words of every outcome in which nothing was undone because nothing was noted.
+const OUTSIDE: &str = "nothing was noted; what the work did outside of its tx stands";
+
+#[tokio::test]
+async fn what_the_work_did_outside_of_its_tx_is_said_to_stand() {
+    let stage = Stage::new();
+    let written = std::sync::atomic::AtomicBool::new(false);
+    let failed = run!(stage, |_| -> Result<(), _> { Err("no funds".into()) });
+    let only_hooks_of_a_commit = run!(stage, |tx| -> Result<(), _> {
+        tx.on_committed(|_| ());
+        Err("no funds".into())
+    });
+    let fenced = run!(stage, |tx| -> Result<(), _> {
+        let _ = step!(
+            tx,
+            "debit",
+            { Err::<(), _>(EffectError::Fenced { seen: None }) },
+            ()
+        );
+        tx.check()?;
+        Err("no funds".into())
+    });
+    let lapsed = run!(stage, |_| {
+        written.store(true, std::sync::atomic::Ordering::SeqCst);
+        stage.lapse();
+        Ok(())
+    });
+    assert!(written.into_inner());
+    for outcome in [failed, only_hooks_of_a_commit, lapsed] {
+        let text = outcome.unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("rolled back, {OUTSIDE}: ")),
+            "{text}"
+        );
+    }
+    let text = fenced.unwrap_err().to_string();
+    assert!(!text.contains(OUTSIDE), "a step was noted: {text}");
+}
+
+#[tokio::test]
+async fn what_the_work_noted_in_its_tx_is_said_to_be_undone() {
+    let stage = Stage::new();
+    let cell = GuardedCell::new(0);
+    let of_a_cell = run!(stage, |tx| -> Result<(), _> {
+        *tx.write(&cell) += 1;
+        Err("no funds".into())
+    });
+    let of_a_commit = run!(stage, |tx| {
+        commit!(tx, |_| {
+            Err::<(), _>(EffectError::not_applied("unique key"))
+        });
+        Ok(())
+    });
+    let of_a_cell_over_time = run!(stage, |tx| {
+        *tx.write(&cell) += 1;
+        stage.lapse();
+        Ok(())
+    });
+    for outcome in [of_a_cell, of_a_commit, of_a_cell_over_time] {
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.starts_with("rolled back, undone=0/0: "), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn rolled_back_when_the_commit_proves_that_it_was_not_applied() {
     let (stage, gauge) = (Stage::new(), Gauge::default());
