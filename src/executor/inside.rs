@@ -1,11 +1,23 @@
 //! [`Inside`]: which locks the runs in progress on this thread are under, by the numbers that their manager gave them. A run that asks for one of them would wait for itself.
+//!
+//! The work of a blocking run may drive a runtime of its own, which then polls other tasks on this thread. They are outside of the run: each
+//! entry names the task that made it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
 
+use tokio::task::{Id, try_id};
+
 thread_local! {
-    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static INSIDE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    lock: u64,
+    /// None outside of tokio's tasks.
+    task: Option<Id>,
 }
 
 /// This thread is inside of a run until this is dropped.
@@ -17,10 +29,11 @@ pub(crate) struct Inside {
 impl Inside {
     #[inline]
     pub(crate) fn enter(locks: &[u64]) -> Self {
-        let enter = |inside: &RefCell<Vec<u64>>| {
+        let enter = |inside: &RefCell<Vec<Entry>>| {
             let mut inside = inside.borrow_mut();
             let outer = inside.len();
-            inside.extend_from_slice(locks);
+            let task = try_id();
+            inside.extend(locks.iter().map(|&lock| Entry { lock, task }));
             outer
         };
         // It fails in a thread that ends, where nobody asks for a lock.
@@ -46,8 +59,14 @@ pub(crate) async fn drive_inside<F: Future>(locks: Vec<u64>, work: F) -> F::Outp
     .await
 }
 
-/// Whether a run in progress on this thread is under a lock of which `is_it` is true.
-pub(crate) fn is_inside(is_it: impl FnMut(u64) -> bool) -> bool {
-    let look = |inside: &RefCell<Vec<u64>>| inside.borrow().iter().copied().any(is_it);
+/// Whether a run in progress in this task is under a lock of which `is_it` is true.
+pub(crate) fn is_inside(mut is_it: impl FnMut(u64) -> bool) -> bool {
+    let look = |inside: &RefCell<Vec<Entry>>| {
+        let task = try_id();
+        let inside = inside.borrow();
+        inside
+            .iter()
+            .any(|entry| entry.task == task && is_it(entry.lock))
+    };
     INSIDE.try_with(look).unwrap_or_default()
 }

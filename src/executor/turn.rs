@@ -13,10 +13,11 @@ use tokio::task::coop::unconstrained;
 use super::outcome::{Cause, RunError, UndoReport};
 use crate::lease::{Lease, LeaseError};
 use crate::model::error::Error;
+use crate::model::of_task::OfTask;
 
 tokio::task_local! {
     /// The turns that the current run has.
-    static TAKEN: Vec<usize>;
+    static TAKEN: OfTask<Vec<usize>>;
 }
 
 /// The turns of the locks of an executor, in the order of their keys.
@@ -35,7 +36,7 @@ impl Turns {
         run: impl FnOnce() -> Result<O, RunError<T, E>>,
     ) -> Result<O, RunError<T, E>> {
         let (taken, _turns) = block_on(self.take(lease))?;
-        TAKEN.sync_scope(taken, run)
+        OfTask::sync_scope(&TAKEN, taken, run)
     }
 
     /// Awaits `run` when it is its turn.
@@ -45,14 +46,14 @@ impl Turns {
         run: impl Future<Output = Result<O, RunError<T, E>>>,
     ) -> Result<O, RunError<T, E>> {
         let (taken, _turns) = self.take(lease).await?;
-        TAKEN.scope(taken, run).await
+        OfTask::scope(&TAKEN, taken, run).await
     }
 
     async fn take<T, E>(
         &self,
         lease: &Lease,
     ) -> Result<(Vec<usize>, Vec<OwnedMutexGuard<()>>), RunError<T, E>> {
-        let mut taken = TAKEN.try_with(Clone::clone).unwrap_or_default();
+        let mut taken = OfTask::of(&TAKEN).unwrap_or_default();
         let own = self.0.iter().map(|turn| Arc::as_ptr(turn).addr());
         if own.clone().any(|turn| taken.contains(&turn)) {
             return Err(RunError::RolledBack {

@@ -6,6 +6,7 @@ pub(crate) mod doubt;
 pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod key;
+pub(crate) mod of_task;
 pub(crate) mod random;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;

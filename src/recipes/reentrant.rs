@@ -38,6 +38,7 @@ use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
+use crate::model::of_task::OfTask;
 use crate::recipes::lock::Lock;
 use crate::recipes::read_write_scope::Entered;
 pub use crate::recipes::read_write_scope::{
@@ -53,7 +54,7 @@ type Places<T> = Mutex<HashMap<(usize, Key), Arc<tokio::sync::Mutex<T>>>>;
 type Place = tokio::sync::Mutex<Weak<LockGuard>>;
 
 tokio::task_local! {
-    static CURRENT: Scope;
+    static CURRENT: OfTask<Scope>;
 }
 
 /// The identity of a holder of reentrant locks. Cloning is cheap; all clones are the same scope.
@@ -73,7 +74,7 @@ pub struct Scope {
 /// As cancel safe as `work`.
 pub async fn scope<F: Future>(work: F) -> F::Output {
     let scope = Scope::current().unwrap_or_default();
-    CURRENT.scope(scope, work).await
+    OfTask::scope(&CURRENT, scope, work).await
 }
 
 impl Scope {
@@ -86,7 +87,7 @@ impl Scope {
     /// The scope of the current task, if it runs within [`scope`].
     #[must_use]
     pub fn current() -> Option<Self> {
-        CURRENT.try_with(Self::clone).ok()
+        OfTask::of(&CURRENT)
     }
 
     fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
