@@ -16,6 +16,7 @@ use leasehold::{LockManager, Settings};
 thread_local! {
     // Per thread, so that the harness does not count.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -25,11 +26,13 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as i64);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE_BYTES.set(LIVE_BYTES.get() - layout.size() as i64);
         // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -93,6 +96,21 @@ fn a_run_that_is_not_begun_allocates_nothing() {
     let run = || assert!(stage.executor.guarded(|_| Ok(())).is_err());
     run();
     assert_eq!(allocations(run), 0);
+}
+
+/// A service takes an executor and a cancellation token for each of its jobs, under locks that it holds for long.
+#[tokio::test]
+async fn the_cancellation_tokens_of_a_joint_lease_are_not_kept_until_the_hold_ends() {
+    let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
+    let guard = locks.lock_all(["a", "b"]).acquire().await.unwrap();
+    let job = || drop(guard.executor().lease().cancellation_token());
+    job();
+    let before = LIVE_BYTES.get();
+    (0..1_000).for_each(|_| job());
+    assert!(LIVE_BYTES.get() - before < 1_000, "bytes are kept");
+    let kept = guard.executor().lease().cancellation_token();
+    let _ = guard.release().await;
+    assert!(kept.is_cancelled());
 }
 
 /// A future that another async function gets by value is in that function's future twice, and is copied there.

@@ -1,6 +1,6 @@
 //! Runs under several holds at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -9,18 +9,25 @@ use super::guard::LockGuard;
 use super::hold::Hold;
 use super::sink::HoldSink;
 use crate::executor::Executor;
+use crate::lease::Lease;
 use crate::model::commit::HeldKey;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::model::shared_runtime::SharedRuntime;
 
-/// An executor whose runs are under `first` and all `others`, which come after it in the order of the keys.
-pub(crate) fn joint_executor(first: &LockGuard, others: &[LockGuard]) -> Executor {
+/// An executor whose runs are under `first` and all `others`, which come after it in the order of the keys. All executors of these
+/// guards have the lease that `joint` keeps: each member keeps the cancellation token of a joint lease until it ends.
+pub(crate) fn joint_executor(
+    first: &LockGuard,
+    others: &[LockGuard],
+    joint: &OnceLock<Lease>,
+) -> Executor {
     if others.is_empty() {
         return first.executor();
     }
     let guards = std::iter::once(first).chain(others);
-    let leases = guards.map(|guard| guard.lease().clone()).collect();
+    let leases = || guards.map(|guard| guard.lease().clone()).collect();
+    let lease = joint.get_or_init(|| first.lease().joint(leases()));
     let sink = JointSink {
         first: first.sink(),
         others: others
@@ -29,7 +36,7 @@ pub(crate) fn joint_executor(first: &LockGuard, others: &[LockGuard]) -> Executo
             .collect(),
     };
     let budget = first.context().settings.commit_budget;
-    Executor::new(&first.lease().joint(leases), Arc::new(sink), budget)
+    Executor::new(lease, Arc::new(sink), budget)
 }
 
 /// The sink of the runs under several holds: none is released before what a run left behind is settled.

@@ -33,7 +33,7 @@
 //! leases live, so they end with the earliest. They may write the cells of every key. The permit of their commit
 //! [contains every key and token](crate::executor::CommitPermit::locks), so a fence compares all of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
@@ -215,7 +215,11 @@ impl MultiLock {
             .next()
             .ok_or_else(|| Error::invalid("no key was named; name at least one"))?;
         let others = guards.collect();
-        Ok(Ok(MultiGuard { first, others }))
+        Ok(Ok(MultiGuard {
+            first,
+            others,
+            joint: OnceLock::new(),
+        }))
     }
 }
 
@@ -236,6 +240,8 @@ pub struct MultiGuard {
     /// Of the first key in their order.
     first: LockGuard,
     others: Vec<LockGuard>,
+    /// The lease of the runs under all of them; made with the first executor.
+    joint: OnceLock<Lease>,
 }
 
 impl MultiGuard {
@@ -247,7 +253,7 @@ impl MultiGuard {
     /// [`Tx::token_of`](crate::Tx::token_of) that of a key.
     #[must_use]
     pub fn executor(&self) -> Executor {
-        joint_executor(&self.first, &self.others)
+        joint_executor(&self.first, &self.others, &self.joint)
     }
 
     /// The lease of one of the keys.

@@ -48,7 +48,23 @@ use crate::store::Released;
 
 /// The entries of a scope: one for each lock that it has acquired, by manager and key. The task that has locked an entry is acquiring
 /// the lock, and other tasks of the scope wait for it.
-type Places<T> = Mutex<HashMap<(usize, Key), Arc<tokio::sync::Mutex<T>>>>;
+struct Places<T> {
+    entries: HashMap<(usize, Key), Arc<tokio::sync::Mutex<T>>>,
+    /// How many there may be before those without a hold are removed.
+    most: usize,
+}
+
+/// A scope with fewer entries is not searched for those without a hold.
+const FEW_PLACES: usize = 8;
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            most: FEW_PLACES,
+        }
+    }
+}
 
 /// The hold, while one of its guards lives.
 type Place = tokio::sync::Mutex<Weak<LockGuard>>;
@@ -62,8 +78,8 @@ tokio::task_local! {
 /// Two tasks that share a scope both enter: for them the lock excludes nothing.
 #[derive(Clone, Default)]
 pub struct Scope {
-    places: Arc<Places<Weak<LockGuard>>>,
-    of_read_write: Arc<Places<Entered>>,
+    places: Arc<Mutex<Places<Weak<LockGuard>>>>,
+    of_read_write: Arc<Mutex<Places<Entered>>>,
 }
 
 /// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one, otherwise a new one. It ends
@@ -103,19 +119,24 @@ impl Scope {
 }
 
 fn place<T: Default>(
-    places: &Places<T>,
+    places: &Mutex<Places<T>>,
     of: &Lock,
     is_empty: impl Fn(&T) -> bool,
 ) -> Result<Arc<tokio::sync::Mutex<T>>, Error> {
     let manager = Arc::as_ptr(of.handle().context()) as usize;
     let mut places = places.lock();
-    // An entry without a hold and without a caller is removed, so a scope stays as small as the number of its holds.
-    places.retain(|_, place| {
-        let is_asked = Arc::strong_count(place) > 1;
-        is_asked || place.try_lock().is_ok_and(|held| !is_empty(&held))
-    });
+    let Places { entries, most } = &mut *places;
+    if entries.len() >= *most {
+        // An entry without a hold and without a caller is removed. Half of them are new since the last time, so a scope has at most
+        // twice as many as it has holds, and each acquire pays for a few.
+        entries.retain(|_, place| {
+            let is_asked = Arc::strong_count(place) > 1;
+            is_asked || place.try_lock().is_ok_and(|held| !is_empty(&held))
+        });
+        *most = (2 * entries.len()).max(FEW_PLACES);
+    }
     Ok(Arc::clone(
-        places.entry((manager, of.key()?.clone())).or_default(),
+        entries.entry((manager, of.key()?.clone())).or_default(),
     ))
 }
 
@@ -303,5 +324,44 @@ impl Deref for ReentrantGuard {
 
     fn deref(&self) -> &LockGuard {
         &self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// The entries of a scope with `holds` holds, and how often one was looked at for being empty.
+    fn entered(holds: usize, is_held: bool) -> (usize, usize) {
+        let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
+        let places: Mutex<Places<bool>> = Mutex::default();
+        let looks = Cell::new(0);
+        for number in 0..holds {
+            let is_empty = |is_held: &bool| {
+                looks.set(looks.get() + 1);
+                !is_held
+            };
+            let entry = place(&places, &locks.lock(format!("{number}")), is_empty).unwrap();
+            *entry.try_lock().unwrap() = is_held;
+        }
+        let entries = places.lock().entries.len();
+        (entries, looks.get())
+    }
+
+    #[test]
+    fn an_acquire_in_a_scope_does_not_look_at_every_hold_of_the_scope() {
+        let (entries, looks) = entered(1_000, true);
+        assert_eq!(entries, 1_000);
+        assert!(looks <= 2 * 1_000, "{looks}");
+    }
+
+    #[test]
+    fn a_scope_stays_as_small_as_its_holds() {
+        let (entries, looks) = entered(1_000, false);
+        assert!(entries <= FEW_PLACES, "{entries}");
+        assert!(looks <= 2 * 1_000, "{looks}");
     }
 }

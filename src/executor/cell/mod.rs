@@ -9,5 +9,5 @@ mod together;
 pub use guarded::GuardedCell;
 pub(crate) use publish::Cells;
 pub use staged::Staged;
-pub(crate) use staged::{AnyDraft, Draft};
+pub(crate) use staged::{Draft, Drafts};
 pub use together::{Together, read_together};

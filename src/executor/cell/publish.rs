@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLockWriteGuard;
 
-use super::staged::AnyDraft;
+use super::staged::{AnyDraft, Drafts};
 use super::terms::Terms;
 use crate::executor::outcome::Cause;
 use crate::model::caught::drop_caught;
@@ -26,13 +26,12 @@ impl Cells {
     /// # Errors
     ///
     /// `Refused` if a staged copy is still out.
-    pub(crate) fn new<E>(mut drafts: Vec<Arc<dyn AnyDraft>>) -> Result<Self, Cause<E>> {
-        for draft in &drafts {
+    pub(crate) fn new<E>(drafts: Drafts) -> Result<Self, Cause<E>> {
+        for draft in drafts.values() {
             draft.ensure_returned().map_err(Cause::Refused)?;
         }
-        drafts.sort_unstable_by_key(|draft| draft.address());
         Ok(Self {
-            drafts,
+            drafts: drafts.into_values().collect(),
             is_reserved: false,
         })
     }

@@ -1,6 +1,7 @@
 //! [`Staged`]: a run's own copy of a cell.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -103,10 +104,11 @@ impl<T: fmt::Debug> fmt::Debug for Staged<'_, T> {
     }
 }
 
+/// The staged copies of one run by the addresses of their cells, which are locked in this order.
+pub(crate) type Drafts = BTreeMap<usize, Arc<dyn AnyDraft>>;
+
 /// A staged copy of any type, as the publishing sees it.
 pub(crate) trait AnyDraft: Any + Send + Sync {
-    /// The identity of the cell; cells are locked in this order.
-    fn address(&self) -> usize;
     fn terms(&self) -> &RwLock<Terms>;
     /// The token that the run writes this cell under.
     fn token(&self) -> FencingToken;
@@ -120,10 +122,6 @@ pub(crate) trait AnyDraft: Any + Send + Sync {
 }
 
 impl<T: Send + Sync + 'static> AnyDraft for Draft<T> {
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.cell).addr()
-    }
-
     fn terms(&self) -> &RwLock<Terms> {
         &self.cell.terms
     }

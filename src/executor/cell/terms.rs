@@ -41,6 +41,7 @@ impl Terms {
         }
     }
 
+    /// `locks` are sorted by key.
     fn lock_of<'a>(&mut self, locks: &'a [HeldKey]) -> Result<&'a HeldKey, Refusal> {
         let misuse = |message| Err(Refusal::Misuse(Error::invalid(message)));
         let Some(key) = &self.key else {
@@ -53,9 +54,9 @@ impl Terms {
             self.key = Some(only.key.clone());
             return Ok(only);
         };
-        match locks.iter().find(|lock| lock.key == *key) {
-            Some(lock) => Ok(lock),
-            None => misuse(format!(
+        match locks.binary_search_by(|lock| lock.key.cmp(key)) {
+            Ok(at) => Ok(&locks[at]),
+            Err(_) => misuse(format!(
                 "a cell was written under another key than its own: cell_key={key} {}; hold the cell's own lock to write it",
                 keys(locks)
             )),

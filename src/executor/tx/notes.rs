@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::mode::RunMode;
-use crate::executor::cell::AnyDraft;
+use crate::executor::cell::Drafts;
 use crate::executor::outcome::{Cause, Receipt, Refusal};
 use crate::model::caught::drop_caught;
 use crate::model::error::{BoxError, Error};
@@ -16,7 +16,7 @@ pub(crate) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
 pub(crate) struct Notes<'env, M: RunMode> {
     /// Oldest first.
     pub(crate) to_undo: Vec<ToUndo<'env, M>>,
-    pub(crate) drafts: Vec<Arc<dyn AnyDraft>>,
+    pub(crate) drafts: Drafts,
     pub(crate) commit: Option<M::Commit<'env>>,
     pub(crate) on_committed: Vec<CommittedHook<'env>>,
     refusal: Option<Refusal>,
@@ -49,7 +49,7 @@ impl<M: RunMode> Default for Notes<'_, M> {
     fn default() -> Self {
         Self {
             to_undo: Vec::new(),
-            drafts: Vec::new(),
+            drafts: Drafts::new(),
             commit: None,
             on_committed: Vec::new(),
             refusal: None,

@@ -263,7 +263,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
         let mut notes = self.notes();
         notes.ensure_before_commit("write").map_err(|_| ())?;
         let address = Arc::as_ptr(&cell.content).addr();
-        let known = notes.drafts.iter().find(|d| d.address() == address);
+        let known = notes.drafts.get(&address);
         // The cell at an address is the same as long as its draft keeps it alive, and so is its type.
         let known = known.and_then(|d| Arc::clone(d).as_any().downcast::<Draft<T>>().ok());
         let draft = match known {
@@ -272,7 +272,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
                 let admitted = cell.content.terms.write().admit(self.locks());
                 let token = admitted.map_err(|refusal| notes.refuse(refusal))?;
                 let draft = Draft::new(cell, token);
-                notes.drafts.push(Arc::clone(&draft) as _);
+                notes.drafts.insert(address, Arc::clone(&draft) as _);
                 draft
             }
         };
