@@ -27,6 +27,9 @@ pub enum LeaseError {
     /// The hold is being released: no new run begins or commits.
     #[error("the hold is ending; stop, and ask for the lock again")]
     Ending,
+    /// The lease may be live, but the run will not commit: it has broken a rule, or has found a newer holder. Its outcome says which.
+    #[error("the run was refused and will not commit; return, and its outcome says why")]
+    Refused,
 }
 
 impl From<LeaseError> for Error {
@@ -35,6 +38,7 @@ impl From<LeaseError> for Error {
             LeaseError::Lost(reason) => reason,
             LeaseError::TooShort { .. } => LostReason::Lapsed,
             LeaseError::Ending => LostReason::Released,
+            LeaseError::Refused => return Self::invalid(error.to_string()),
         };
         Self::new(ErrorKind::Lost(reason), error.to_string())
     }

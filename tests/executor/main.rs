@@ -14,4 +14,5 @@ mod newer_holder;
 mod outcomes;
 mod panicking_drops;
 mod panicking_subscriber;
+mod refused;
 mod undo;

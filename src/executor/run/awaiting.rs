@@ -95,7 +95,7 @@ async fn run_inner<T, E: 'static, W>(
             }
             Err(unsettled) => unsettled,
         },
-        Ok(Err(why)) => Unsettled::No(into_cause(why)),
+        Ok(Err(why)) => Unsettled::given_up(into_cause(why), tx.tx()),
         Err(payload) => {
             let why = Why::of_notes(tx.tx().noted());
             unwinding(context, &mut tx, why).undo_all().await.log();

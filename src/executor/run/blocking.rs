@@ -63,7 +63,7 @@ fn run_inner<'env, T, E: 'static, W>(
             }
             Err(unsettled) => unsettled,
         },
-        Err(why) => Unsettled::No(into_cause(why)),
+        Err(why) => Unsettled::given_up(into_cause(why), &mut armed.tx),
     };
     let tally = undo(context, &mut armed.tx, &unsettled);
     Err(unsettled.outcome(tally, has_no_change))

@@ -12,6 +12,7 @@ use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, CommitProof, Committed, Receipt, RunError, UndoReport};
 use crate::executor::tx::{Answer, Notes, RunMode, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt};
+use crate::lease::LeaseError;
 use crate::model::caught::caught;
 use crate::model::commit::{CommitPermit, EffectError};
 use crate::model::error::BoxError;
@@ -43,6 +44,13 @@ impl<E> From<Cause<E>> for Unsettled<E> {
 }
 
 impl<E> Unsettled<E> {
+    /// The work gave up. If it did so because the run was refused, the refusal is the cause.
+    pub(crate) fn given_up<M: RunMode>(cause: Cause<E>, tx: &mut Tx<'_, M>) -> Self {
+        let is_refused = matches!(cause, Cause::Lease(LeaseError::Refused));
+        let refusal = is_refused.then(|| tx.noted().take_refusal()).flatten();
+        Self::No(refusal.map_or(cause, Cause::from))
+    }
+
     /// Says how the run is to be undone. Reports a commit in doubt to the hold.
     pub(crate) fn report<M: RunMode>(&self, context: &RunContext, notes: &Notes<'_, M>) -> Why {
         match self {

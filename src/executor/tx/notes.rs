@@ -64,6 +64,11 @@ impl<'env, M: RunMode> Notes<'env, M> {
         self.refusal.get_or_insert(refusal);
     }
 
+    /// Why the run will not commit, whatever its work returned.
+    pub(crate) fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
+    }
+
     /// Whether a resource or a cell has reported a newer holder, first or later.
     pub(crate) fn has_newer_holder(&self) -> bool {
         self.has_newer_holder

@@ -67,7 +67,9 @@ impl<'env, M: RunMode> Sent<'_, 'env, M> {
                 (StepState::NotApplied, Err(StepError::NotApplied(error)))
             }
             Err(EffectError::Fenced { seen }) => {
-                self.tx.notes().refuse(Refusal::Fenced { seen });
+                let mut notes = self.tx.notes();
+                self.tx.refuse(&mut notes, Refusal::Fenced { seen });
+                drop(notes);
                 (StepState::NotApplied, Err(StepError::Fenced { seen }))
             }
             // It stays as sent, and the drop marks the hold as in doubt.

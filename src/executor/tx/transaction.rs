@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Tx<'env, M: RunMode = Blocking> {
     run: u64,
     /// Made when first needed, so a run that notes nothing has nothing to make or drop.
     notes: Mutex<Option<Box<Notes<'env, M>>>>,
+    /// The notes have a refusal. Beside them, because a check takes no lock.
+    is_refused: AtomicBool,
     txn_id: OnceLock<TxnId>,
     mode: PhantomData<fn(M)>,
 }
@@ -73,6 +76,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
             context,
             run,
             notes: Mutex::new(None),
+            is_refused: AtomicBool::new(false),
             txn_id: OnceLock::new(),
             mode: PhantomData,
         }
@@ -86,12 +90,15 @@ impl<'env, M: RunMode> Tx<'env, M> {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease is over, [`LeaseError::Ending`] if the hold is being released.
+    /// [`LeaseError::Lost`] if the lease is over, [`LeaseError::Ending`] if the hold is being released, [`LeaseError::Refused`] if the
+    /// run has broken a rule (a cell of another key) or found a newer holder.
     #[inline]
     pub fn check(&self) -> Result<(), LeaseError> {
         let lease = self.context.lease();
         let checked = if lease.is_closed() {
             Err(self.context.ending())
+        } else if self.is_refused.load(Ordering::Relaxed) {
+            Err(LeaseError::Refused)
         } else {
             lease.look_fast().map(|_| ())
         };
@@ -172,6 +179,12 @@ impl<'env, M: RunMode> Tx<'env, M> {
         })
     }
 
+    /// Notes why the run will not commit, and lets its next check fail.
+    pub(crate) fn refuse(&self, notes: &mut Notes<'env, M>, refusal: Refusal) {
+        notes.refuse(refusal);
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the run has noted nothing.
     #[inline]
     pub(crate) fn is_blank(&mut self) -> bool {
@@ -242,7 +255,8 @@ impl<'env, M: RunMode> Tx<'env, M> {
 
     /// The run's own copy of a cell, to read and to change; readers see it once the run has committed.
     ///
-    /// If the cell may not be written, the copy is discarded and the run will not commit. It may not if:
+    /// If the cell may not be written, the copy is discarded and the run will not commit: its next [`check`](Self::check) fails. It may
+    /// not if:
     ///
     /// - it belongs to another key, or has no key and the run is under several locks;
     /// - a newer holder has written it;
@@ -270,16 +284,15 @@ impl<'env, M: RunMode> Tx<'env, M> {
             Some(draft) => draft,
             None => {
                 let admitted = cell.content.terms.write().admit(self.locks());
-                let token = admitted.map_err(|refusal| notes.refuse(refusal))?;
+                let token = admitted.map_err(|refusal| self.refuse(&mut notes, refusal))?;
                 let draft = Draft::new(cell, token);
                 notes.drafts.insert(address, Arc::clone(&draft) as _);
                 draft
             }
         };
         draft.take().ok_or_else(|| {
-            notes.refuse(Refusal::Misuse(Error::invalid(
-                "a cell was written twice at once in one run; nothing was committed; drop what the first `write` returned before the second",
-            )));
+            let error = "a cell was written twice at once in one run; nothing was committed; drop what the first `write` returned before the second";
+            self.refuse(&mut notes, Refusal::Misuse(Error::invalid(error)));
         })
     }
 
