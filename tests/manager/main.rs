@@ -10,6 +10,7 @@ mod support;
 mod yielding;
 
 mod acquire;
+mod by_chance;
 mod clocks;
 mod end_of_hold;
 mod ends;
