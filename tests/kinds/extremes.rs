@@ -185,7 +185,9 @@ async fn locks_of_any_kind_take_any_span() {
                     }
                     let world = World::new();
                     let lock = world.ours.lock("a");
-                    let run = lock.guarded_retry(&policy, |_tx| Err::<(), _>("not yet".into()));
+                    let run = lock.guarded_retry(&policy, |_tx| {
+                        Err::<(), _>(leasehold::Error::unavailable("not yet").into())
+                    });
                     let mut run = Box::pin(run);
                     for _ in 0..20 {
                         if poll_once(&mut run).await.is_ready() {

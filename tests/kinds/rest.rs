@@ -258,7 +258,7 @@ async fn a_run_that_is_repeated_does_not_wait_for_its_own_rest() {
         let mut work = || {
             attempts += 1;
             if attempts < 3 {
-                return Err("not yet".into());
+                return Err(Error::unavailable("not yet").into());
             }
             Ok(attempts)
         };
@@ -280,7 +280,9 @@ async fn a_run_that_fails_for_good_leaves_its_rest() {
     let world = World::new();
     let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
     let policy = RetryPolicy::within(secs(5));
-    let run = lock.guarded_retry(&policy, |_| Err::<(), _>("never".into()));
+    let run = lock.guarded_retry(&policy, |_| {
+        Err::<(), _>(Error::unavailable("never").into())
+    });
     let ended = while_time_passes(&world, secs(40), run).await;
     assert!(
         matches!(ended, Err(RunError::RolledBack { .. })),

@@ -15,7 +15,8 @@ use crate::model::token::FencingToken;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause<E = BoxError> {
-    /// The work returned this error.
+    /// The work returned this error, or decided so in its commit. The run is not repeated, unless the error is an [`Error`] that [is
+    /// retryable](Error::is_retryable), or was caused by one.
     Failed(E),
     /// The work decided to stop, with [`Abort::stop`](crate::Abort::stop). Nothing failed.
     Stopped,
@@ -49,6 +50,29 @@ impl<E: 'static> Cause<E> {
             Self::Stopped | Self::Conflict | Self::Fenced { .. } | Self::StepInDoubt => None,
         }
     }
+}
+
+impl<E: 'static> Cause<E> {
+    /// Whether another run may commit.
+    pub(super) fn is_retryable(&self) -> bool {
+        match self {
+            Self::Lease(_) | Self::NotApplied(_) | Self::Conflict | Self::Fenced { .. } => true,
+            Self::StepInDoubt => true,
+            Self::Refused(_) | Self::Stopped => false,
+            Self::Failed(error) => says_so(error),
+        }
+    }
+}
+
+/// Whether an error of the work is one of ours that another try may not meet, or was caused by one.
+fn says_so<E: 'static>(error: &E) -> bool {
+    if let Some(error) = (error as &dyn Any).downcast_ref::<Error>() {
+        return error.is_retryable();
+    }
+    let chain = std::iter::successors(boxed(error), |&error| error.source());
+    chain
+        .filter_map(|error| error.downcast_ref::<Error>())
+        .any(Error::is_retryable)
 }
 
 /// The error of an untyped run. An error of a type of your own is shown by [`Cause`] itself, and has no `source` there.

@@ -86,6 +86,26 @@ pub enum RunError<T, E = BoxError> {
     },
 }
 
+impl<T, E: 'static> RunError<T, E> {
+    /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
+    ///
+    /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
+    /// rule ([`Cause::Refused`]), or its work [stopped](Cause::Stopped) or [failed](Cause::Failed). What the work decided is final, with
+    /// its reason, unless the work says otherwise: its error, or one that caused it, is an [`Error`] that [is
+    /// retryable](Error::is_retryable), such as `Error::unavailable("the ledger is not open yet")`. For
+    /// [`NotAcquired`](Self::NotAcquired) as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and
+    /// [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::NotAcquired { why } => why.is_retryable(),
+            Self::NotStarted { .. } | Self::Fenced { .. } => true,
+            Self::RolledBack { cause, .. } => cause.is_retryable(),
+            Self::Incomplete { .. } | Self::InDoubt { .. } | Self::CommittedLate { .. } => false,
+        }
+    }
+}
+
 impl<T, E> RunError<T, E> {
     /// Whether the run was applied; `None` if parts of it were, or if that is unknown.
     ///
@@ -113,22 +133,6 @@ impl<T, E> RunError<T, E> {
             Self::Fenced { .. } => "fenced",
             Self::InDoubt { .. } => "in doubt",
             Self::CommittedLate { .. } => "committed late",
-        }
-    }
-
-    /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
-    ///
-    /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
-    /// rule ([`Cause::Refused`]) or its work [stopped](Cause::Stopped); for [`NotAcquired`](Self::NotAcquired) as
-    /// [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and
-    /// [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::NotAcquired { why } => why.is_retryable(),
-            Self::NotStarted { .. } | Self::Fenced { .. } => true,
-            Self::RolledBack { cause, .. } => !matches!(cause, Cause::Refused(_) | Cause::Stopped),
-            Self::Incomplete { .. } | Self::InDoubt { .. } | Self::CommittedLate { .. } => false,
         }
     }
 
