@@ -24,6 +24,8 @@ pub(super) struct AcquireLoop<'a> {
     wait: Option<ObservedWait<'a>>,
     /// How many requests in a row have failed.
     failures: u32,
+    /// Why the first of them failed that had its full time.
+    failure: Option<Error>,
     /// The first request for the last claim was refused. What a new claim is answered says why.
     was_refused: bool,
     /// How often this caller waited without a subscription although the store sends messages.
@@ -65,6 +67,7 @@ impl<'a> AcquireLoop<'a> {
             turn: Some(turn),
             wait,
             failures: 0,
+            failure: None,
             was_refused: false,
             polls: 0,
         }
@@ -112,6 +115,25 @@ impl<'a> AcquireLoop<'a> {
         let ended = context.former_runs.ended(key);
         let ended = context.clock.timeout(self.budget.left(), ended).await;
         Ok(ended.is_some())
+    }
+
+    /// What the caller gets to know of a request that failed. The log has the first of a row, if the caller tries again: it may wait
+    /// for long.
+    fn told(&mut self, error: Error, was_cut_short: bool, again: Option<Duration>) -> Error {
+        match &self.failure {
+            // That nothing came in the last moments of the wait says less than why nothing came before.
+            Some(earlier) if was_cut_short => return error.because(earlier.clone()),
+            Some(_) => {}
+            None if was_cut_short || error.kind() == ErrorKind::Contended => {}
+            None => {
+                self.failure = Some(error.clone());
+                if let Some(left) = again {
+                    let failures = &self.handle.context().failures;
+                    failures.unanswered(&self.request.key, left, &error);
+                }
+            }
+        }
+        error
     }
 
     /// The pause before a store that failed is asked again.
@@ -173,6 +195,8 @@ impl<'a> AcquireLoop<'a> {
                     self.failures += 1;
                     let pause = self.back_off();
                     let left = self.budget.left();
+                    let error =
+                        self.told(error, attempt.was_cut_short, (left > pause).then_some(left));
                     if !attempt.has_place() || left <= pause {
                         return Ok(ClaimEnd::Failed(error));
                     }
@@ -192,6 +216,7 @@ impl<'a> AcquireLoop<'a> {
             };
             was_busy = true;
             self.failures = 0;
+            self.failure = None;
             self.was_refused = false;
             let left = self.budget.left();
             if left.is_zero() {

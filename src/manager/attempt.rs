@@ -20,6 +20,8 @@ pub(super) struct Attempt<'a> {
     pub(super) was_asked: bool,
     /// A request was not answered: it may be executed at any time.
     pub(super) was_in_doubt: bool,
+    /// The last request was given up when the caller's wait was over, before the time that a request has.
+    pub(super) was_cut_short: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -42,6 +44,7 @@ impl<'a> Attempt<'a> {
             is_open: false,
             was_asked: false,
             was_in_doubt: false,
+            was_cut_short: false,
         })
     }
 
@@ -53,10 +56,16 @@ impl<'a> Attempt<'a> {
         let answer = context.clock.timeout(limit, asked).await;
         // A caller who waits for less than the time of a request learns nothing about the store.
         let is_cut_short = answer.is_none() && limit < context.settings.request_timeout;
+        self.was_cut_short = is_cut_short;
         let answer = answer.unwrap_or_else(|| {
+            let key = &self.claim.key;
+            let what = if is_cut_short {
+                "the wait was over before the store answered an acquire".to_owned()
+            } else {
+                format!("no answer to an acquire within {limit:?}")
+            };
             Err(Error::in_doubt(format!(
-                "no answer to an acquire within {limit:?}: key={}; it is withdrawn in the background",
-                self.claim.key
+                "{what}: key={key}; it is withdrawn in the background"
             )))
         });
         if !is_cut_short {

@@ -11,6 +11,7 @@ use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
 use crate::lease::{LeaseError, Renewal, Terms};
 use crate::model::error::{Error, LostReason};
+use crate::model::span::in_millis;
 use crate::store::Renewed;
 
 /// Holds to renew in one call, each with its place in the book at that time.
@@ -23,6 +24,8 @@ pub(super) struct RenewalBatch {
     round_trip: Duration,
     timer_lag: Duration,
     limit: Duration,
+    /// The holds had less time left than a request may take.
+    is_shortened: bool,
     /// Empty if no answer came within the limit.
     answers: Vec<Renewed>,
 }
@@ -44,6 +47,7 @@ impl RenewalBatch {
             round_trip: context.clock.stamp().since(&sent_at),
             timer_lag,
             limit,
+            is_shortened: limit < context.settings.request_timeout,
             answers: answers.unwrap_or_default(),
         }
     }
@@ -69,9 +73,16 @@ impl RenewalBatch {
 
     /// Moves every lease that an answer proves something for.
     pub(super) fn move_leases(self, terms: Terms, now: &Stamp) -> Judged {
-        let limit = self.limit;
-        let unanswered =
-            LazyCell::new(|| Error::in_doubt(format!("no answer to a renewal within {limit:?}")));
+        let (limit, part) = match self.is_shortened {
+            true => (
+                in_millis(self.limit),
+                ", half of what was left of the lease",
+            ),
+            false => (self.limit, ""),
+        };
+        let unanswered = LazyCell::new(|| {
+            Error::in_doubt(format!("no answer to a renewal within {limit:?}{part}"))
+        });
         let mut errors = Vec::new();
         let mut proofs = Proofs {
             terms,

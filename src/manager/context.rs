@@ -9,6 +9,7 @@ use futures_util::future::{Either, select};
 use super::book::HoldBook;
 use super::contact::StoreContact;
 use super::engine::{Engine, Pace, nanos};
+use super::failures::Failures;
 use super::hooks::Hooks;
 use super::jitter::Jitter;
 use super::key_marks::KeyMarks;
@@ -46,6 +47,7 @@ pub(crate) struct ManagerContext {
     withdrawals: Arc<KeyMarks>,
     pub(super) readiness: Readiness,
     pub(super) contact: StoreContact,
+    pub(super) failures: Failures,
     pub(super) inbox: Inbox,
     /// The end of all its owner tokens.
     pub(super) mark: ManagerMark,
@@ -85,6 +87,7 @@ impl ManagerContext {
             withdrawals: Arc::default(),
             readiness: Readiness::default(),
             contact: StoreContact::default(),
+            failures: Failures::default(),
             jitter: Jitter::new(parts.seed),
             store: parts.store,
             settings: parts.settings,
@@ -129,6 +132,7 @@ impl ManagerContext {
             Ok(answer) => {
                 let now = self.clock.stamp();
                 self.contact.answered(&now);
+                self.failures.answered();
                 self.readiness.answered(key, answer, &now);
             }
             Err(error) => match error.kind() {

@@ -1,15 +1,19 @@
-//! [`Failures`]: what the log says about renewals that fail. One line when they begin to fail, one when the store answers again,
-//! and the cause with each lost lease.
+//! [`Failures`]: what the log says about a store that does not answer. One line when renewals, or the requests of an acquire, begin to
+//! fail, one when the store answers again, and the cause with each lost lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::engine::HoldId;
 use super::hold::Hold;
 use crate::clock::Stamp;
 use crate::lease::Lease;
 use crate::model::error::{Error, LostReason};
+use crate::model::key::Key;
 use crate::model::span::in_millis;
 
 /// The target of these lines: a name that stays the same when files move.
@@ -18,12 +22,12 @@ const TARGET: &str = "leasehold::manager";
 /// A batch that fails logs this many keys, and the number of the others.
 const MOST_LINES: usize = 10;
 
-/// The holds whose last renewal failed.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    failing: HashMap<HoldId, Failure>,
-    /// The log says that renewals fail.
-    is_reported: bool,
+    /// The holds whose last renewal failed.
+    failing: Mutex<HashMap<HoldId, Failure>>,
+    /// The log says that the store does not answer.
+    is_reported: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -36,64 +40,76 @@ struct Failure {
 impl Failures {
     /// A batch of renewals was judged: the holds whose renewals have begun or ceased to fail, and the errors of all that failed.
     pub(super) fn judged(
-        &mut self,
+        &self,
         turned: &[(HoldId, &Arc<Hold>, bool)],
         errors: Vec<(HoldId, Error)>,
         now: &Stamp,
     ) {
-        if self.failing.is_empty() && turned.is_empty() {
-            return;
-        }
-        let mut errors: HashMap<_, _> = errors.into_iter().collect();
-        for (id, failure) in &mut self.failing {
-            if let Some(error) = errors.remove(id) {
-                failure.last_error = error;
+        // No line is written under the mutex: a subscriber may take its time.
+        let mut begun = Vec::new();
+        {
+            let mut failing = self.failing.lock();
+            if failing.is_empty() && turned.is_empty() {
+                return;
+            }
+            let mut errors: HashMap<_, _> = errors.into_iter().collect();
+            for (id, failure) in failing.iter_mut() {
+                if let Some(error) = errors.remove(id) {
+                    failure.last_error = error;
+                }
+            }
+            for (id, hold, is_failing) in turned {
+                // One that is released now has nothing to renew.
+                let is_over = hold.lease.lost_reason().is_some();
+                let Some(error) = errors.remove(id).filter(|_| *is_failing && !is_over) else {
+                    failing.remove(id);
+                    continue;
+                };
+                let lease = hold.lease.clone();
+                begun.push((lease.clone(), error.clone()));
+                let failure = Failure {
+                    since: *now,
+                    last_error: error,
+                    lease,
+                };
+                failing.insert(*id, failure);
+                self.is_reported.store(true, Ordering::Relaxed);
             }
         }
-        let mut lines = 0;
-        for (id, hold, is_failing) in turned {
-            let Some(error) = errors.remove(id).filter(|_| *is_failing) else {
-                self.failing.remove(id);
-                continue;
-            };
-            lines += 1;
-            let lease = &hold.lease;
-            if lines <= MOST_LINES {
-                tracing::warn!(target: TARGET, key = %lease.key(), remaining = ?in_millis(lease.remaining()), %error, "renewals fail");
-            }
-            let failure = Failure {
-                since: *now,
-                last_error: error,
-                lease: lease.clone(),
-            };
-            self.failing.insert(*id, failure);
-            self.is_reported = true;
+        for (lease, error) in begun.iter().take(MOST_LINES) {
+            tracing::warn!(target: TARGET, key = %lease.key(), remaining = ?in_millis(lease.remaining()), %error, "renewals fail");
         }
-        if lines > MOST_LINES {
-            let more = lines - MOST_LINES;
+        if begun.len() > MOST_LINES {
+            let more = begun.len() - MOST_LINES;
             tracing::warn!(target: TARGET, more, "renewals of other locks fail too");
         }
     }
 
-    /// The store has proven a renewal. Reported once no hold is failing any more.
-    pub(super) fn proven(&mut self) {
-        // A hold may end while its renewals fail.
-        self.failing
-            .retain(|_, failure| failure.lease.lost_reason().is_none());
-        if self.failing.is_empty() && std::mem::take(&mut self.is_reported) {
+    /// A request of an acquire had no answer, and it tries again for as long as is `left` of its wait.
+    pub(super) fn unanswered(&self, key: &Key, left: Duration, error: &Error) {
+        self.is_reported.store(true, Ordering::Relaxed);
+        tracing::warn!(target: TARGET, %key, left = ?in_millis(left), %error, "the store does not answer an acquire; trying again");
+    }
+
+    /// The store has answered an acquire, or proven a renewal. Reported once no hold is failing any more.
+    pub(super) fn answered(&self) {
+        if !self.is_reported.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_over = {
+            let mut failing = self.failing.lock();
+            // A hold may end while its renewals fail.
+            failing.retain(|_, failure| failure.lease.lost_reason().is_none());
+            failing.is_empty()
+        };
+        if is_over && self.is_reported.swap(false, Ordering::Relaxed) {
             tracing::info!(target: TARGET, "store reachable again");
         }
     }
 
     /// A lease is lost.
-    pub(super) fn lost(
-        &mut self,
-        id: Option<&HoldId>,
-        lease: &Lease,
-        reason: LostReason,
-        now: &Stamp,
-    ) {
-        let failure = id.and_then(|id| self.failing.remove(id));
+    pub(super) fn lost(&self, id: Option<&HoldId>, lease: &Lease, reason: LostReason, now: &Stamp) {
+        let failure = id.and_then(|id| self.failing.lock().remove(id));
         if reason == LostReason::Released {
             return;
         }

@@ -13,7 +13,6 @@ use super::batch::{Due, Judged, RenewalBatch};
 use super::context::ManagerContext;
 use super::end::{end_hold, pass_turn, report_lost};
 use super::engine::{Answer, Heard, Orders};
-use super::failures::Failures;
 use super::hold::{EndCause, Hold};
 use super::message::Message;
 use super::store_requests::{retry_release, retry_withdraw};
@@ -28,7 +27,6 @@ pub(super) struct Task {
     /// Ends, withdrawals, releases: each is bounded in time.
     background: FuturesUnordered<BoxFuture<'static, ()>>,
     orders: Orders,
-    failures: Failures,
     shutdown: Option<Shutdown>,
     /// Tests that wait until nothing is left to do.
     settling: Vec<oneshot::Sender<()>>,
@@ -50,7 +48,6 @@ impl Task {
             renewals: FuturesUnordered::new(),
             background: FuturesUnordered::new(),
             orders: Orders::default(),
-            failures: Failures::default(),
             shutdown: None,
             settling: Vec::new(),
         }
@@ -247,9 +244,10 @@ impl Task {
         for (_, hold, is_failing) in &turned {
             hold.lease.set_at_risk(*is_failing);
         }
-        self.failures.judged(&turned, errors, &now);
+        let failures = &self.context.failures;
+        failures.judged(&turned, errors, &now);
         if is_proven {
-            self.failures.proven();
+            failures.answered();
         }
         for (hold, reason) in lost {
             self.lose(hold, reason);
@@ -261,7 +259,7 @@ impl Task {
         hold.lease.revoke(reason);
         let reason = hold.lease.lost_reason().unwrap_or(reason);
         let now = self.context.clock.stamp();
-        self.failures.lost(hold.id.get(), &hold.lease, reason, &now);
+        (self.context.failures).lost(hold.id.get(), &hold.lease, reason, &now);
         if reason != LostReason::Released {
             report_lost(&self.context, &hold, reason);
         }

@@ -37,6 +37,9 @@ pub struct Debt {
     pub state: DebtState,
 }
 
+/// The description of a commit, which its run gave none.
+pub(crate) const THE_COMMIT: &str = "the commit";
+
 /// The state of the effect behind a [`Debt`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -55,6 +58,17 @@ pub enum DebtState {
 impl Debt {
     /// The one line of the log about this debt.
     pub(crate) fn log(&self) {
+        if matches!(self.state, DebtState::InDoubt) && *self.intent == *THE_COMMIT {
+            let (key, token, txn_id) = (keys(&self.locks), tokens(&self.locks), self.txn_id);
+            tracing::error!(
+                target: "leasehold::executor",
+                %key,
+                %token,
+                %txn_id,
+                "a commit is in doubt; if the fence of a store guards the data, see what became of it: leasehold resolve --store URL {key} {txn_id} --token {token}",
+            );
+            return;
+        }
         tracing::error!(
             target: "leasehold::executor",
             key = %keys(&self.locks),

@@ -216,3 +216,143 @@ fn a_subscriber_that_panics_costs_the_leases_and_not_the_process() {
     });
     assert_eq!(lost.join().unwrap(), LostReason::Closed);
 }
+
+/// Runs `future` while the time passes in steps.
+async fn while_time_passes<F: Future + Unpin>(scene: &Far, mut future: F) -> F::Output {
+    for _ in 0..100 {
+        if let std::task::Poll::Ready(output) = crate::support::poll_once(&mut future).await {
+            return output;
+        }
+        scene.pass(Duration::from_millis(100)).await;
+    }
+    panic!("nothing came of it");
+}
+
+#[derive(Clone)]
+struct Own(Lines);
+
+type Lines = Arc<std::sync::Mutex<Vec<u8>>>;
+
+impl std::io::Write for Own {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What this thread logs from now on: the answers to its own calls, and nothing of the tests beside it.
+fn own_lines() -> (
+    Arc<std::sync::Mutex<Vec<u8>>>,
+    tracing::subscriber::DefaultGuard,
+) {
+    // Otherwise this subscriber may become the program's first.
+    log::keep();
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let written = Own(Arc::clone(&lines));
+    let own = tracing_subscriber::fmt().with_ansi(false);
+    let own = own.with_writer(move || written.clone());
+    (lines, own.finish().set_default())
+}
+
+#[tokio::test]
+async fn an_acquire_that_cannot_reach_its_store_says_so_once_and_says_when_it_can() {
+    let (lines, _listening) = own_lines();
+    let count = |words: &str| {
+        let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        lines.matches(words).count()
+    };
+    let scene = scene();
+    scene.network.block(Operation::Acquire);
+    let lock = scene.locks.lock("log/unreachable");
+    let mut acquire = Box::pin(lock.acquire());
+    for _ in 0..30 {
+        assert!(crate::support::poll_once(&mut acquire).await.is_pending());
+        scene.pass(Duration::from_millis(100)).await;
+    }
+    assert_eq!(count("does not answer an acquire"), 1);
+    let warned = log::lines(&["WARN", "does not answer an acquire", "key=log/unreachable "]);
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    is_read_at_once(field(&warned[0], "left"));
+    assert!(warned[0].contains("error="), "{warned:?}");
+    assert_eq!(count("store reachable again"), 0);
+    scene.network.unblock(Operation::Acquire);
+    let guard = while_time_passes(&scene, acquire).await;
+    assert_eq!(count("store reachable again"), 1);
+
+    // The hold is lost, and the next acquire is answered: nobody waits for the first renewal of the next hold.
+    scene.network.block(Operation::Renew);
+    scene.pass(secs(12)).await;
+    assert!(!guard.unwrap().lease().is_live());
+    scene.network.unblock(Operation::Renew);
+    let _next = lock.acquire().await.unwrap();
+    assert_eq!(count("store reachable again"), 2);
+}
+
+#[tokio::test]
+async fn a_hold_that_is_released_has_no_renewals_that_fail() {
+    let scene = scene();
+    let guard = scene.locks.lock("log/released").acquire().await.unwrap();
+    scene.network.stall(Operation::Renew);
+    scene.network.stall(Operation::Release);
+    // A renewal is sent, and is not answered before the release is.
+    while scene.network.counts(Operation::Renew).asked == 0 {
+        scene.pass(Duration::from_millis(100)).await;
+    }
+    let mut release = Box::pin(guard.release());
+    assert!(crate::support::poll_once(&mut release).await.is_pending());
+    scene.pass(secs(1)).await;
+    let warned = log::lines(&["renewals fail", "key=log/released "]);
+    assert!(warned.is_empty(), "{warned:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_wait_is_not_called_a_time_out_of_the_store() {
+    let scene = scene();
+    scene.network.stall(Operation::Acquire);
+    let lock = scene.locks.lock("log/short");
+    let error = |wait| {
+        let wait = Duration::from_millis(wait);
+        let acquire = Box::pin(lock.acquire_within(wait));
+        while_time_passes(&scene, acquire)
+    };
+    let of_short = error(7).await.unwrap_err();
+    let text = of_short.to_string();
+    assert!(
+        text.contains("the wait was over before the store answered"),
+        "{text}"
+    );
+    assert!(!text.contains("within 7"), "{text}");
+    // Of a longer wait the last request is cut short too. Why the one before had no answer says more.
+    let of_long = error(800).await.unwrap_err();
+    let why = std::error::Error::source(&of_long).unwrap().to_string();
+    assert!(
+        why.contains("no answer to an acquire within 500ms"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_commit_in_doubt_names_the_command_that_finds_out() {
+    use leasehold::RunError;
+    use leasehold::executor::EffectError;
+    let scene = scene();
+    let both = scene.locks.lock_all(["log/doubt/1", "log/doubt/2"]);
+    let guard = both.acquire().await.unwrap();
+    let outcome = guard.executor().guarded(|tx| {
+        let _ = tx.commit_with(|_| Err::<(), _>(EffectError::unknown("no answer")));
+        Ok(())
+    });
+    let Err(RunError::InDoubt { locks, txn_id, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let (one, other) = (locks[0].token, locks[1].token);
+    let line = format!(
+        "leasehold resolve --store URL log/doubt/1,log/doubt/2 {txn_id} --token {one},{other}"
+    );
+    let lines = log::lines(&["ERROR", "a commit is in doubt", &line]);
+    assert_eq!(lines.len(), 1, "{line}");
+}
