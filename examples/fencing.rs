@@ -38,8 +38,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn manager(url: &str) -> Result<LockManager, leasehold::Error> {
-    let mut settings = Settings::default();
-    settings.ttl = Duration::from_secs(1);
+    let settings = Settings {
+        ttl: Duration::from_secs(1),
+        ..Settings::default()
+    };
     LockManager::builder(RedisStore::connect(url).await?)
         .settings(settings)
         .build()

@@ -21,8 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A simulated network in front of the store. The second part blocks the heartbeats in it.
     let store = Faulty::new(MemoryStore::new()?, Clock::system()?, 1);
     let network = store.clone();
-    let mut settings = Settings::default();
-    settings.ttl = Duration::from_millis(400);
+    let settings = Settings {
+        ttl: Duration::from_millis(400),
+        ..Settings::default()
+    };
     let locks = LockManager::builder(store).settings(settings).build()?;
     let accounts = GuardedCell::new(vec![1_000; 8]);
 

@@ -17,12 +17,13 @@ use crate::lease::Terms;
 /// use std::time::Duration;
 /// use leasehold::Settings;
 ///
-/// let mut settings = Settings::default();
-/// settings.ttl = Duration::from_secs(5);
+/// // The rest is as it is by default, also what a later version adds.
+/// let settings = Settings {
+///     ttl: Duration::from_secs(5),
+///     max_hold: Some(Duration::from_secs(60)),
+///     ..Settings::default()
+/// };
 /// settings.validate()?;
-///
-/// settings.ttl = Duration::ZERO;
-/// assert!(settings.validate().is_err());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
@@ -31,7 +32,6 @@ use crate::lease::Terms;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(::serde::Serialize, ::serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-#[non_exhaustive]
 pub struct Settings {
     /// How long the store keeps a lock without a renewal. Default 10 s; 100 ms to [`max_ttl`](Self::max_ttl).
     ///

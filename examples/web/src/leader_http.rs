@@ -24,8 +24,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [url, name, address] = &arguments[..] else {
         return Err("leader_http STORE_URL NAME ADDRESS".into());
     };
-    let mut settings = Settings::default();
-    settings.ttl = Duration::from_secs(3);
+    let settings = Settings {
+        ttl: Duration::from_secs(3),
+        ..Settings::default()
+    };
     let locks = LockManager::builder_for_url(url, settings).await?.build()?;
     let election = locks.election("scheduler");
     let app = App {

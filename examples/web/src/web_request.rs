@@ -20,9 +20,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [url, address] = &arguments[..] else {
         return Err("web_request STORE_URL ADDRESS".into());
     };
-    let mut settings = Settings::default();
-    // A client does not wait for longer than this.
-    settings.wait = Duration::from_secs(2);
+    let settings = Settings {
+        // A client does not wait for longer than this.
+        wait: Duration::from_secs(2),
+        ..Settings::default()
+    };
     let locks = LockManager::builder_for_url(url, settings).await?.build()?;
     let routes = Router::new().route("/orders/{id}", get(order));
     let routes = routes.with_state(locks.clone());

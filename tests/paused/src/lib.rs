@@ -13,8 +13,10 @@ mod tests {
     const WAIT: Duration = Duration::from_millis(150);
 
     fn manager() -> LockManager {
-        let mut settings = Settings::default();
-        settings.ttl = Duration::from_secs(3);
+        let settings = Settings {
+            ttl: Duration::from_secs(3),
+            ..Settings::default()
+        };
         LockManager::builder(MemoryStore::new().unwrap())
             .settings(settings)
             .build()

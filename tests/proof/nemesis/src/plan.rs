@@ -58,15 +58,17 @@ pub const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 impl Plan {
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
-        settings.ttl = self.ttl;
-        settings.max_ttl = match self.work {
-            Work::Count { .. } => self.ttl,
-            // Processes with different TTLs hold at once, and all clients of a database must name the same.
-            Work::Hold { .. } => LONGEST_HOLD,
-        };
-        settings.request_timeout = (self.ttl / 4).min(settings.request_timeout);
-        settings
+        let default = Settings::default();
+        Settings {
+            ttl: self.ttl,
+            max_ttl: match self.work {
+                Work::Count { .. } => self.ttl,
+                // Processes with different TTLs hold at once, and all clients of a database must name the same.
+                Work::Hold { .. } => LONGEST_HOLD,
+            },
+            request_timeout: (self.ttl / 4).min(default.request_timeout),
+            ..default
+        }
     }
 }
 
