@@ -168,6 +168,15 @@ impl Clock {
         }
     }
 
+    /// Whether the caller may sleep: it is in a tokio runtime, and that has the timers which this clock needs.
+    pub(crate) fn has_timers(&self) -> bool {
+        match &self.0 {
+            Source::System(_) => SystemClock::has_timers(),
+            #[cfg(feature = "test-util")]
+            Source::Manual(_) => tokio::runtime::Handle::try_current().is_ok(),
+        }
+    }
+
     /// Completes once `span` has passed by the boot clock.
     ///
     /// # Cancel safety

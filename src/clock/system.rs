@@ -77,6 +77,13 @@ impl SystemClock {
         self.fast_is_trusted.swap(false, Ordering::Relaxed)
     }
 
+    /// tokio says only by a panic that a runtime has no timers, and prints its message.
+    #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
+    pub(super) fn has_timers() -> bool {
+        let sleep = || drop(tokio::time::sleep(Duration::ZERO));
+        tokio::runtime::Handle::try_current().is_ok() && std::panic::catch_unwind(sleep).is_ok()
+    }
+
     #[inline]
     fn quanta_nanos(&self) -> u64 {
         ZERO + self

@@ -127,8 +127,7 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// If the work panics. In a tokio runtime without its time driver, also where a step, a commit or a compensation does not answer
-    /// at once. Outside of any tokio runtime the manager's timers are used.
+    /// If the work panics. Outside of any tokio runtime, and in one without its time driver, the manager's timers are used.
     ///
     /// # Cancel safety
     ///

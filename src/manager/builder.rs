@@ -81,7 +81,8 @@ impl LockManagerBuilder {
     /// Runs the manager on the tokio runtime that [`build`](Self::build) is called in, instead of on a thread of its own.
     ///
     /// A task of that runtime that does not yield then delays heartbeats, and may cost leases. When the runtime ends, the
-    /// manager ends too, and every lease that it still renews is lost. In the store, the TTL ends those holds.
+    /// manager ends too, and every lease that it still renews is lost. In the store, the TTL ends those holds. Calls of threads outside
+    /// of any runtime wait for it: somebody must drive it meanwhile.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self
@@ -100,7 +101,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// `Invalid` if a setting is out of range, or if there is no current runtime to run on; `Unavailable` if the system
+    /// `Invalid` if a setting is out of range, or if there is no current runtime with timers to run on; `Unavailable` if the system
     /// provides no thread, no random bytes or no clock.
     pub fn build(self) -> Result<LockManager, Error> {
         self.settings.validate()?;
@@ -111,12 +112,9 @@ impl LockManagerBuilder {
         } else {
             Some(own_runtime()?)
         };
-        let runtime = SharedRuntime::new(match own_runtime.as_ref().and_then(OwnRuntime::handle) {
-            Some(own) => own.clone(),
-            None => runtime::Handle::try_current().map_err(|_| {
-                Error::invalid("there is no current tokio runtime to run on; build inside one, or leave out on_current_runtime")
-            })?,
-        });
+        let own = own_runtime.as_ref().and_then(OwnRuntime::handle);
+        let handle = own.cloned().map_or_else(|| current_runtime(&clock), Ok)?;
+        let runtime = SharedRuntime::new(handle, clock.clone());
         let random = OwnerToken::generate()?;
         let (seed, rest) = random.as_bytes().split_at(8);
         let seed = seed.iter().fold(0, |n, b| n << 8 | u64::from(*b));
@@ -149,4 +147,11 @@ impl LockManagerBuilder {
             handle: Handle::new(context),
         })
     }
+}
+
+fn current_runtime(clock: &Clock) -> Result<runtime::Handle, Error> {
+    let current = runtime::Handle::try_current().ok();
+    current.filter(|_| clock.has_timers()).ok_or_else(|| {
+        Error::invalid("there is no current tokio runtime with timers to run on; build inside one (enable_all), or leave out on_current_runtime")
+    })
 }

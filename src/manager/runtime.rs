@@ -6,13 +6,13 @@ use tokio_util::context::TokioContext;
 use crate::model::error::Error;
 use crate::model::shared_runtime::SharedRuntime;
 
-/// Polls `future` in the caller's runtime, or, where there is none, in the manager's.
+/// Polls `future` in the caller's runtime, or, where there is none or it has no timers, in the manager's.
 pub(crate) async fn in_runtime<F: Future>(manager: &SharedRuntime, future: F) -> F::Output {
-    if Handle::try_current().is_ok() {
-        future.await
-    } else {
+    if manager.is_needed() {
         let _in_progress = manager.begin_call();
         TokioContext::new(future, Handle::clone(manager)).await
+    } else {
+        future.await
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) struct Task {
 }
 
 struct Shutdown {
-    began: Stamp,
+    /// How long it waits for what others must finish: until the last lease is over, and for one request.
+    end: Stamp,
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -162,13 +163,7 @@ impl Task {
 
     /// How long a shutdown waits for what others must finish; `None` if there is none.
     fn end_of_shutdown(&self) -> Option<Stamp> {
-        let Shutdown { began, .. } = self.shutdown.as_ref()?;
-        let Settings {
-            max_ttl,
-            request_timeout,
-            ..
-        } = self.context.settings;
-        Some(began.plus(max_ttl + request_timeout))
+        self.shutdown.as_ref().map(|shutdown| shutdown.end)
     }
 
     /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease
@@ -274,11 +269,19 @@ impl Task {
             return;
         }
         let began = self.context.clock.stamp();
+        let holds = self.context.holds.close();
+        let Settings {
+            ttl,
+            request_timeout,
+            ..
+        } = self.context.settings;
+        // Of a hold that left the book before, the lease is over or its lock was released.
+        let remaining = holds.iter().map(|hold| hold.lease.remaining());
+        let longest = remaining.fold(ttl, Duration::max);
         self.shutdown = Some(Shutdown {
-            began,
+            end: began.plus(longest + request_timeout),
             waiting: done.into_iter().collect(),
         });
-        let holds = self.context.holds.close();
         self.context.lifetime.close();
         self.context.queues.close();
         let context = Arc::clone(&self.context);

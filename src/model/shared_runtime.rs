@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::clock::Clock;
+
 /// A handle to the manager's runtime, which knows the calls that are polled in it from outside. tokio's timers panic when their
 /// runtime has ended, so the manager's thread ends its runtime after the last of these calls. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRuntime {
     handle: Handle,
+    clock: Clock,
     calls: Arc<Calls>,
 }
 
@@ -28,11 +31,17 @@ struct Calls {
 pub(crate) struct CallInProgress(Arc<Calls>);
 
 impl SharedRuntime {
-    pub(crate) fn new(handle: Handle) -> Self {
+    pub(crate) fn new(handle: Handle, clock: Clock) -> Self {
         Self {
             handle,
+            clock,
             calls: Arc::default(),
         }
+    }
+
+    /// Whether the caller needs it: it is in no tokio runtime, or in one without timers.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.clock.has_timers()
     }
 
     /// A call begins. It looks after this whether the manager was shut down: if it was not, its thread has not looked for calls yet.

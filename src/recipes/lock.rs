@@ -381,6 +381,10 @@ impl Lock {
                 ),
             ));
         }
+        // The lock delay is taken from the lease, which must be one that can be renewed.
+        let mut leased = settings.clone();
+        (leased.ttl, leased.lock_delay) = (own.ttl - own.lock_delay, Duration::ZERO);
+        leased.validate()?;
         Ok(own)
     }
 }

@@ -96,8 +96,7 @@ impl Lock {
     /// As [`guarded`](Self::guarded), and repeated while nothing was applied and the policy allows it.
     ///
     /// Each attempt acquires the lock anew. The run is repeated exactly if [`RunError::is_retryable`] holds: never when parts of it
-    /// may be applied. An error of the work counts as a rollback and is repeated too: to report a decision that a repetition does not
-    /// change, return it in the value, `Ok(Err(why))`. A key that [rests](Self::hold_at_least) rests after the last attempt only.
+    /// may be applied, and not when the work has failed or refused, unless its error says that another try may help. A key that [rests](Self::hold_at_least) rests after the last attempt only.
     ///
     /// # Errors
     ///
@@ -179,7 +178,8 @@ impl Lock {
             // A shutdown ends the pause, and the next attempt learns of it.
             in_runtime(self.runtime(), context.pause(pause)).await;
         }
-        pause.is_some()
+        // The pause may have ended late: a busy runtime, a machine that slept.
+        pause.is_some() && !attempts.left().is_zero()
     }
 
     async fn held_within<T>(&self, left: Duration) -> Result<LockGuard, RunError<T>> {

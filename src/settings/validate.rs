@@ -8,6 +8,8 @@ use crate::model::error::Error;
 
 /// Below this the delays of the scheduler are as long as the pauses between heartbeats.
 const MIN_TTL: Duration = Duration::from_millis(100);
+/// The least part of a TTL that a lease has to use: below it the first renewal comes after the end.
+const MIN_RENEWABLE: Duration = Duration::from_millis(10);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -58,7 +60,8 @@ impl Settings {
         }
         .usable(self.ttl);
         let usable = self.terms().usable(self.ttl);
-        below("margin", self.margin, without_margin)?;
+        let most = without_margin.saturating_sub(MIN_RENEWABLE);
+        below("margin", self.margin, most)?;
         below("commit_budget", self.commit_budget, usable)?;
         within("min_usable", self.min_usable, self.commit_budget, usable)?;
         below("min_usable", self.min_usable, usable)?;
@@ -155,7 +158,7 @@ fn below(field: &'static str, value: Duration, limit: Duration) -> Result<(), Fa
     Err(Fault {
         field,
         message: format!(
-            "setting {field}={value:?} leaves nothing of the ttl to use; set it below {limit:?}, or set a longer ttl"
+            "setting {field}={value:?} leaves too little of the ttl to use; set it below {limit:?}, or set a longer ttl"
         ),
     })
 }
@@ -198,10 +201,31 @@ mod tests {
     fn a_margin_above_the_ttl_is_refused() {
         let message = refusal(|s| s.margin = Duration::from_secs(11));
         assert!(
-            message.contains("margin=11s leaves nothing of the ttl"),
+            message.contains("margin=11s leaves too little of the ttl"),
             "{message}"
         );
         assert!(refusal(|s| s.margin = Duration::MAX).contains("margin="));
+    }
+
+    #[test]
+    fn a_ttl_that_no_renewal_fits_into_is_refused() {
+        let usable_of = |margin| Settings {
+            ttl: Duration::from_millis(100),
+            margin: Duration::from_millis(margin),
+            commit_budget: Duration::ZERO,
+            min_usable: Duration::ZERO,
+            ..Settings::default()
+        };
+        assert!(usable_of(81).validate().is_ok());
+        for margin in [83, 90, 92] {
+            let settings = usable_of(margin);
+            assert!(!settings.usable_ttl(settings.ttl).is_zero() || margin > 91);
+            let refused = settings.validate().unwrap_err().to_string();
+            assert!(
+                refused.contains("leaves too little of the ttl"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

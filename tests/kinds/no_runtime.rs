@@ -245,3 +245,47 @@ fn compensations_keep_their_timers_after_a_shutdown() {
     locks.block_on(locks.shutdown()).unwrap();
     assert_eq!(results.iter().collect::<Vec<_>>(), [2, 1]);
 }
+
+/// tokio's timers panic there, where a call has to wait.
+#[test]
+fn a_runtime_without_timers_is_as_none() {
+    let locks = manager();
+    let bare = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    };
+    let runtime = bare();
+    let guard = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    let executor = guard.executor();
+    let others = locks.clone();
+    let waiter = std::thread::spawn(move || {
+        let lock = others.lock("a");
+        bare().block_on(async {
+            assert!(lock.acquire_within(ms(20)).await.unwrap().is_none());
+            lock.acquire().await.map(drop)
+        })
+    });
+    runtime.block_on(async {
+        let run = executor.guarded_async(async |tx| {
+            let effect = async {
+                second_poll().await;
+                Ok::<_, EffectError>(())
+            };
+            tx.step("an effect", effect, async |_| ()).await?;
+            // The release has to wait for this run.
+            let mut release = Box::pin(guard.release_within(ms(20)));
+            let refused = futures_util::poll!(&mut release);
+            assert!(refused.is_pending());
+            release.await.unwrap();
+            Ok(())
+        });
+        assert!(run.await.is_err());
+    });
+    let _ = waiter.join().unwrap();
+    let refused = runtime.block_on(async {
+        let builder = LockManager::builder(MemoryStore::new().unwrap());
+        builder.on_current_runtime().build()
+    });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+}

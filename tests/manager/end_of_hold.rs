@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::support::in_doubt::end_in_doubt;
 use crate::support::{Far, ms, poll_once, secs};
-use leasehold::executor::{Effect, EffectError};
+use leasehold::executor::{Compensation, Effect, EffectError};
 use leasehold::store::{Faults, Operation, Released};
 use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LostReason, RunError};
 
@@ -359,4 +359,37 @@ async fn one_shot_runs_can_be_spawned() {
     }
     assert_eq!(*counter.read(), 20);
     assert!(scene.is_free("a").await);
+}
+
+/// Behind a fence a compensation may take its time, but the page of a shutdown says how long that takes.
+#[tokio::test]
+async fn a_fenced_compensation_that_never_ends_delays_a_shutdown_by_one_ttl() {
+    let scene = Far::new();
+    let settings = scene.locks.settings().clone();
+    let guard = scene.locks.lock("a").acquire().await.unwrap();
+    let executor = guard.executor();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let sent = async { Ok::<(), EffectError>(()) };
+        let take_back = async move |_: Compensation| drop(ended.await);
+        tx.step(Effect::new("debit").fenced(), sent, take_back)
+            .await?;
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    assert!(poll_once(&mut run).await.is_pending());
+    drop(run);
+    drop(guard);
+    let began = scene.clock.clone();
+    let began = leasehold::clock::Clock::from(began).stamp();
+    let mut shutdown = Box::pin(scene.locks.shutdown());
+    while poll_once(&mut shutdown).await.is_pending() {
+        scene.clock.advance(ms(100));
+        tokio::task::yield_now().await;
+        let now = leasehold::clock::Clock::from(scene.clock.clone()).stamp();
+        let most = settings.ttl + settings.request_timeout + secs(1);
+        assert!(now.since(&began) <= most, "it goes on: {settings:?}");
+        scene.locks.settled().await;
+    }
+    drop(end);
 }

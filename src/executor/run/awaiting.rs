@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use super::async_tx::AsyncTx;
@@ -33,11 +32,8 @@ pub(crate) async fn run<T, E: 'static, W>(
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
     let span = run_span(context);
-    // Outside of any runtime the manager's timers limit the calls of the run, and last as long as it.
-    let timers = match Handle::try_current() {
-        Ok(_) => None,
-        Err(_) => context.sink().runtime(),
-    };
+    // Where there are no timers, the manager's limit the calls of the run, and last as long as it.
+    let timers = (context.sink().runtime()).filter(|manager| manager.is_needed());
     let _in_progress = timers.map(SharedRuntime::begin_call);
     let run = run_inner(context, watched.run(), work, into_cause).instrument(span.clone());
     let outcome = match context.turns() {
