@@ -1,13 +1,16 @@
 //! How a caller gets a hold: first the local queue, then the store.
 
+use std::time::Duration;
+
 use super::acquire_loop::AcquireLoop;
 use super::budget::Budget;
 use super::context::ManagerContext;
 use super::guard::LockGuard;
 use super::handle::Handle;
-use super::handoff::end_unclaimed;
+use super::handoff::{claim, end_unclaimed};
 use super::lifetime::closed;
-use super::queue::{Called, Entered, Place};
+use super::place::Place;
+use super::queue::{Called, Entered};
 use super::request::{LockRequest, Patience};
 use crate::model::error::Error;
 
@@ -43,28 +46,33 @@ async fn take_turn(
     if may_wait {
         context.ensure_may_wait_for(&request.key)?;
     }
-    let (turn, _counted, wait) = loop {
-        match context.queues.enter(&request, may_wait)? {
-            None => return Ok(None),
-            Some(Entered::Turn(turn, counted)) => break (turn, counted, None),
-            Some(Entered::Place(place)) => {
-                let wait = context.hooks.begin_wait(&request.key);
-                let mut waiting = Waiting { context, place };
-                let called = waiting.place.called();
-                match context.clock.timeout(budget.left(), called).await {
-                    None => return Ok(None),
-                    Some(None) => return Err(closed()),
-                    Some(Some(Called::Turn(turn))) => break (turn, None, wait),
-                    Some(Some(Called::Hold(hold))) => {
-                        if hold.lease.ensure(context.settings.min_usable).is_ok() {
-                            return Ok(Some(LockGuard::new(handle, hold)));
-                        }
-                        // This caller came to it too late.
-                        end_unclaimed(context, hold);
-                        if budget.left().is_zero() {
-                            return Ok(None);
-                        }
+    let (turn, _counted, wait) = match context.queues.enter(&request, may_wait, budget.started())? {
+        None => return Ok(None),
+        Some(Entered::Turn(turn, counted)) => (turn, counted, None),
+        Some(Entered::Place(place)) => {
+            let wait = context.hooks.begin_wait(&request.key);
+            let mut waiting = Waiting { context, place };
+            let called = context.clock.timeout(budget.left(), waiting.place.called());
+            let called = called.await;
+            if budget.left().is_zero() {
+                // It may have been called long ago, and not polled since.
+                waiting.end(called.flatten());
+                return Ok(None);
+            }
+            match called {
+                None => return Ok(None),
+                Some(None) => return Err(closed()),
+                Some(Some(Called::Turn(turn))) => {
+                    turn.show(Duration::ZERO);
+                    (turn, None, wait)
+                }
+                Some(Some(Called::Hold(hold))) => {
+                    if claim(context, &hold) {
+                        return Ok(Some(LockGuard::new(handle, hold)));
                     }
+                    // It came too late. At the end of the queue a slow caller might come too late again and again.
+                    let counted = waiting.place.take_counted();
+                    (context.queues.bypass(&request.key), counted, wait)
                 }
             }
         }
@@ -80,10 +88,17 @@ struct Waiting<'a> {
     place: Place,
 }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(Called::Hold(hold)) = self.place.leave() {
+impl Waiting<'_> {
+    fn end(&self, called: Option<Called>) {
+        if let Some(Called::Hold(hold)) = called {
             end_unclaimed(self.context, hold);
         }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let called = self.place.leave();
+        self.end(called);
     }
 }

@@ -87,7 +87,7 @@ impl<'a> AcquireLoop<'a> {
                     // For one, the manager's task may not have noticed yet that a former holder's lease is over.
                     let context = self.handle.context();
                     let pause = context.retry_pause().min(self.budget.left());
-                    context.pause(pause).await;
+                    self.pause(pause).await;
                 }
                 ClaimEnd::Busy => return Ok(None),
                 ClaimEnd::Refused(error) if self.was_refused => return Err(error),
@@ -97,9 +97,22 @@ impl<'a> AcquireLoop<'a> {
                     if self.budget.left() <= pause {
                         return Err(error);
                     }
-                    self.handle.context().pause(pause).await;
+                    self.pause(pause).await;
                 }
             }
+        }
+    }
+
+    /// Waits for `span`, or for the shutdown.
+    async fn pause(&self, span: Duration) {
+        self.show(span);
+        self.handle.context().pause(span).await;
+    }
+
+    /// The caller lives, and asks again after `pause`.
+    fn show(&self, pause: Duration) {
+        if let Some(turn) = &self.turn {
+            turn.show(pause);
         }
     }
 
@@ -112,9 +125,17 @@ impl<'a> AcquireLoop<'a> {
         }
         context.ensure_may_wait_for(key)?;
         self.wait = self.wait.take().or_else(|| context.hooks.begin_wait(key));
-        let ended = context.former_runs.ended(key);
-        let ended = context.clock.timeout(self.budget.left(), ended).await;
-        Ok(ended.is_some())
+        let slice = context.settings.max_poll_interval;
+        while context.former_runs.contains(key) {
+            let left = self.budget.left();
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.show(slice);
+            let ended = context.former_runs.ended(key);
+            context.clock.timeout(left.min(slice), ended).await;
+        }
+        Ok(true)
     }
 
     /// What the caller gets to know of a request that failed. The log has the first of a row, if the caller tries again: it may wait
@@ -201,7 +222,7 @@ impl<'a> AcquireLoop<'a> {
                         return Ok(ClaimEnd::Failed(error));
                     }
                     // The same claim again, so that a lost answer costs no place in the store's queue.
-                    context.pause(pause).await;
+                    self.pause(pause).await;
                     continue;
                 }
                 // The first request broke no rule, so this one breaks none. The claim was granted, which its caller never learned,
@@ -234,8 +255,9 @@ impl<'a> AcquireLoop<'a> {
                         self.poll(busy_for).await;
                     }
                 }
-                subscribed => {
-                    let granted = self.wait_for(subscribed, busy_for).await;
+                mut subscribed => {
+                    let granted = self.wait_for(&mut subscribed, busy_for).await;
+                    hint = subscribed;
                     let now = context.clock.stamp();
                     let is_usable = |grant: &Grant| {
                         let lease = self.lease_of(grant, &now);
@@ -273,24 +295,38 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due.
-    async fn wait_for(&self, hint: Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
+    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due. A caller that
+    /// only keeps its place keeps its hint.
+    async fn wait_for(&self, hint: &mut Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
-        let most = match &hint {
+        let most = match hint {
             Some(_) => context.longest_pause(),
             None => settings.max_poll_interval,
         };
-        let poll = busy_for.unwrap_or(most).min(most);
+        // It is woken when it is called, and whoever is before it asks when a holder's time is over.
+        let only_keeps = busy_for.is_none() && hint.is_some() && context.capability.hands_over;
+        let poll = if only_keeps {
+            context.keeping_pause()
+        } else {
+            busy_for.unwrap_or(most).min(most)
+        };
         let pause = poll.max(settings.retry_delay) + context.retry_pause() - settings.retry_delay;
         let pause = pause.min(self.budget.left());
-        match hint {
-            Some(hint) => context.pause_or(pause, hint).await,
-            None => {
-                context.pause(context.retry_pause().min(pause)).await;
-                None
-            }
-        }
+        let Some(subscribed) = hint.as_mut() else {
+            self.pause(context.retry_pause().min(pause)).await;
+            return None;
+        };
+        self.show(pause);
+        let mut is_live = only_keeps;
+        let resolved = async {
+            let granted = subscribed.await;
+            is_live = false;
+            granted
+        };
+        let granted = context.pause_or(pause, resolved).await;
+        hint.take_if(|_| !is_live);
+        granted
     }
 
     /// Waits until the next poll where the store could send a message and cannot now. The interval doubles, so that many
@@ -304,7 +340,7 @@ impl<'a> AcquireLoop<'a> {
             .max(context.retry_pause());
         let pause =
             context.retry_pause() * (1 << self.polls.saturating_sub(1).min(MAX_POLL_DOUBLINGS));
-        context.pause(pause.min(most).min(self.budget.left())).await;
+        self.pause(pause.min(most).min(self.budget.left())).await;
     }
 
     /// The lease of a grant. `sent_at`: when its request was sent, if the proof has no instant of its own.
@@ -336,6 +372,10 @@ impl<'a> AcquireLoop<'a> {
             // They would undo their work over ours. The claim is withdrawn with the attempt, so other processes can have it.
             return Ok(ClaimEnd::Again);
         }
+        if self.budget.is_over() {
+            // Its caller was not polled for a while. The claim is withdrawn with the attempt.
+            return Ok(ClaimEnd::Busy);
+        }
         let lease = self.lease_of(&grant, &sent_at);
         if let Err(error) = lease.ensure(settings.min_usable) {
             // Too little is left for any work. The attempt is withdrawn when it is dropped.
@@ -346,6 +386,7 @@ impl<'a> AcquireLoop<'a> {
         let Some(turn) = self.turn.take() else {
             return Err(Error::closed("an acquire continued after its end"));
         };
+        turn.keep();
         let origin = Origin {
             grant,
             granted_at: sent_at,

@@ -94,7 +94,7 @@ impl HoldBook {
     }
 
     /// Puts `next`, which has the grant of `before`, in the place of `before`. What was proven for the grant counts for `next`.
-    /// `max_hold` begins anew if it is given.
+    /// With `claim_within`, `next` has to be [claimed](Self::claim) in that time.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl HoldBook {
         before: &Hold,
         next: &Arc<Hold>,
         now: &Stamp,
-        max_hold: Option<Duration>,
+        claim_within: Option<Duration>,
     ) -> Result<(), Error> {
         let now = now.on(ClockKind::Boot);
         let mut pages = self.lock();
@@ -112,7 +112,7 @@ impl HoldBook {
             return Err(closed());
         }
         let id = before.id.get();
-        let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now, max_hold)) else {
+        let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now, claim_within)) else {
             return Err(Error::new(
                 ErrorKind::Lost(LostReason::Lapsed),
                 format!(
@@ -125,6 +125,26 @@ impl HoldBook {
         next.lease.set_at_risk(pages.engine.is_failing(id));
         self.enter(&mut pages, id, next);
         Ok(())
+    }
+
+    /// A hold ends after `span`, unless its caller has [claimed](Self::claim) it before.
+    pub(super) fn expect(&self, hold: &Hold, now: &Stamp, span: Duration) {
+        let until = now.on(ClockKind::Boot).saturating_add(nanos(span));
+        let mut pages = self.lock();
+        if let Some(id) = hold.id.get() {
+            pages.engine.expect(*id, until);
+        }
+        self.wake_if_due(&pages);
+    }
+
+    /// The caller of a hold has it. False if it came too late.
+    pub(super) fn claim(&self, hold: &Hold) -> bool {
+        let (began, max_hold) = (hold.began.on(ClockKind::Boot), hold.origin.times.max_hold);
+        let mut pages = self.lock();
+        let id = hold.id.get();
+        let is_claimed = id.is_some_and(|id| pages.engine.claim(*id, began, max_hold));
+        self.wake_if_due(&pages);
+        is_claimed
     }
 
     /// Whether runs are in progress under a hold of the key whose lease is over, and the task is late and has not noticed it.
@@ -149,6 +169,11 @@ impl HoldBook {
         // A hold enters the book once.
         let _ = hold.id.set(id);
         pages.put(id, Arc::clone(hold));
+        self.wake_if_due(pages);
+    }
+
+    /// Wakes the task if something is due before its next look.
+    fn wake_if_due(&self, pages: &Pages) {
         let due = pages.engine.next_tick();
         if due.is_some_and(|due| due < pages.next_look) {
             self.wake.notify_one();

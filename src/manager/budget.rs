@@ -22,6 +22,16 @@ impl<'a> Budget<'a> {
         }
     }
 
+    /// When the acquire began, in nanoseconds of the boot clock.
+    pub(super) fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// Whether the caller waits, and its time is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.waits() && self.left().is_zero()
+    }
+
     pub(super) fn waits(&self) -> bool {
         self.patience != Patience::Once
     }

@@ -105,7 +105,7 @@ async fn through_chain(
     // A guard that the answer does not name is dropped here, and so released.
     let guard = behind.guard.into_inner();
     match (answered?, guard) {
-        (AcquireResponse::Granted(_), Some(guard)) => Ok(Some(guard)),
+        (AcquireResponse::Granted(_), Some(guard)) => Ok(Some(guard.claimed())),
         (AcquireResponse::Granted(_), None) => Err(Error::invalid(
             "a handler answered with the grant of another call; this call holds nothing; fix the handler",
         )),
@@ -133,9 +133,12 @@ impl Last for BehindChain<'_> {
             };
             let held =
                 acquire_without_handlers(self.handle, self.request.clone(), patience).await?;
-            let Some(guard) = held else {
+            let Some(mut guard) = held else {
                 return Ok(AcquireResponse::Busy);
             };
+            // What the handlers do then has a limit too.
+            let limit = self.handle.context().settings.request_timeout;
+            guard.expect_within(request.remaining().saturating_add(limit));
             let attachments = guard.attachments();
             attachments.put(request.take_attached());
             let granted = Granted::new(guard.lease().clone(), attachments);

@@ -15,6 +15,7 @@ use super::jitter::Jitter;
 use super::key_marks::KeyMarks;
 use super::lifetime::Lifetime;
 use super::message::{Inbox, Message};
+use super::place::Counted;
 use super::queue::Queues;
 use super::readiness::Readiness;
 use crate::clock::{Clock, ClockKind};
@@ -82,7 +83,7 @@ impl ManagerContext {
             capability,
             lifetime: Lifetime::begin(),
             holds: HoldBook::new(engine, now),
-            queues: Queues::new(parts.settings.max_waiters),
+            queues: Queues::new(&parts.settings, parts.clock.clone()),
             former_runs: Arc::default(),
             withdrawals: Arc::default(),
             readiness: Readiness::default(),
@@ -161,6 +162,15 @@ impl ManagerContext {
         Some(info)
     }
 
+    /// Counts a caller among those that wait, once for all keys that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if `max_waiters` callers wait already.
+    pub(crate) fn counted(&self) -> Result<Counted, Error> {
+        self.queues.counted()
+    }
+
     /// A random number below `limit`, which is not zero.
     pub(crate) fn random_below(&self, limit: u32) -> u32 {
         // Below a u32, so it fits.
@@ -190,6 +200,13 @@ impl ManagerContext {
             Either::Left((grant, _)) => grant,
             Either::Right(_) => None,
         }
+    }
+
+    /// The pause of a caller that only keeps its place in the store's queue: at most half of the place's time, and spread, so that a
+    /// crowd that came together does not ask together.
+    pub(super) fn keeping_pause(&self) -> Duration {
+        let most = nanos(self.place_ttl() / 2);
+        Duration::from_nanos(most - self.jitter.below(most / 4 + 1))
     }
 
     /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.

@@ -77,6 +77,8 @@ pub(crate) struct Orders {
     pub(crate) failing: UrgentRenewals,
     /// Holds that are lost; they have left the engine.
     pub(crate) lost: Vec<(HoldId, LostReason)>,
+    /// Holds that nobody claimed; they have left the engine.
+    pub(crate) unclaimed: Vec<HoldId>,
 }
 
 /// Holds to renew in one call, within half of the shortest time that one of them has left.
@@ -121,14 +123,30 @@ struct State {
     /// When to renew; [`NEVER`] while a renewal is in progress.
     renew_at: u64,
     deadline: u64,
-    /// When `max_hold` is over.
+    /// When `max_hold` is over, or the time in which the hold has to be claimed.
     last: u64,
     failures: u32,
+    claimed: Claimed,
+}
+
+/// Whether the caller of a hold has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Claimed {
+    Yes,
+    /// Its caller acquires more before it has it: the hold is renewed, and ends if that takes too long.
+    NotYet,
+    /// It was handed off to a caller that may never come: it is not renewed before.
+    HandedOff,
 }
 
 impl State {
     fn next(&self) -> u64 {
-        self.renew_at.min(self.deadline).min(self.last)
+        let ends = self.deadline.min(self.last);
+        if self.claimed == Claimed::HandedOff {
+            ends
+        } else {
+            ends.min(self.renew_at)
+        }
     }
 }
 
@@ -193,8 +211,9 @@ impl Engine {
             interval,
             renew_at: self.jittered(proven.sent_at, interval),
             deadline: proven.deadline,
-            last: max_hold.map_or(NEVER, |most| granted_at.saturating_add(nanos(most))),
+            last: end_of(max_hold, granted_at),
             failures: 0,
+            claimed: Claimed::Yes,
         };
         let index = match self.free.pop() {
             Some(index) => index,
@@ -223,17 +242,18 @@ impl Engine {
     }
 
     /// Puts a new hold with the same grant in the place of an old one: with its deadline, its next renewal and its end of
-    /// `max_hold`, which begins anew if it is given. A renewal in progress is the old hold's; the new one begins its own.
-    /// `None` if the old one has left.
+    /// `max_hold`. A renewal in progress is the old hold's; the new one begins its own. If there is a time in which the new hold
+    /// has to be [claimed](Self::claim), it is not renewed before. `None` if the old one has left.
     pub(crate) fn transfer(
         &mut self,
         id: HoldId,
         now: u64,
-        max_hold: Option<Duration>,
+        claim_within: Option<Duration>,
     ) -> Option<HoldId> {
         let entry = self.entry(id)?;
-        if let Some(max_hold) = max_hold {
-            entry.state.last = now.saturating_add(nanos(max_hold));
+        if let Some(span) = claim_within {
+            entry.state.last = now.saturating_add(nanos(span));
+            entry.state.claimed = Claimed::HandedOff;
         }
         entry.generation = entry.generation.wrapping_add(1);
         if entry.state.renew_at == NEVER {
@@ -242,6 +262,28 @@ impl Engine {
         let (generation, due) = (entry.generation, entry.state.next());
         self.wheel.put(&mut self.entries, id.index, due);
         Some(HoldId { generation, ..id })
+    }
+
+    /// A hold ends at `until`, unless its caller has [claimed](Self::claim) it before.
+    pub(crate) fn expect(&mut self, id: HoldId, until: u64) {
+        if let Some(entry) = self.entry(id) {
+            entry.state.last = entry.state.last.min(until);
+            entry.state.claimed = Claimed::NotYet;
+            let due = entry.state.next();
+            self.wheel.put(&mut self.entries, id.index, due);
+        }
+    }
+
+    /// The caller of a hold has it, and keeps it from `now` on for at most `max_hold`. False if the hold has left.
+    pub(crate) fn claim(&mut self, id: HoldId, now: u64, max_hold: Option<Duration>) -> bool {
+        let Some(entry) = self.entry(id) else {
+            return false;
+        };
+        entry.state.claimed = Claimed::Yes;
+        entry.state.last = end_of(max_hold, now);
+        let due = entry.state.next();
+        self.wheel.put(&mut self.entries, id.index, due);
+        true
     }
 
     /// Whether the last renewal of a hold failed.
@@ -300,6 +342,12 @@ impl Engine {
                 generation: entry.generation,
             };
             let state = &mut entry.state;
+            if state.claimed != Claimed::Yes && now >= state.deadline.min(state.last) {
+                entry.is_used = false;
+                self.free.push(index);
+                orders.unclaimed.push(id);
+                continue;
+            }
             if now >= state.deadline || now >= state.last {
                 let lapsed = now >= state.deadline;
                 let reason = if lapsed {
@@ -312,7 +360,7 @@ impl Engine {
                 orders.lost.push((id, reason));
                 continue;
             }
-            if state.renew_at <= now {
+            if state.renew_at <= now && state.claimed != Claimed::HandedOff {
                 state.renew_at = NEVER;
                 let left = state.deadline - now;
                 if state.failures > 0 {
@@ -366,6 +414,11 @@ impl Engine {
         self.random ^= self.random << 17;
         self.random % limit
     }
+}
+
+/// When a hold that began at `began` has lasted for as long as it may.
+fn end_of(max_hold: Option<Duration>, began: u64) -> u64 {
+    max_hold.map_or(NEVER, |most| began.saturating_add(nanos(most)))
 }
 
 pub(crate) fn nanos(span: Duration) -> u64 {

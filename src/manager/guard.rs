@@ -32,6 +32,7 @@ use crate::store::Released;
 pub struct LockGuard {
     hold: Arc<Hold>,
     is_ended: bool,
+    is_claimed: bool,
     /// Dropped last, so that the manager ends the hold before it may shut down.
     handle: Handle,
 }
@@ -41,6 +42,7 @@ impl LockGuard {
         Self {
             hold,
             is_ended: false,
+            is_claimed: true,
             handle: handle.clone(),
         }
     }
@@ -48,6 +50,22 @@ impl LockGuard {
     /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
     pub(crate) fn handed_out(self) -> Self {
         self.hold.set_leaves_rest(true);
+        self.claimed()
+    }
+
+    /// Something else has to be done within `span` before the caller gets the guard. If it is not, because nobody polls the call,
+    /// the hold ends.
+    pub(crate) fn expect_within(&mut self, span: Duration) {
+        self.is_claimed = false;
+        let context = self.context();
+        (context.holds).expect(&self.hold, &context.clock.stamp(), span);
+    }
+
+    /// All is done. If that took too long, the lease is over.
+    pub(crate) fn claimed(mut self) -> Self {
+        if !std::mem::replace(&mut self.is_claimed, true) {
+            self.context().holds.claim(&self.hold);
+        }
         self
     }
 

@@ -12,12 +12,9 @@ use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
-    if !hold.is_queued() || !hold.origin.allows_handoff {
-        return false;
-    }
     let key = &hold.origin.grant.claim.key;
     // Mostly nobody waits, and then no clock is read.
-    if !context.queues.is_waited_for(key) {
+    if !hold.origin.allows_handoff || !context.queues.is_waited_for(key) || !hold.is_queued() {
         return false;
     }
     let settings = &context.settings;
@@ -47,9 +44,8 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         ..hold.origin.clone()
     };
     let next = Hold::new(lease, origin, now, turn);
-    let max_hold = hold.origin.times.max_hold;
     if (context.holds)
-        .transfer(hold, &next, &now, max_hold)
+        .transfer(hold, &next, &now, Some(settings.handoff_time))
         .is_err()
     {
         // The manager was shut down, or the time is over. This lease has ended, so only the release is left.
@@ -63,7 +59,18 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     true
 }
 
-/// Ends a hold that was handed off to a caller who has gone.
+/// The caller that a hold was handed off to has come for it. False if it came too late, or its lease does not last: then the hold
+/// is ended.
+pub(super) fn claim(context: &ManagerContext, hold: &Arc<Hold>) -> bool {
+    let is_usable = hold.lease.ensure(context.settings.min_usable).is_ok();
+    if is_usable && context.holds.claim(hold) {
+        return true;
+    }
+    end_unclaimed(context, Arc::clone(hold));
+    false
+}
+
+/// Ends a hold that was handed off and not claimed.
 pub(super) fn end_unclaimed(context: &ManagerContext, hold: Arc<Hold>) {
     hold.lease.close();
     context.inbox.send(Message::End(hold, EndCause::Dropped));

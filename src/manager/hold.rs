@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tracing::Span;
 use tracing::field::{Empty, display};
@@ -159,6 +160,13 @@ impl Hold {
 
     pub(super) fn attachments(&self) -> &Arc<Attachments> {
         self.attachments.get_or_init(Arc::default)
+    }
+
+    /// Its end has begun, and nothing that needs the lease is in progress under it.
+    pub(super) fn only_has_to_end(&self) -> bool {
+        self.lease.is_closed()
+            && self.lease.drained().now_or_never().is_some()
+            && self.detached.done().now_or_never().is_some()
     }
 
     pub(super) fn take_turn(&self) -> Option<Turn> {

@@ -59,6 +59,7 @@ mod message;
 mod operators;
 mod own_runs;
 #[cfg(feature = "test-util")]
+mod place;
 mod probe;
 mod queue;
 mod readiness;

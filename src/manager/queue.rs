@@ -4,19 +4,26 @@
 //! Claims that queue in the store, or that share a key, do not wait here: each gets a turn that bypasses the queue.
 //!
 //! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that the store granted. It ends with the
-//! hold, however that ends, and passes to the next caller when it is dropped.
+//! hold, however that ends, and passes to the next caller when it is dropped. A caller that has it and holds nothing shows itself
+//! now and then. If it does not, because nobody polls it, the turn passes to the next caller, and the one that comes late bypasses
+//! the queue: the store decides between the two.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use super::engine::nanos;
 use super::hold::Hold;
+use super::place::{Counted, Place};
 use super::request::{HoldTimes, LockRequest};
+use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::settings::Settings;
 
 /// What a waiting caller gets.
 #[derive(Debug)]
@@ -36,26 +43,66 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Gives the caller what it waits for.
-    ///
-    /// # Errors
-    ///
-    /// The same, if the caller has gone.
+    /// Gives the caller what it waits for. The error is the same again, if the caller has gone.
     pub(super) fn call(self, called: Called) -> Result<(), Called> {
         self.call.send(called)
     }
 }
 
-/// All local queues of a manager. A key without a turn has no queue.
+/// All local queues of a manager.
 #[derive(Debug)]
 pub(super) struct Queues {
-    keys: Mutex<HashMap<Key, VecDeque<Waiter>>>,
+    lines: Mutex<Lines>,
     /// How many turns of a key bypass its queue.
     bypassing: Mutex<HashMap<Key, usize>>,
     waiting: Arc<AtomicUsize>,
     max_waiters: usize,
+    clock: Clock,
+    /// How long a caller that is called has until it shows itself.
+    call_time: Duration,
+    /// How long a caller may be busy with the store until it shows itself again: it asks, subscribes and asks once more.
+    ask_time: Duration,
     emptied: Notify,
+    /// Wakes the task when a turn may have to pass before its next look.
+    wake: Notify,
 }
+
+#[derive(Debug)]
+struct Lines {
+    /// A key without a turn has no line.
+    keys: HashMap<Key, Line>,
+    last_turn: u64,
+    /// The lines in which callers wait for one that has to show itself, by the time of the next look at each.
+    watched: BTreeSet<(u64, Key)>,
+    /// When the task looks next, in nanoseconds of the boot clock.
+    next_look: u64,
+}
+
+/// The queue of one key.
+#[derive(Debug)]
+struct Line {
+    /// The turn that the others wait for. One with another number bypasses them.
+    turn: u64,
+    /// When the turn passes on unless its caller shows itself before, in nanoseconds of the boot clock; never while a hold has it.
+    passes_at: u64,
+    waiting: VecDeque<Waiter>,
+    watched_at: Option<u64>,
+}
+
+impl Line {
+    fn new(turn: u64, passes_at: u64, waiting: VecDeque<Waiter>) -> Self {
+        Self {
+            turn,
+            passes_at,
+            waiting,
+            watched_at: None,
+        }
+    }
+}
+
+const NEVER: u64 = u64::MAX;
+/// The number of a turn that bypasses the queue from its start.
+const BYPASSES: u64 = 0;
 
 #[derive(Debug)]
 pub(super) enum Entered {
@@ -65,17 +112,26 @@ pub(super) enum Entered {
 }
 
 impl Queues {
-    pub(super) fn new(max_waiters: usize) -> Arc<Self> {
+    pub(super) fn new(settings: &Settings, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            keys: Mutex::default(),
+            lines: Mutex::new(Lines {
+                keys: HashMap::new(),
+                last_turn: BYPASSES,
+                watched: BTreeSet::new(),
+                next_look: NEVER,
+            }),
             bypassing: Mutex::default(),
             waiting: Arc::default(),
-            max_waiters,
+            max_waiters: settings.max_waiters,
+            clock,
+            call_time: settings.handoff_time,
+            ask_time: 3 * settings.request_timeout + settings.handoff_time,
             emptied: Notify::new(),
+            wake: Notify::new(),
         })
     }
 
-    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue.
+    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. `now` is by the boot clock.
     ///
     /// # Errors
     ///
@@ -84,25 +140,38 @@ impl Queues {
         self: &Arc<Self>,
         request: &LockRequest,
         may_wait: bool,
+        now: u64,
     ) -> Result<Option<Entered>, Error> {
         if request.bypasses_queue() {
-            let counted = may_wait.then(|| Counted::new(&self.waiting, self.max_waiters));
+            let counted = (may_wait && !request.is_counted).then(|| self.counted());
             let counted = counted.transpose()?;
-            *(self.bypassing.lock().entry(request.key.clone())).or_default() += 1;
-            let turn = Turn::of(self, &request.key, false);
-            return Ok(Some(Entered::Turn(turn, counted)));
+            return Ok(Some(Entered::Turn(self.bypass(&request.key), counted)));
         }
         let key = &request.key;
-        let mut keys = self.keys.lock();
-        let Some(queue) = keys.get_mut(key) else {
-            keys.insert(key.clone(), VecDeque::new());
-            return Ok(Some(Entered::Turn(Turn::of(self, key, true), None)));
+        let passes_at = now.saturating_add(nanos(self.ask_time));
+        let mut lines = self.lines.lock();
+        let Lines {
+            keys, last_turn, ..
+        } = &mut *lines;
+        let Some(line) = keys.get_mut(key) else {
+            *last_turn += 1;
+            let waiting = VecDeque::new();
+            keys.insert(key.clone(), Line::new(*last_turn, passes_at, waiting));
+            return Ok(Some(Entered::Turn(Turn::of(self, key, *last_turn), None)));
         };
+        if line.passes_at <= now && line.waiting.is_empty() {
+            // Whoever has it bypasses this caller from now on.
+            *last_turn += 1;
+            (line.turn, line.passes_at) = (*last_turn, passes_at);
+            self.begin_bypass(key);
+            return Ok(Some(Entered::Turn(Turn::of(self, key, line.turn), None)));
+        }
         if !may_wait {
             return Ok(None);
         }
-        let counted = Counted::new(&self.waiting, self.max_waiters)?;
+        let counted = (!request.is_counted).then(|| self.counted()).transpose()?;
         // Abandoned places stay in the queue until here, so that leaving it needs no search.
+        let queue = &mut line.waiting;
         if queue.len() == queue.capacity() {
             queue.retain(|waiter| !waiter.call.is_closed());
         }
@@ -112,65 +181,162 @@ impl Queues {
             times: request.times,
             allows_handoff: request.allows_handoff,
         });
-        Ok(Some(Entered::Place(Place {
-            called,
-            _counted: counted,
-        })))
+        self.watch(&mut lines, key);
+        Ok(Some(Entered::Place(Place::new(called, counted))))
+    }
+
+    /// A turn that bypasses the queue.
+    pub(super) fn bypass(self: &Arc<Self>, key: &Key) -> Turn {
+        self.begin_bypass(key);
+        Turn::of(self, key, BYPASSES)
+    }
+
+    fn begin_bypass(&self, key: &Key) {
+        *self.bypassing.lock().entry(key.clone()).or_default() += 1;
+    }
+
+    /// Counts a caller among those that wait.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if `max_waiters` callers wait already.
+    pub(super) fn counted(&self) -> Result<Counted, Error> {
+        Counted::new(&self.waiting, self.max_waiters)
     }
 
     /// Whether the key may have a caller that waits.
     pub(super) fn is_waited_for(&self, key: &Key) -> bool {
-        let keys = self.keys.lock();
-        keys.get(key).is_some_and(|queue| !queue.is_empty())
+        let lines = self.lines.lock();
+        (lines.keys.get(key)).is_some_and(|line| !line.waiting.is_empty())
     }
 
     /// Takes the first caller that still waits for the key out of the queue.
     pub(super) fn next(&self, key: &Key) -> Option<Waiter> {
-        let mut keys = self.keys.lock();
-        first(keys.get_mut(key)?)
+        first(&mut self.lines.lock().keys.get_mut(key)?.waiting)
     }
 
     /// Puts a caller back where it was. If the turn has passed meanwhile and found nobody, this caller gets it.
     pub(super) fn put_back(self: &Arc<Self>, key: &Key, waiter: Waiter) {
-        let mut keys = self.keys.lock();
-        if let Some(queue) = keys.get_mut(key) {
-            return queue.push_front(waiter);
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.keys.get_mut(key) {
+            line.waiting.push_front(waiter);
+            return self.watch(&mut lines, key);
         }
-        keys.insert(key.clone(), VecDeque::new());
-        drop(keys);
-        // A turn that nobody takes is dropped, and so passes on.
-        drop(waiter.call(Called::Turn(Turn::of(self, key, true))));
+        let line = Line::new(BYPASSES, NEVER, VecDeque::from([waiter]));
+        lines.keys.insert(key.clone(), line);
+        let called = self.call_next(&mut lines, key, false);
+        if called.is_none() {
+            lines.keys.remove(key);
+        }
+        drop(lines);
+        give(called);
     }
 
     /// Ends every wait: the callers learn that the manager is closed.
     pub(super) fn close(&self) {
-        let mut keys = self.keys.lock();
+        let mut lines = self.lines.lock();
         // In the order of the keys, so that a simulation repeats.
-        let mut queues: Vec<_> = keys.iter_mut().collect();
-        queues.sort_unstable_by_key(|(key, _)| *key);
-        for (_, queue) in queues {
-            queue.clear();
+        let mut keys: Vec<_> = lines.keys.iter_mut().collect();
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        for (_, line) in keys {
+            line.waiting.clear();
         }
     }
 
-    /// Passes the turn of a key to the next caller. Without one, the key has no queue any more.
-    fn pass_turn(self: &Arc<Self>, key: &Key, gives_way: bool) {
-        let mut keys = self.keys.lock();
-        let Some(queue) = keys.get_mut(key) else {
+    /// Passes every turn whose caller did not show itself in time, if others wait for it.
+    pub(super) fn pass_unclaimed(self: &Arc<Self>, now: u64) {
+        let mut lines = self.lines.lock();
+        let mut called = Vec::new();
+        while let Some((at, _)) = lines.watched.first()
+            && *at <= now
+            && let Some((_, key)) = lines.watched.pop_first()
+        {
+            let Some(line) = lines.keys.get_mut(&key) else {
+                continue;
+            };
+            line.watched_at = None;
+            if line.passes_at <= now {
+                // Whoever has it bypasses the queue from now on.
+                let next = self.call_next(&mut lines, &key, false);
+                if next.is_some() {
+                    self.begin_bypass(&key);
+                }
+                called.push(next);
+            }
+            self.watch(&mut lines, &key);
+        }
+        drop(lines);
+        called.into_iter().for_each(give);
+    }
+
+    /// When to look at the turns again, by the boot clock; `None` if nobody waits for one that may have to pass.
+    pub(super) fn plan(&self) -> Option<u64> {
+        let mut lines = self.lines.lock();
+        let next = lines.watched.first().map(|(at, _)| *at);
+        lines.next_look = next.unwrap_or(NEVER);
+        next
+    }
+
+    /// Completes when a turn may have to pass before the next look.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Looks at a line when its turn may have to pass, if anybody waits for that. A look that is planned already is not moved.
+    fn watch(&self, lines: &mut Lines, key: &Key) {
+        let Some(line) = lines.keys.get_mut(key) else {
             return;
         };
-        match first(queue) {
-            Some(waiter) => {
-                drop(keys);
-                let mut turn = Turn::of(self, key, true);
-                turn.gives_way = gives_way;
-                drop(waiter.call(Called::Turn(turn)));
-            }
-            None => {
-                keys.remove(key);
-                self.emptied.notify_waiters();
-            }
+        let at = line.passes_at;
+        if at == NEVER || line.waiting.is_empty() || line.watched_at.is_some() {
+            return;
         }
+        line.watched_at = Some(at);
+        lines.watched.insert((at, key.clone()));
+        if at < lines.next_look {
+            lines.next_look = at;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Gives the turn of a key a new number, and the first caller that waits for it. `None` if nobody does: nothing was changed.
+    fn call_next(
+        self: &Arc<Self>,
+        lines: &mut Lines,
+        key: &Key,
+        gives_way: bool,
+    ) -> Option<(Waiter, Turn)> {
+        let Lines {
+            keys, last_turn, ..
+        } = lines;
+        let line = keys.get_mut(key)?;
+        let waiter = first(&mut line.waiting)?;
+        *last_turn += 1;
+        line.turn = *last_turn;
+        line.passes_at = self.clock.boot().saturating_add(nanos(self.call_time));
+        let mut turn = Turn::of(self, key, line.turn);
+        turn.gives_way = gives_way;
+        self.watch(lines, key);
+        Some((waiter, turn))
+    }
+
+    /// A turn has ended: it passes to the next caller. Without one, the key has no line any more.
+    fn end_turn(self: &Arc<Self>, turn: &Turn) {
+        let (key, mut lines) = (&turn.key, self.lines.lock());
+        if !turn.is_of(lines.keys.get(key)) {
+            drop(lines);
+            return self.end_bypass(key);
+        }
+        let called = self.call_next(&mut lines, key, turn.gives_way);
+        if called.is_none() {
+            let ended = lines.keys.remove(key);
+            if let Some(at) = ended.and_then(|line| line.watched_at) {
+                lines.watched.remove(&(at, key.clone()));
+            }
+            self.emptied.notify_waiters();
+        }
+        drop(lines);
+        give(called);
     }
 
     /// A turn that bypassed the queue has ended.
@@ -192,7 +358,7 @@ impl Queues {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             // Registered before the look, so that a turn which ends in between is not missed.
             emptied.as_mut().enable();
-            if self.keys.lock().is_empty() && self.bypassing.lock().is_empty() {
+            if self.lines.lock().keys.is_empty() && self.bypassing.lock().is_empty() {
                 return;
             }
             emptied.await;
@@ -204,25 +370,60 @@ fn first(queue: &mut VecDeque<Waiter>) -> Option<Waiter> {
     std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
 }
 
+/// Outside of the lock, because a turn that nobody takes is dropped, and so passes on.
+fn give(called: Option<(Waiter, Turn)>) {
+    if let Some((waiter, turn)) = called {
+        drop(waiter.call(Called::Turn(turn)));
+    }
+}
+
 /// The right to ask the store for a key. Each key of a manager has at most one, besides those that bypass the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     queues: Arc<Queues>,
     key: Key,
-    /// Whether other callers may wait for it. Otherwise it bypasses the queue.
-    is_queued: bool,
+    number: u64,
     /// This process had the key for as long as it may: other processes ask first.
     gives_way: bool,
 }
 
 impl Turn {
-    fn of(queues: &Arc<Queues>, key: &Key, is_queued: bool) -> Self {
+    fn of(queues: &Arc<Queues>, key: &Key, number: u64) -> Self {
         Self {
             queues: Arc::clone(queues),
             key: key.clone(),
-            is_queued,
+            number,
             gives_way: false,
         }
+    }
+
+    /// Whether the callers of a line wait for this turn.
+    fn is_of(&self, line: Option<&Line>) -> bool {
+        self.number != BYPASSES && line.is_some_and(|line| line.turn == self.number)
+    }
+
+    fn passes_at(&self, at: u64) {
+        if self.number == BYPASSES {
+            return;
+        }
+        let mut lines = self.queues.lines.lock();
+        if let Some(line) = lines.keys.get_mut(&self.key)
+            && self.is_of(Some(line))
+        {
+            line.passes_at = at;
+        }
+    }
+
+    /// The caller lives: it comes back from the store, which it asks after `pause`, or shows itself again before.
+    pub(super) fn show(&self, pause: Duration) {
+        let queues = &self.queues;
+        let span = nanos(pause.saturating_add(queues.ask_time));
+        self.passes_at(queues.clock.boot().saturating_add(span));
+    }
+
+    /// A hold has it now: it ends with the hold.
+    pub(super) fn keep(&self) {
+        self.passes_at(NEVER);
     }
 
     /// The next local caller with this turn lets other processes ask first.
@@ -235,71 +436,26 @@ impl Turn {
         std::mem::take(&mut self.gives_way)
     }
 
-    /// Whether other callers may wait for this turn, so that its hold may be handed off.
+    /// Whether other callers wait for this turn, so that its hold may be handed off.
     pub(super) fn is_queued(&self) -> bool {
-        self.is_queued
+        self.number != BYPASSES && self.is_of(self.queues.lines.lock().keys.get(&self.key))
     }
 
     /// How many other turns this process has for the key, if this one bypasses the queue: each asks, waits or holds.
     pub(super) fn beside(&self) -> usize {
-        if self.is_queued {
+        if self.is_queued() {
             return 0;
         }
         let bypassing = self.queues.bypassing.lock().get(&self.key).copied();
-        let queued = self.queues.keys.lock().contains_key(&self.key);
+        let queued = self.queues.lines.lock().keys.contains_key(&self.key);
         bypassing.unwrap_or_default().saturating_sub(1) + usize::from(queued)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.is_queued {
-            self.queues.pass_turn(&self.key, self.gives_way);
-        } else {
-            self.queues.end_bypass(&self.key);
-        }
-    }
-}
-
-/// A place in a local queue.
-#[derive(Debug)]
-pub(super) struct Place {
-    called: oneshot::Receiver<Called>,
-    _counted: Counted,
-}
-
-impl Place {
-    /// Completes when it is this caller's turn; `None` if the manager was shut down.
-    pub(super) async fn called(&mut self) -> Option<Called> {
-        (&mut self.called).await.ok()
-    }
-
-    /// Leaves the queue. Gives what the caller was called with and did not take.
-    pub(super) fn leave(&mut self) -> Option<Called> {
-        self.called.close();
-        self.called.try_recv().ok()
-    }
-}
-
-/// One of the `max_waiters` callers that may wait, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(waiting: &Arc<AtomicUsize>, max_waiters: usize) -> Result<Self, Error> {
-        let counted = Self(Arc::clone(waiting));
-        if waiting.fetch_add(1, Ordering::Relaxed) < max_waiters {
-            return Ok(counted);
-        }
-        Err(Error::contended(format!(
-            "too many callers wait for locks of this manager: max_waiters={max_waiters}; try later, or raise max_waiters"
-        )))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let queues = Arc::clone(&self.queues);
+        queues.end_turn(self);
     }
 }
 
@@ -323,16 +479,17 @@ mod tests {
             is_fair: false,
             label: None,
             allows_handoff: true,
+            is_counted: false,
         }
     }
 
     #[tokio::test]
     async fn a_caller_put_back_after_the_turn_has_passed_gets_the_turn() {
-        let queues = Queues::new(10);
-        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&request(), true) else {
+        let queues = Queues::new(&Settings::default(), Clock::system().unwrap());
+        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&request(), true, 0) else {
             panic!("nobody is there");
         };
-        let Ok(Some(Entered::Place(mut place))) = queues.enter(&request(), true) else {
+        let Ok(Some(Entered::Place(mut place))) = queues.enter(&request(), true, 0) else {
             panic!("somebody has the turn");
         };
         let waiter = queues.next(&request().key).unwrap();

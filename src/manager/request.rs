@@ -19,6 +19,8 @@ pub(crate) struct LockRequest {
     pub(crate) label: Option<Label>,
     /// Whether the caller may get the hold of another local caller, with its token, and pass its own on.
     pub(crate) allows_handoff: bool,
+    /// Whether its caller is counted among those that wait already: it asks for several keys at once, and waits once.
+    pub(crate) is_counted: bool,
 }
 
 /// How long a hold lasts. A handoff needs the same times on both sides.

@@ -13,6 +13,7 @@ use super::batch::{Due, Judged, RenewalBatch};
 use super::context::ManagerContext;
 use super::end::{end_hold, pass_turn, report_lost};
 use super::engine::{Answer, Heard, Orders};
+use super::handoff::end_unclaimed;
 use super::hold::{EndCause, Hold};
 use super::message::Message;
 use super::store_requests::{retry_release, retry_withdraw};
@@ -69,6 +70,7 @@ impl Task {
                 Some(message) = self.inbox.recv() => self.take(message),
                 Some(()) = self.background.next() => {}
                 () = context.holds.woken() => {}
+                () = context.queues.woken() => {}
                 () = context.clock.sleep_until(next.unwrap_or_default()), if next.is_some() => {}
                 () = quiet(), if !self.settling.is_empty() => {
                     self.settling.drain(..).for_each(answer);
@@ -119,7 +121,8 @@ impl Task {
         let now = self.context.clock.stamp();
         let request_timeout = self.context.settings.request_timeout;
         let orders = &mut self.orders;
-        let mut lost = Vec::new();
+        self.context.queues.pass_unclaimed(now.on(ClockKind::Boot));
+        let (mut lost, mut unclaimed) = (Vec::new(), Vec::new());
         let (due, urgent, failing): (Due, Due, Due);
         let holds = &self.context.holds;
         let planned;
@@ -130,10 +133,16 @@ impl Task {
             for (id, reason) in orders.lost.drain(..) {
                 lost.extend(pages.remove(id).map(|hold| (hold, reason)));
             }
+            unclaimed.extend((orders.unclaimed.drain(..)).filter_map(|id| pages.remove(id)));
             due = pages.find(orders.renew.drain(..));
             urgent = pages.find(orders.urgent.holds.drain(..));
             failing = pages.find(orders.failing.holds.drain(..));
         }
+        // Somebody ends it, or was ending it and is not polled any more: then its ttl ends it.
+        let [due, urgent, failing] = [due, urgent, failing].map(|mut holds| {
+            holds.retain(|(_, hold)| !hold.only_has_to_end());
+            holds
+        });
         // It may log, and a subscriber may ask the manager what it holds.
         if planned != u64::MAX {
             let lag = now.on(ClockKind::Boot).saturating_sub(planned);
@@ -141,6 +150,9 @@ impl Task {
             holds.timer_lag.note(lag, request_timeout);
         }
         let limits = [request_timeout, orders.urgent.limit, orders.failing.limit];
+        for hold in unclaimed {
+            end_unclaimed(&self.context, hold);
+        }
         for (hold, reason) in lost {
             self.lose(hold, reason);
         }
@@ -152,13 +164,15 @@ impl Task {
         }
     }
 
-    /// When the next thing is due by the boot clock; `None` if there is no hold.
+    /// When the next thing is due by the boot clock; `None` if there is no hold, and nobody waits for a turn.
     fn plan(&mut self) -> Option<u64> {
         let mut pages = self.context.holds.lock();
         let next = pages.engine.next_tick();
         pages.next_look = next.unwrap_or(u64::MAX);
+        drop(pages);
         let shutdown = self.end_of_shutdown().map(|end| end.on(ClockKind::Boot));
-        next.into_iter().chain(shutdown).min()
+        let turns = self.context.queues.plan();
+        next.into_iter().chain(shutdown).chain(turns).min()
     }
 
     /// How long a shutdown waits for what others must finish; `None` if there is none.

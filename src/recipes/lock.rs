@@ -36,6 +36,7 @@ pub struct Lock {
     is_fair: bool,
     label: Option<Label>,
     allows_handoff: bool,
+    is_counted: bool,
 }
 
 impl LockManager {
@@ -57,6 +58,7 @@ impl LockManager {
             is_fair: false,
             label: None,
             allows_handoff: true,
+            is_counted: false,
         }
     }
 }
@@ -152,6 +154,12 @@ impl Lock {
         self
     }
 
+    /// One of several that a caller waits for at once: the caller is counted among those that wait, and not this lock.
+    pub(crate) fn counted_once(mut self) -> Self {
+        self.is_counted = true;
+        self
+    }
+
     pub(crate) fn key(&self) -> Result<&Key, Error> {
         self.key.as_ref().map_err(Clone::clone)
     }
@@ -168,6 +176,9 @@ impl Lock {
     ///
     /// A run that asks for a lock that it is under would wait for itself. It gets an error at once, also if it has lost the lock.
     /// A task or thread that the run started is outside of it: it waits until the limit.
+    ///
+    /// A call that nobody polls, in another branch of a `select!` or in a runtime that computes, keeps the lock from nobody for longer
+    /// than the store needs to notice that, and gets nothing once its wait is over.
     ///
     /// # Errors
     ///
@@ -291,8 +302,9 @@ impl Lock {
         Ok(guard.map(LockGuard::handed_out))
     }
 
-    async fn raise(&self, fence: &AnyFence, guard: LockGuard) -> Result<LockGuard, Error> {
+    async fn raise(&self, fence: &AnyFence, mut guard: LockGuard) -> Result<LockGuard, Error> {
         let limit = self.handle.context().settings().request_timeout;
+        guard.expect_within(2 * limit);
         let raising = fence.raise(guard.key(), guard.token());
         let clock = guard.lease().clock().clone();
         let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
@@ -344,6 +356,7 @@ impl Lock {
             label: self.label.clone(),
             // Two holders with one token would be one to a fence, and a rest is for everybody.
             allows_handoff: self.allows_handoff && self.fence.is_none() && self.at_least.is_none(),
+            is_counted: self.is_counted,
         })
     }
 

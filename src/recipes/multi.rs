@@ -178,7 +178,9 @@ impl MultiLock {
         }
         let clock = context.clock();
         let started = clock.stamp();
-        // Dropped half way, it releases what it has.
+        // Each key may take one request, and its fence another.
+        let for_requests = 2 * self.manager.settings().request_timeout * locks.len() as u32;
+        // Dropped half way, it releases what it has; not polled, it keeps that for as long as it waits.
         let mut guards = Vec::with_capacity(locks.len());
         for lock in locks {
             let held = match wait {
@@ -189,7 +191,11 @@ impl MultiLock {
                 }
             };
             match held {
-                Ok(Some(guard)) => guards.push(guard),
+                Ok(Some(mut guard)) => {
+                    let left = wait.map(|wait| wait.saturating_sub(clock.stamp().since(&started)));
+                    guard.expect_within(left.unwrap_or_default().saturating_add(for_requests));
+                    guards.push(guard);
+                }
                 Ok(None) => {
                     release_all(guards).await;
                     return Ok(Err(lock));
@@ -200,6 +206,7 @@ impl MultiLock {
                 }
             }
         }
+        let guards: Vec<_> = guards.into_iter().map(LockGuard::claimed).collect();
         let needed = self.manager.settings().min_usable;
         let over = guards
             .iter()

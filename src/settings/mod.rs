@@ -64,7 +64,9 @@ pub struct Settings {
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
     /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. Where every caller
-    /// [queues](crate::store::Capability::queues) and the store wakes the first, it is half of the [`ttl`](Self::ttl), if that is longer.
+    /// [queues](crate::store::Capability::queues) and the store wakes the first, it is half of the [`ttl`](Self::ttl), if that is
+    /// longer. A caller behind others there asks only to keep its place: that pause may be longer by
+    /// [`retry_jitter`](Self::retry_jitter) and two [`request_timeout`](Self::request_timeout).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to
@@ -87,12 +89,13 @@ pub struct Settings {
     /// Default 50 ms; [`commit_budget`](Self::commit_budget) to less than the usable TTL.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub min_usable: Duration,
-    /// How many callers may wait for locks in this manager at the same time, over all keys. Default 10,000; 1 to 10,000,000.
+    /// How many callers may wait for locks in this manager at the same time, over all keys. Default 10,000; 1 to 10,000,000. A caller
+    /// of a semaphore counts once, whatever its slots.
     pub max_waiters: usize,
     /// How many times in a row a hold may be handed off to the next caller in this process before it is released to the
     /// others. Default 64; 0 switches handoff off.
     ///
-    /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and begins none later than
+    /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and hands it off no later than
     /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released in the store, which wakes the other processes, and
     /// this one lets them ask first. On a store that [queues](crate::store::Capability::queues) every claim its new place is
     /// behind all that wait, so each of `p` processes waits for at most `p - 1` grants. On a quorum, which has no queue, it reads
@@ -101,6 +104,9 @@ pub struct Settings {
     pub handoff_count: u32,
     /// For how long, from the grant, a hold may be handed off. Default 200 ms; up to a minute. See
     /// [`handoff_count`](Self::handoff_count).
+    ///
+    /// A caller that is called has as long to come, to a hold or to its turn. If it does not, because nobody polls it, the hold is
+    /// released, the turn passes to the next caller in this process, and the late one asks the store by itself.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub handoff_time: Duration,
 }

@@ -27,4 +27,5 @@ mod readiness;
 mod spans;
 mod steps;
 mod task_order;
+mod unpolled;
 mod withheld;
