@@ -66,7 +66,10 @@ impl LockManager {
                 )));
             }
             (0..slots)
-                .map(|slot| Key::parse(&format!("{name}/slot-{slot}")).map(|key| self.lock(key)))
+                .map(|slot| {
+                    let key = Key::parse(&format!("{name}/slot-{slot}"))?;
+                    Ok(self.lock(key).counted_once())
+                })
                 .collect()
         });
         Semaphore {
@@ -126,7 +129,8 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
-        let clock = self.manager.handle.context().clock();
+        let context = self.manager.handle.context();
+        let clock = context.clock();
         let started = clock.stamp();
         match self.try_acquire().await {
             Ok(Some(permit)) => return Ok(Some(permit)),
@@ -137,6 +141,8 @@ impl Semaphore {
         }
         let left = wait.saturating_sub(clock.stamp().since(&started));
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
+        // The caller waits once, for whichever slot is free first.
+        let _counted = context.counted()?;
         // A slot that a run of the caller is under cannot become free before the run ends.
         let all_own = slots.iter().all(Lock::is_inside_run);
         let mut asked: FuturesUnordered<_> = (0..)

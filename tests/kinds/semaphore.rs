@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use leasehold::ErrorKind;
+use leasehold::{ErrorKind, Settings};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::leaves_nothing_whenever_dropped;
@@ -123,4 +123,32 @@ async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
         completed
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_for_any_slot_counts_as_one_waiter() {
+    let mut settings = Settings::default();
+    settings.max_waiters = 3;
+    let world = World::with(settings);
+    let (ours, theirs) = (
+        world.ours.semaphore("s", 64),
+        world.theirs.semaphore("s", 64),
+    );
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        held.push(theirs.acquire().await.unwrap());
+    }
+    let _other = world.theirs.lock("other").acquire().await.unwrap();
+    let (mut one, mut two) = (Box::pin(ours.acquire()), Box::pin(ours.acquire()));
+    assert!(poll_once(&mut one).await.is_pending());
+    assert!(poll_once(&mut two).await.is_pending());
+    let fair = world.ours.lock("other").fair();
+    let mut three = Box::pin(fair.acquire());
+    assert!(poll_once(&mut three).await.is_pending());
+    let refused = ours.acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("max_waiters=3"), "{refused}");
+    // Who leaves makes room for another.
+    drop(one);
+    let mut four = Box::pin(ours.acquire());
+    assert!(poll_once(&mut four).await.is_pending());
 }
