@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::{
     Acquired, Asked, Capability, Claim, Grant, Hint, Line, LockInfo, MAX_SKEW, Member, Origin,
-    Raised, Released, Renewed, Revoke, Revoked, Store, Tombstones, Vote, Waiters, Wakes, not_held,
+    Raised, Released, Renewed, Revoke, Revoked, Store, Tombstones, Vote, Waiters, Wakes, Woken,
+    not_held,
 };
 use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
@@ -101,7 +102,9 @@ impl MemoryStore {
         };
         let last_token = &mut state.last_token;
         let (acquired, wakes) = line.acquire(asked, &mut || token(last_token, now))?;
-        state.wake(&claim.key, &wakes);
+        let woken = state.take_hints(&claim.key, &wakes);
+        drop(guard);
+        drop(woken);
         Ok(acquired)
     }
 
@@ -124,7 +127,9 @@ impl MemoryStore {
         if wakes.is_free && line.is_idle(now) {
             state.lines.remove(key);
         }
-        state.wake(key, &wakes);
+        let woken = state.take_hints(key, &wakes);
+        drop(guard);
+        drop(woken);
         Some(answer)
     }
 }
@@ -136,10 +141,10 @@ impl State {
             .map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
-    fn wake(&mut self, key: &Key, wakes: &Wakes) {
-        if let Some(waiting) = self.waiting.get_mut(key) {
-            waiting.wake(wakes);
-        }
+    /// The hints of the claims that a request wakes.
+    fn take_hints(&mut self, key: &Key, wakes: &Wakes) -> Vec<Woken> {
+        let waiting = self.waiting.get_mut(key);
+        waiting.map_or_else(Vec::new, |waiting| waiting.take(wakes))
     }
 
     /// Removes what is over each time the store has doubled. So an operation costs O(1) on average, and the store keeps at

@@ -43,9 +43,9 @@ pub use faulty::{Counts, Faults, Faulty, Operation};
 pub use file::{FileOptions, FileStore, OnDeath};
 #[cfg(feature = "redis")]
 pub(crate) use line::HANDOVER_TIME;
-pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, not_held};
+pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, Woken, not_held};
 #[cfg(all(feature = "file", target_os = "linux"))]
-pub(crate) use line::{Held, Place};
+pub(crate) use line::{Held, Place, Row};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Withheld};

@@ -3,6 +3,7 @@
 
 #[path = "../support/bare_thread.rs"]
 mod bare_thread;
+mod crowd;
 mod election;
 mod exits;
 mod extremes;

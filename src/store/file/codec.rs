@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, Held, Line, LockMode, Origin, Place};
+use crate::store::{Claim, Held, Line, LockMode, Origin, Place, Row};
 
 /// What the file of a key says.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) fn encode(key: &Key, record: &Record) -> Vec<u8> {
         revoked,
     } = &record.line;
     put(&mut to, holders.len() as u64);
-    for held in holders {
+    for held in holders.iter() {
         put_claim(&mut to, &held.claim);
         put(&mut to, held.token.number());
         put_time(&mut to, held.since);
@@ -36,7 +36,7 @@ pub(super) fn encode(key: &Key, record: &Record) -> Vec<u8> {
         to.push(u8::from(held.is_handover));
     }
     put(&mut to, places.len() as u64);
-    for place in places {
+    for place in places.iter() {
         put_claim(&mut to, &place.claim);
         put_time(&mut to, place.ends);
         put_origin(&mut to, place.origin);
@@ -80,8 +80,8 @@ pub(super) fn decode(key: &Key, bytes: &[u8]) -> Option<Record> {
     let (barred, rests) = (from.until()?, from.until()?);
     let revoked = from.list(|from| Some((OwnerToken::from_bytes(from.bytes()?), from.time()?)))?;
     let line = Line {
-        holders,
-        places,
+        holders: Row::from_iter(holders),
+        places: Row::from_iter(places),
         barred,
         rests,
         revoked,
@@ -210,7 +210,7 @@ mod tests {
         Record {
             last_token: 9,
             line: Line {
-                holders: Vec::from(modes.map(|mode| Held {
+                holders: Row::from_iter(modes.map(|mode| Held {
                     claim: claim(key, mode),
                     token: FencingToken::MAX,
                     since: Duration::from_secs(1),
@@ -218,7 +218,7 @@ mod tests {
                     origin,
                     is_handover: true,
                 })),
-                places: Vec::from(modes.map(|mode| Place {
+                places: Row::from_iter(modes.map(|mode| Place {
                     claim: claim(key, mode),
                     ends: Duration::from_secs(3),
                     origin: Origin::default(),

@@ -326,11 +326,12 @@ fn waiting(line: &mut Line, claim: &Claim, now: Duration) -> Waiting {
     if line.held_by(&claim.owner, now).is_some() {
         return Waiting::Holds;
     }
-    let mut places = line.places.iter();
-    let Some(place) = places.position(|place| place.claim.owner == claim.owner) else {
+    let places = line.places.iter();
+    let ahead = places.take_while(|place| place.claim.owner != claim.owner);
+    let ahead: Vec<_> = ahead.map(|place| place.origin).collect();
+    if ahead.len() == line.places.len() {
         return Waiting::Apart;
-    };
-    let ahead = line.places[..place].iter().map(|place| place.origin);
+    }
     let mut origins = line.holders.iter().map(|held| held.origin).chain(ahead);
     Waiting::Queued {
         may_end_by_death: origins.any(|origin| origin.ends_with_process),

@@ -68,9 +68,8 @@ impl Wakeups {
 
     /// Wakes the waiters of this process.
     pub(super) fn wake(&self, key: &Key, wakes: &Wakes) {
-        if let Some(waiters) = self.waiting.lock().get_mut(key) {
-            waiters.wake(wakes);
-        }
+        let woken = (self.waiting.lock().get_mut(key)).map(|waiters| waiters.take(wakes));
+        drop(woken);
     }
 
     /// Wakes a waiter of another process.
@@ -139,7 +138,7 @@ fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiters>>) {
                 let key = Key::parse(std::str::from_utf8(key).ok()?).ok()?;
                 Some((OwnerToken::from_bytes(*owner), key))
             });
-        let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.take(&owner));
+        let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.take_one(&owner));
         // Outside of the lock, which whoever wakes up needs first.
         drop(woken);
     }

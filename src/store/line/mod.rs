@@ -10,9 +10,13 @@
 //! only that claim (of readers: all up to the next writer). That claim asks again, and then holds for its full TTL under the
 //! token that the handover gave. A waiter that died costs the others this time once, and its place is used up. So a key with
 //! a queue is never free between two holders, and a release costs the same however many wait.
+//!
+//! **Crowds.** A request costs the same however many wait ([`row`]), and whoever has many before it is not told when to ask again: it
+//! is woken. So it asks only to keep its place, and whoever is called is not late because of the others.
 
 mod queue;
 mod requests;
+mod row;
 mod state;
 mod tombstones;
 mod waiters;
@@ -22,7 +26,9 @@ pub(crate) use queue::HANDOVER_TIME;
 pub(crate) use queue::Wakes;
 pub(crate) use requests::{Asked, not_held};
 #[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) use row::Row;
+#[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) use state::{Held, Place};
 pub(crate) use state::{Line, Origin};
 pub(crate) use tombstones::Tombstones;
-pub(crate) use waiters::Waiters;
+pub(crate) use waiters::{Waiters, Woken};

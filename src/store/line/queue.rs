@@ -35,7 +35,9 @@ impl Line {
                 break;
             }
             let Ok(token) = token() else { break };
-            let place = self.places.remove(0);
+            let Some(place) = self.places.pop_first() else {
+                break;
+            };
             wakes.handed_over.push((place.claim.owner, place.origin));
             self.holders.push(Held {
                 since: now,
@@ -55,27 +57,35 @@ impl Line {
         self.barred.is_some() || self.rests.is_some()
     }
 
+    /// Several holders all read, so the first one speaks for all.
     fn goes_with_holders(&self, claim: &Claim) -> bool {
-        (self.holders.iter()).all(|held| held.claim.mode.is_compatible_with(claim.mode))
+        let first = self.holders.first();
+        first.is_none_or(|held| held.claim.mode.is_compatible_with(claim.mode))
     }
 
-    /// Until when the claim has to wait: the first of its obstacles ends by itself after this time. `None` if it can enter.
-    pub(super) fn blocked_for(&self, claim: &Claim, now: Duration) -> Option<Duration> {
-        let own = self.place_of(&claim.owner);
-        let ahead = &self.places[..own.unwrap_or(self.places.len())];
+    /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself after this time. `None` within if
+    /// many wait before it: one of them asks earlier than it has to.
+    pub(super) fn blocked_for(&mut self, claim: &Claim, now: Duration) -> Option<Option<Duration>> {
+        let last = i64::MAX;
+        let own = self.places.number_of(&claim.owner).unwrap_or(last);
+        let is_free = self.goes_with_holders(claim) && !self.is_shut();
+        if is_free && !self.places.is_before(own, claim.mode) {
+            return None;
+        }
         let blocks = |other: &Claim| !other.mode.is_compatible_with(claim.mode);
-        (self.holders.iter())
-            .filter(|held| blocks(&held.claim))
-            .map(|held| held.ends)
-            .chain(
-                (ahead.iter())
-                    .filter(|place| blocks(&place.claim))
-                    .map(|place| place.ends),
-            )
-            .chain(self.barred)
-            .chain(self.rests)
-            .min()
-            .map(|ends| ends.saturating_sub(now))
+        let (few, are_many) = self.places.few_before(own);
+        if are_many && !claim.place_ttl.is_zero() {
+            return Some(None);
+        }
+        let holders = (!self.goes_with_holders(claim)).then(|| self.holders.next_end());
+        let ends = (few
+            .filter(|place| blocks(&place.claim))
+            .map(|place| place.ends))
+        .chain(holders)
+        .chain(self.barred)
+        .chain(self.rests)
+        .min();
+        Some(ends.map(|ends| ends.saturating_sub(now)))
     }
 
     /// The claim gets a place at the end of the queue, or keeps its own. A claim that is asked only once gets none.
@@ -84,19 +94,12 @@ impl Line {
             return;
         }
         let ends = now.saturating_add(claim.place_ttl);
-        match self.place_of(&claim.owner) {
-            Some(index) => self.places[index].ends = ends,
-            None => self.places.push(Place {
+        if !self.places.set_ends(&claim.owner, ends) {
+            self.places.push(Place {
                 claim: claim.clone(),
                 ends,
                 origin,
-            }),
+            });
         }
-    }
-
-    pub(super) fn place_of(&self, owner: &OwnerToken) -> Option<usize> {
-        self.places
-            .iter()
-            .position(|place| place.claim.owner == *owner)
     }
 }

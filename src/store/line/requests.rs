@@ -34,22 +34,21 @@ impl Line {
         if self.revoked.iter().any(|(owner, _)| *owner == claim.owner) {
             return Err(withdrawn(&claim.key));
         }
-        if self.place_of(&claim.owner).is_some() {
+        if self.places.number_of(&claim.owner).is_some() {
             self.keep_place(claim, origin, now);
         }
         // A hold that ran out is handed over by whoever asks first.
         let mut wakes = self.hand_over(now, token);
         wakes.handed_over.retain(|(owner, _)| *owner != claim.owner);
         wakes.is_free = false;
+        self.confirm(asked);
         if let Some(held) = self.held_by(&claim.owner, now) {
-            held.confirm(asked);
             let proof = GrantProof::of(held.remaining(now));
             let grant = Grant::new(claim.clone(), held.token, proof);
             return Ok((Acquired::Granted(grant), wakes));
         }
         if let Some(remaining) = self.blocked_for(claim, now) {
             self.keep_place(claim, origin, now);
-            let remaining = Some(remaining);
             return Ok((Acquired::Busy { remaining }, wakes));
         }
         let held = Held {
@@ -65,13 +64,22 @@ impl Line {
         Ok((Acquired::Granted(grant), wakes))
     }
 
+    /// A claim that was granted by a handover has asked: from here it holds for its full TTL.
+    fn confirm(&mut self, asked: Asked<'_>) {
+        let Asked { claim, now, .. } = asked;
+        let held = self.held_by(&claim.owner, now);
+        if held.is_some_and(|held| std::mem::take(&mut held.is_handover)) {
+            (self.holders).set_ends(&claim.owner, now.saturating_add(claim.ttl));
+        }
+    }
+
     /// Extends a hold.
     pub(crate) fn renew(&mut self, claim: &Claim, now: Duration) -> Renewed {
         let Some(held) = self.held_by(&claim.owner, now) else {
             return Renewed::Gone;
         };
-        held.ends = now.saturating_add(claim.ttl);
         held.is_handover = false;
+        (self.holders).set_ends(&claim.owner, now.saturating_add(claim.ttl));
         Renewed::Extended(GrantProof::of(claim.ttl))
     }
 
@@ -109,10 +117,8 @@ impl Line {
         now: Duration,
         token: NextToken<'_>,
     ) -> Wakes {
-        let before = self.holders.len() + self.places.len();
-        self.holders.retain(|held| held.claim.owner != *owner);
-        self.places.retain(|place| place.claim.owner != *owner);
-        if self.holders.len() + self.places.len() == before {
+        let (held, place) = (self.holders.remove(owner), self.places.remove(owner));
+        if held.is_none() && place.is_none() {
             return Wakes::default();
         }
         self.forget_what_is_over(now);
@@ -127,8 +133,7 @@ impl Line {
         now: Duration,
         token: NextToken<'_>,
     ) -> Wakes {
-        let is_called = |held: &Held| held.is_handover && held.claim.owner == *owner;
-        if !self.holders.iter().any(is_called) {
+        if !(self.holders.get_mut(owner)).is_some_and(|held| held.is_handover) {
             return Wakes::default();
         }
         self.withdraw(owner, now, token)
@@ -180,14 +185,11 @@ impl Line {
         token: NextToken<'_>,
     ) -> (Revoked, Wakes) {
         self.forget_what_is_over(now);
-        let (handed_over, holders): (Vec<_>, Vec<_>) = std::mem::take(&mut self.holders)
-            .into_iter()
-            .partition(|held| held.is_handover);
+        let (handed_over, holders): (Vec<_>, Vec<_>) =
+            std::iter::from_fn(|| self.holders.pop_first()).partition(|held| held.is_handover);
         // A waiter that has not asked since its handover does not know that it holds: it waits on, first in the queue.
-        self.places.splice(
-            0..0,
-            handed_over.into_iter().map(|held| held.into_place(now)),
-        );
+        let called = handed_over.into_iter().map(|held| held.into_place(now));
+        self.places.put_before(called.collect());
         self.barred = match how {
             Revoke::AfterTtl => holders
                 .iter()
@@ -216,13 +218,6 @@ impl Held {
             ends: now.saturating_add(self.claim.place_ttl),
             claim: self.claim,
             origin: self.origin,
-        }
-    }
-
-    /// A claim that was granted by a handover has asked: from here it holds for its full TTL.
-    fn confirm(&mut self, asked: Asked<'_>) {
-        if std::mem::take(&mut self.is_handover) {
-            self.ends = asked.now.saturating_add(asked.claim.ttl);
         }
     }
 }

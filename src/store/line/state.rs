@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::row::{Entry, Row};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -10,9 +11,8 @@ use crate::store::{Claim, LockInfo};
 /// One key. Every time in it is a time since the zero of the store's clock.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Line {
-    pub(crate) holders: Vec<Held>,
-    /// In the order of arrival.
-    pub(crate) places: Vec<Place>,
+    pub(crate) holders: Row<Held>,
+    pub(crate) places: Row<Place>,
     /// A hold was revoked, and its lease may last until then.
     pub(crate) barred: Option<Duration>,
     /// The key rests after a release, until then.
@@ -58,8 +58,8 @@ impl Line {
 
     /// Removes expired holds, places and barriers: all dead waiters at once, not one after the other.
     pub(super) fn forget_what_is_over(&mut self, now: Duration) {
-        self.holders.retain(|held| held.ends > now);
-        self.places.retain(|place| place.ends > now);
+        self.holders.forget_what_is_over(now);
+        self.places.forget_what_is_over(now);
         self.barred = self.barred.filter(|until| *until > now);
         self.rests = self.rests.filter(|until| *until > now);
         self.revoked.retain(|(_, until)| *until > now);
@@ -68,8 +68,8 @@ impl Line {
     /// Removes the holds and places of processes that have ended. True if there was one.
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub(crate) fn forget_dead(&mut self, is_dead: impl Fn(u64) -> bool) -> bool {
-        let before = self.holders.len() + self.places.len();
         let lives = |origin: &Origin| !(origin.ends_with_process && is_dead(origin.process));
+        let before = self.holders.len() + self.places.len();
         self.holders.retain(|held| lives(&held.origin));
         self.places.retain(|place| lives(&place.origin));
         self.holders.len() + self.places.len() < before
@@ -77,19 +77,17 @@ impl Line {
 
     /// Whether nothing in it has effect any more.
     pub(crate) fn is_idle(&self, now: Duration) -> bool {
-        (self.holders.iter().map(|held| held.ends))
-            .chain(self.places.iter().map(|place| place.ends))
-            .chain(self.barred)
+        let others = (self.barred.into_iter())
             .chain(self.rests)
-            .chain(self.revoked.iter().map(|(_, until)| *until))
-            .all(|ends| ends <= now)
+            .chain(self.revoked.iter().map(|(_, until)| *until));
+        self.holders.is_over(now)
+            && self.places.is_over(now)
+            && others.max().unwrap_or_default() <= now
     }
 
     /// The live hold of a claim.
     pub(crate) fn held_by(&mut self, owner: &OwnerToken, now: Duration) -> Option<&mut Held> {
-        self.holders
-            .iter_mut()
-            .find(|held| held.claim.owner == *owner && held.ends > now)
+        self.holders.get_mut(owner).filter(|held| held.ends > now)
     }
 
     /// How long nobody can enter because of a revocation.
@@ -131,5 +129,33 @@ impl Line {
 impl Held {
     pub(super) fn remaining(&self, now: Duration) -> Duration {
         self.ends.saturating_sub(now)
+    }
+}
+
+impl Entry for Held {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn ends(&self) -> Duration {
+        self.ends
+    }
+
+    fn set_ends(&mut self, ends: Duration) {
+        self.ends = ends;
+    }
+}
+
+impl Entry for Place {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn ends(&self) -> Duration {
+        self.ends
+    }
+
+    fn set_ends(&mut self, ends: Duration) {
+        self.ends = ends;
     }
 }

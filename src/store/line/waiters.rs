@@ -14,6 +14,13 @@ pub(crate) struct Waiters {
     hints: HashMap<OwnerToken, oneshot::Sender<()>>,
 }
 
+/// A hint that resolves when this is dropped: outside of the store's lock, which whoever wakes up needs first.
+#[derive(Debug)]
+#[must_use = "the waiter is woken at once, perhaps under a lock"]
+pub(crate) struct Woken(
+    #[expect(dead_code, reason = "dropping it is what wakes")] oneshot::Sender<()>,
+);
+
 impl Waiters {
     /// A hint for a claim. An earlier hint of the same claim resolves.
     pub(crate) fn subscribe(&mut self, owner: OwnerToken) -> Hint {
@@ -28,20 +35,23 @@ impl Waiters {
         })
     }
 
-    /// Wakes the claims that were granted by a handover; everybody if the key is free.
-    pub(crate) fn wake(&mut self, wakes: &Wakes) {
+    /// Takes out the hints of the claims that were granted by a handover; all if the key is free.
+    pub(crate) fn take(&mut self, wakes: &Wakes) -> Vec<Woken> {
         if wakes.is_free {
-            self.hints.clear();
+            return std::mem::take(&mut self.hints)
+                .into_values()
+                .map(Woken)
+                .collect();
         }
-        for (owner, _) in &wakes.handed_over {
-            self.hints.remove(owner);
-        }
+        let granted = wakes.handed_over.iter();
+        granted
+            .filter_map(|(owner, _)| self.take_one(owner))
+            .collect()
     }
 
-    /// Takes out the hint of one claim, which resolves when this is dropped.
-    #[cfg(all(feature = "file", target_os = "linux"))]
-    pub(crate) fn take(&mut self, owner: &OwnerToken) -> Option<oneshot::Sender<()>> {
-        self.hints.remove(owner)
+    /// Takes out the hint of one claim.
+    pub(crate) fn take_one(&mut self, owner: &OwnerToken) -> Option<Woken> {
+        self.hints.remove(owner).map(Woken)
     }
 
     /// Whether nobody waits for a hint.
