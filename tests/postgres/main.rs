@@ -17,6 +17,7 @@ use server::canary;
 
 mod commit;
 mod doubt;
+mod handles;
 mod idle;
 mod isolation;
 mod kills;

@@ -1,6 +1,6 @@
 //! A fenced transaction as the commit of a guarded run: enter, the user's work, seal, `COMMIT`.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, try_join};
@@ -50,10 +50,7 @@ where
             Ok(((), worked)) => (connection, was_ended, worked),
             Err(refused) => {
                 // Nothing is sent after it in that transaction.
-                drop(connection);
-                if was_ended.load(Ordering::Acquire) {
-                    return Err(ended());
-                }
+                close(connection, &was_ended)?;
                 return Err(attempt.why_not(refused).await);
             }
         }
@@ -64,34 +61,32 @@ where
         let worked = shared.clock.timeout(limit(), work(transaction)).await;
         (connection, was_ended, worked)
     };
-    let was_ended = || was_ended.load(Ordering::Acquire);
     let Some(worked) = worked else {
         // Without a word to the server, whose answer might not come either.
-        drop(connection);
         let error =
             "the work of the transaction was not done within the lease; COMMIT was not sent";
-        return Err(if was_ended() {
-            ended()
-        } else {
-            EffectError::not_applied(error)
-        });
+        close(connection, &was_ended)?;
+        return Err(EffectError::not_applied(error));
     };
     match worked {
         Ok(PgDone { transaction, value }) => {
+            let is_its_own = transaction.is_of(&connection.link.client);
             drop(transaction);
-            if was_ended() {
-                return Err(ended());
+            if !is_its_own || was_ended.load(Ordering::Acquire) {
+                let error = "the work ended another transaction than its own; COMMIT was not sent";
+                close(connection, &was_ended)?;
+                return Err(EffectError::not_applied(error));
             }
             let applied = attempt.seal_and_commit(connection).await?;
             Ok(Ok(applied.with(value)))
         }
         Err(PgStop(Stop::Refused(transaction, why))) => {
             drop(transaction);
-            attempt.roll_back(connection, was_ended()).await?;
+            attempt.roll_back(connection, &was_ended).await?;
             Ok(Err(why))
         }
         Err(PgStop(Stop::Failed(error))) => {
-            attempt.roll_back(connection, was_ended()).await?;
+            attempt.roll_back(connection, &was_ended).await?;
             Err(EffectError::not_applied(error))
         }
     }
@@ -242,9 +237,14 @@ impl Attempt<'_> {
     }
 
     /// Rolls the transaction back. An error if a statement of the work may have committed it.
-    async fn roll_back(&self, connection: Connection, was_ended: bool) -> Result<(), EffectError> {
-        if was_ended {
-            return Err(ended());
+    async fn roll_back(
+        &self,
+        mut connection: Connection,
+        was_ended: &AtomicBool,
+    ) -> Result<(), EffectError> {
+        // Whoever still has the transaction could send statements behind ROLLBACK: in none, or in that of a later run.
+        if !connection.is_ours_alone() || was_ended.load(Ordering::Acquire) {
+            return close(connection, was_ended);
         }
         let statements = format!("ROLLBACK; {RESET}");
         let rolled_back = connection.run(&statements);
@@ -260,6 +260,16 @@ impl Attempt<'_> {
         let ask = |left| self.shared.resolved(&doubt, left);
         resolve_within(&self.shared.clock, self.permit.not_after, error, ask).await
     }
+}
+
+/// Closes the connection of a transaction for which nothing more is sent. No statement of the work arrives after that, so none can end the
+/// transaction behind the look at what was sent.
+fn close(connection: Connection, was_ended: &AtomicBool) -> Result<(), EffectError> {
+    drop(connection);
+    if was_ended.load(Ordering::Acquire) {
+        return Err(ended());
+    }
+    Ok(())
 }
 
 /// What the work changed after the end of the transaction stayed, whatever became of the transaction.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +35,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Whether nobody else can send anything over it: no transaction that was lent to a work is left.
+    pub(super) fn is_ours_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.link.client).is_some()
+    }
+
     /// One statement that answers one row: one round trip, also behind a pooler.
     pub(super) async fn ask(
         &self,

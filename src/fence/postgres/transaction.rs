@@ -12,6 +12,9 @@ use crate::model::error::BoxError;
 /// A transaction that has entered the fence. It ends with [`done`](Self::done) or [`refuse`](Self::refuse), which give it back; a
 /// transaction that is dropped is rolled back.
 ///
+/// It is over with its run: where the work kept it, or shared it with a task, the run is rolled back, its connection is closed, and a
+/// statement that is sent later fails.
+///
 /// `COMMIT`, `ROLLBACK` and `BEGIN` are not for you to send: the fence's lock ends with the transaction. Savepoints are.
 ///
 /// [`query`](Self::query) and its siblings prepare each statement on its first use in a transaction, which takes a round trip more.
@@ -53,7 +56,12 @@ impl PgTransaction {
         }
     }
 
-    /// Whether a statement was sent that may have ended the transaction: to be looked at when this is gone.
+    /// Whether it is a transaction of this client.
+    pub(super) fn is_of(&self, client: &Arc<Client>) -> bool {
+        Arc::ptr_eq(&self.client, client)
+    }
+
+    /// Whether a statement was sent that may have ended the transaction: to be looked at when this is gone, or can send nothing more.
     pub(super) fn was_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.was_ended)
     }

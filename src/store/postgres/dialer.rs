@@ -1,8 +1,7 @@
 //! [`Dialer`]: connections to a server, with TLS or without.
 
-use std::future::poll_fn;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error as PgError, NoTls, Socket};
 
@@ -64,22 +63,14 @@ impl Driver {
         said != Some("off")
     }
 
-    /// Drives the connection to its end. `received` gets what the server sends without being asked; a notice comes before the
-    /// answer of the statement that it belongs to.
-    pub(crate) async fn drive(self, received: impl FnMut(AsyncMessage)) {
-        match self {
+    /// Drives the connection to what the server next sends without being asked; a notice comes before the answer of the statement that it
+    /// belongs to. `None`: it has ended.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<AsyncMessage>> {
+        let message = match self {
             #[cfg(feature = "postgres-tls")]
-            Self::Tls(connection) => drive(connection, received).await,
-            Self::Plain(connection) => drive(connection, received).await,
-        }
-    }
-}
-
-async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
-    mut connection: Connection<Socket, S>,
-    mut received: impl FnMut(AsyncMessage),
-) {
-    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        received(message);
+            Self::Tls(connection) => connection.poll_message(cx),
+            Self::Plain(connection) => connection.poll_message(cx),
+        };
+        message.map(|message| message.and_then(Result::ok))
     }
 }

@@ -1,21 +1,26 @@
 //! [`Link`]: a connection, with the task that drives it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::dialer::Driver;
 use crate::store::dial::{Health, MarksDead};
 
-/// A connection to the server. Its socket is closed when this is dropped, and the server rolls back what is open.
+/// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends after it
+/// arrives, and the server rolls back what is open.
 pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
     pub(super) health: Health,
     /// The server gave up waiting for its standbys: what it acknowledged may be lost in a fail-over.
     is_unreplicated: Arc<AtomicBool>,
-    driver: AbortHandle,
+    _driven: Driven,
+    task: AbortHandle,
     /// A pooler is between.
     pub(super) is_pooled: bool,
     /// What it calls may run with the rights of a superuser.
@@ -33,22 +38,26 @@ impl Link {
         let health = Health::default();
         let is_unreplicated = Arc::new(AtomicBool::new(false));
         let (ended, gave_up) = (MarksDead(health.clone()), Arc::clone(&is_unreplicated));
-        let driver = tokio::spawn(async move {
-            let _ended = ended;
-            let received = |message| match message {
-                AsyncMessage::Notification(message) => notified(message.payload()),
-                message if gives_up_the_standbys(&message) => {
-                    gave_up.store(true, Ordering::Release);
+        let ours = Arc::new(Mutex::new(Some(driver)));
+        let driven = Driven(Arc::clone(&ours));
+        let task = tokio::spawn(async move {
+            let (_ended, driven) = (ended, driven);
+            while let Some(message) = poll_fn(|cx| driven.poll(cx)).await {
+                match message {
+                    AsyncMessage::Notification(message) => notified(message.payload()),
+                    message if gives_up_the_standbys(&message) => {
+                        gave_up.store(true, Ordering::Release);
+                    }
+                    _ => {}
                 }
-                _ => {}
-            };
-            driver.drive(received).await;
+            }
         });
         Self {
             client: Arc::new(client),
             health,
             is_unreplicated,
-            driver: driver.abort_handle(),
+            _driven: Driven(ours),
+            task: task.abort_handle(),
             is_pooled,
             may_be_superuser,
         }
@@ -61,7 +70,26 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.task.abort();
+    }
+}
+
+/// The connection's driver, which the task and the link share: whichever is dropped first closes the socket. An abort of the task
+/// alone takes effect some time later.
+struct Driven(Arc<Mutex<Option<Driver>>>);
+
+impl Driven {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<AsyncMessage>> {
+        let mut driver = self.0.lock();
+        let driver = driver.as_mut();
+        driver.map_or(Poll::Ready(None), |driver| driver.poll(cx))
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        let driver = self.0.lock().take();
+        drop(driver);
     }
 }
 
