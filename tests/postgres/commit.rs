@@ -119,7 +119,12 @@ async fn a_constraint_that_fails_at_the_commit_rolls_back() {
 async fn a_work_that_ends_the_transaction_itself_is_in_doubt() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
-    for end in ["COMMIT", "ROLLBACK", "/* quietly */ commit"] {
+    for end in [
+        "COMMIT",
+        "ROLLBACK",
+        "/* quietly */ commit",
+        "ROLLBACK -- TO a\n AND NO CHAIN",
+    ] {
         for fails in [false, true] {
             let call = fence.transaction(async move |t| {
                 t.execute(end, &[]).await?;
@@ -144,18 +149,40 @@ async fn a_work_that_ends_the_transaction_itself_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn a_savepoint_is_the_works_own() {
+async fn a_savepoint_and_a_prepared_statement_are_the_works_own_however_they_are_written() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
-    let call = fence.transaction(async |t| {
-        t.execute(TAKE, &[&10_i64]).await?;
-        t.execute("SAVEPOINT a", &[]).await?;
-        let _ = t.execute("SELECT 1 / 0", &[]).await;
-        t.execute("ROLLBACK TO a", &[]).await?;
-        t.done(())
-    });
-    let done = hold(1).executor().commit(call).await.unwrap();
-    assert_eq!((done.proof, bank.cents()), (CommitProof::Fenced, 90));
+    for back in [
+        "ROLLBACK TO a",
+        "ROLLBACK  TO SAVEPOINT a",
+        "-- the failure\nROLLBACK\n    TO\tSAVEPOINT a",
+        "rollback /* undo /* it */ */ work -- all\n to a",
+    ] {
+        let before = bank.cents();
+        let call = fence.transaction(async move |t| {
+            t.execute(TAKE, &[&10_i64]).await?;
+            t.execute("SAVEPOINT a", &[]).await?;
+            let _ = t.execute("SELECT 1 / 0", &[]).await;
+            t.execute(back, &[]).await?;
+            t.done(())
+        });
+        let done = hold(1).executor().commit(call).await.unwrap();
+        assert_eq!(
+            (done.proof, bank.cents()),
+            (CommitProof::Fenced, before - 10)
+        );
+    }
+    for prepare in [
+        "PREPARE p AS SELECT 1",
+        "PREPARE transaction(int) AS SELECT $1",
+    ] {
+        let call = fence.transaction(async move |t| {
+            t.execute(prepare, &[]).await?;
+            t.done(())
+        });
+        let done = hold(1).executor().commit(call).await.unwrap();
+        assert_eq!(done.proof, CommitProof::Fenced);
+    }
 }
 
 /// The work's connections are its own: those that a run left open are closed, not used again.

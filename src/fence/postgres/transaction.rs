@@ -179,51 +179,74 @@ impl PgTransaction {
     }
 }
 
-/// Whether a statement may end the transaction that it is in. The extended protocol takes one statement at a time.
+/// Whether a statement may end the transaction that it is in. What was sent is looked at, and not the server's answer, because a statement
+/// without an answer may have ended it too. The extended protocol takes one statement at a time, and none of these can be prepared or
+/// run by a function.
 fn ends_a_transaction(statement: &str) -> bool {
-    let mut rest = statement;
+    let mut rest = after_blank(statement);
+    while let Some(after) = rest.strip_prefix(';') {
+        rest = after_blank(after);
+    }
+    let mut words = Words(rest);
+    match words.next().as_str() {
+        "commit" | "end" | "abort" => true,
+        "rollback" => {
+            let second = words.next();
+            let is_noise = matches!(second.as_str(), "work" | "transaction");
+            let second = if is_noise { words.next() } else { second };
+            second != "to"
+        }
+        // A prepared statement may have that name: `PREPARE transaction AS`, `PREPARE transaction (int) AS`.
+        "prepare" => {
+            let is_transaction = words.next() == "transaction";
+            is_transaction && !words.0.starts_with('(') && words.next() != "as"
+        }
+        _ => false,
+    }
+}
+
+/// The words that a text begins with, in small letters; an empty one where there is none.
+struct Words<'a>(&'a str);
+
+impl Words<'_> {
+    fn next(&mut self) -> String {
+        let is_other =
+            |c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && !matches!(c, '_' | '$');
+        let end = self.0.find(is_other).unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
+        self.0 = after_blank(rest);
+        word.to_ascii_lowercase()
+    }
+}
+
+/// What follows the white space and the comments that a text begins with, as the server reads them.
+fn after_blank(text: &str) -> &str {
+    let mut rest = text;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
+        rest = rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
         rest = if let Some(comment) = rest.strip_prefix("--") {
-            comment
-                .split_once(['\n', '\r'])
-                .map_or("", |(_, rest)| rest)
+            let end = comment.find(['\n', '\r']).unwrap_or(comment.len());
+            &comment[end..]
         } else if rest.starts_with("/*") {
             after_comment(rest)
         } else {
-            break;
+            return rest;
         };
-    }
-    let words = rest.split(|c: char| !c.is_ascii_alphabetic());
-    let words = words.map(str::to_ascii_lowercase);
-    let mut words = words.filter(|word| !matches!(word.as_str(), "work" | "transaction"));
-    let first = words.next().unwrap_or_default();
-    match first.as_str() {
-        // A prepared statement is taken for a prepared transaction: prepare by calling `query` twice.
-        "commit" | "end" | "abort" | "prepare" => true,
-        "rollback" => words.next().as_deref() != Some("to"),
-        _ => false,
     }
 }
 
 /// What follows the comment that a text begins with. Comments of this kind are nested.
 fn after_comment(text: &str) -> &str {
-    let (mut rest, mut depth) = (text, 0_usize);
-    while !rest.is_empty() {
-        if let Some(inner) = rest.strip_prefix("/*") {
-            (rest, depth) = (inner, depth + 1);
-        } else if let Some(outer) = rest.strip_prefix("*/") {
-            (rest, depth) = (outer, depth - 1);
-            if depth == 0 {
-                break;
-            }
-        } else {
-            let mut letters = rest.chars();
-            letters.next();
-            rest = letters.as_str();
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(two) = text.as_bytes().get(at..at + 2) {
+        match two {
+            b"/*" => (at, depth) = (at + 2, depth + 1),
+            b"*/" if depth == 1 => return &text[at + 2..],
+            b"*/" => (at, depth) = (at + 2, depth - 1),
+            _ => at += 1,
         }
     }
-    rest
+    ""
 }
 
 impl fmt::Debug for PgTransaction {
@@ -264,6 +287,15 @@ mod tests {
             "/* a /* b */ */ COMMIT",
             "/* a /* b */ c */ COMMIT",
             "/**//*/**/*/COMMIT",
+            ";--\r; /* */ COMMIT",
+            "COMMIT/* a */AND CHAIN",
+            "ROLLBACK -- TO SAVEPOINT a",
+            "ROLLBACK  AND CHAIN",
+            "ROLLBACK\n/* to */WORK",
+            "ROLLBACK TRANSACTION",
+            "PREPARE /* p AS */ TRANSACTION\n'a'",
+            "prepare transaction'a'",
+            "PREPARE TRANSACTION U&'a'",
         ] {
             assert!(ends_a_transaction(statement), "{statement}");
         }
@@ -278,6 +310,16 @@ mod tests {
             "SAVEPOINT a",
             "ROLLBACK TRANSACTION TO SAVEPOINT a",
             "rollback to a",
+            "ROLLBACK  TO SAVEPOINT a",
+            "ROLLBACK\n\tTO\x0cSAVEPOINT a",
+            "rollback/* undo /* it */ */to a",
+            "ROLLBACK -- the last\n WORK\r\n TO a",
+            "PREPARE p AS SELECT 1",
+            "PREPARE p(int)AS SELECT 1",
+            "PREPARE transaction AS SELECT 1",
+            "PREPARE transaction (int) AS SELECT 1",
+            "PREPARE transactions AS SELECT 1",
+            "commit_all",
         ] {
             assert!(!ends_a_transaction(statement), "{statement}");
         }
