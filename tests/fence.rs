@@ -450,3 +450,65 @@ async fn a_change_that_panicked_is_neither_applied_nor_void() {
     let error = gate.resolve(&Doubt::new(locks, name)).await;
     assert_eq!(error.expect_err("unknown").kind(), ErrorKind::Corrupt);
 }
+
+/// A run whose call keeps a copy of its permit and reports that nothing was applied.
+fn keeps_its_permit(guard: &leasehold::LockGuard) -> leasehold::executor::CommitPermit {
+    let mut kept = None;
+    let stopped = guard.executor().guarded(|tx| {
+        tx.commit_with(|permit| {
+            kept = Some(permit);
+            Err::<(), _>(EffectError::not_applied("not today"))
+        });
+        Ok(())
+    });
+    assert!(
+        matches!(stopped, Err(RunError::RolledBack { .. })),
+        "{stopped:?}"
+    );
+    kept.expect("called")
+}
+
+#[tokio::test]
+async fn a_permit_that_is_kept_after_its_run_admits_no_change() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let guard = lock.acquire().await.expect("free");
+    let permit = keeps_its_permit(&guard);
+    let mut is_changed = false;
+    let refused = gate.apply(&permit, || is_changed = true);
+    assert!(
+        matches!(refused, Err(EffectError::Unknown(_))),
+        "{refused:?}"
+    );
+    assert!(!is_changed);
+}
+
+#[tokio::test]
+async fn a_run_whose_call_returned_before_its_gate_had_is_in_doubt() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let guard = lock.acquire().await.expect("free");
+    let (began, begins) = std::sync::mpsc::channel();
+    let (go, told) = std::sync::mpsc::channel();
+    let stopped = guard.executor().guarded(move |tx| {
+        tx.commit_with(move |permit| {
+            std::thread::spawn(move || {
+                let change = || {
+                    began.send(()).expect("waited for");
+                    told.recv().expect("told");
+                };
+                gate.apply(&permit, change).expect("admitted");
+            });
+            begins.recv().expect("begun");
+            Err::<(), _>(EffectError::not_applied("not today"))
+        });
+        Ok(())
+    });
+    assert!(
+        matches!(stopped, Err(RunError::InDoubt { .. })),
+        "{stopped:?}"
+    );
+    go.send(()).expect("it waits");
+}

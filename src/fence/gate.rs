@@ -221,7 +221,10 @@ impl FenceGate {
         permit: &CommitPermit,
         change: impl FnOnce(),
     ) -> Result<Applied, EffectError> {
-        match self.admit_commit(permit.locks(), permit.txn_id, change) {
+        let used = permit.begin()?;
+        let admitted = self.admit_commit(permit.locks(), permit.txn_id, change);
+        used.end();
+        match admitted {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
             Err(again @ (Refusal::Again | Refusal::Forgotten)) => Err(EffectError::unknown(again)),

@@ -204,7 +204,13 @@ impl PgFence {
         Fut: Future<Output = Result<PgDone<V>, PgStop<R>>> + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        move |permit| Box::pin(async move { commit::commit(&shared, &permit, work).await })
+        move |permit| {
+            let committed = async move {
+                let committed = commit::commit(&shared, &permit, work);
+                permit.used_for(committed).await
+            };
+            Box::pin(committed)
+        }
     }
 }
 

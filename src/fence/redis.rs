@@ -186,31 +186,37 @@ impl RedisFence {
         batch: RedisBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        async move {
-            let (locks, txn_id) = (permit.locks(), permit.txn_id);
-            let name = Name {
-                txn_id,
-                part: COMMIT,
-            };
-            let left = permit.not_after.since(&fence.clock.stamp());
-            let written = fence.write_under(locks, name, &batch);
-            let error = match fence.clock.timeout(patience(left), written).await {
-                Some(Ok(Written::Applied)) => return Ok(Applied::fenced()),
-                // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
-                // the same fence.
-                Some(Ok(Written::Fenced { seen })) => {
-                    return Err(EffectError::Fenced { seen: Some(seen) });
-                }
-                Some(Err(error)) if error.kind() != ErrorKind::InDoubt => {
-                    return Err(EffectError::not_applied(error));
-                }
-                Some(Err(error)) => error.into(),
-                None => "redis did not answer the commit in time".into(),
-            };
-            let doubt = Doubt::new(locks.to_vec(), txn_id);
-            let ask = |_| fence.resolve(&doubt);
-            resolve_within(&fence.clock, permit.not_after, error, ask).await
-        }
+        async move { permit.used_for(fence.commit(&permit, &batch)).await }
+    }
+
+    async fn commit(
+        &self,
+        permit: &CommitPermit,
+        batch: &RedisBatch,
+    ) -> Result<Applied, EffectError> {
+        let (locks, txn_id) = (permit.locks(), permit.txn_id);
+        let name = Name {
+            txn_id,
+            part: COMMIT,
+        };
+        let left = permit.not_after.since(&self.clock.stamp());
+        let written = self.write_under(locks, name, batch);
+        let error = match self.clock.timeout(patience(left), written).await {
+            Some(Ok(Written::Applied)) => return Ok(Applied::fenced()),
+            // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
+            // the same fence.
+            Some(Ok(Written::Fenced { seen })) => {
+                return Err(EffectError::Fenced { seen: Some(seen) });
+            }
+            Some(Err(error)) if error.kind() != ErrorKind::InDoubt => {
+                return Err(EffectError::not_applied(error));
+            }
+            Some(Err(error)) => error.into(),
+            None => "redis did not answer the commit in time".into(),
+        };
+        let doubt = Doubt::new(locks.to_vec(), txn_id);
+        let ask = |_| self.resolve(&doubt);
+        resolve_within(&self.clock, permit.not_after, error, ask).await
     }
 
     /// Applies a batch under a token: for a step of a run, and for its compensation. `txn_id` and `part` name the batch: a batch

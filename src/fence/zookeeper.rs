@@ -149,24 +149,26 @@ impl ZkFence {
         batch: ZkBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        async move {
-            let left = permit.not_after.since(&fence.store.clock().stamp());
-            if left.is_zero() {
-                return Err(fence.too_late(permit.locks()).await);
-            }
-            let (locks, txn_id) = (permit.locks(), permit.txn_id);
-            let clock = fence.store.clock();
-            fence.sweep_if_due(locks, left).await;
-            let written = fence.write_under(locks, Some(txn_id), &batch);
-            let error = match clock.timeout(patience(left), written).await {
-                Some(Err(EffectError::Unknown(error))) => error,
-                Some(answer) => return answer,
-                None => "zookeeper did not answer the commit in time".into(),
-            };
-            let doubt = Doubt::new(locks.to_vec(), txn_id);
-            let ask = |_| fence.resolve(&doubt);
-            resolve_within(clock, permit.not_after, error, ask).await
+        async move { permit.used_for(fence.commit(&permit, &batch)).await }
+    }
+
+    async fn commit(&self, permit: &CommitPermit, batch: &ZkBatch) -> Result<Applied, EffectError> {
+        let clock = self.store.clock();
+        let left = permit.not_after.since(&clock.stamp());
+        if left.is_zero() {
+            return Err(self.too_late(permit.locks()).await);
         }
+        let (locks, txn_id) = (permit.locks(), permit.txn_id);
+        self.sweep_if_due(locks, left).await;
+        let written = self.write_under(locks, Some(txn_id), batch);
+        let error = match clock.timeout(patience(left), written).await {
+            Some(Err(EffectError::Unknown(error))) => error,
+            Some(answer) => return answer,
+            None => "zookeeper did not answer the commit in time".into(),
+        };
+        let doubt = Doubt::new(locks.to_vec(), txn_id);
+        let ask = |_| self.resolve(&doubt);
+        resolve_within(clock, permit.not_after, error, ask).await
     }
 
     /// Why a batch was not sent: there is a newer holder, or the lease is over.

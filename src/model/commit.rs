@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Stamp;
@@ -93,11 +94,15 @@ pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
 
 /// The argument of a commit call: the right to make one durable change, now.
 ///
+/// It is over with the run: a fence refuses a copy that was kept. If the call reports that nothing was applied while a fence is still
+/// at work under a copy, the run is in doubt.
+///
 /// Cloning is cheap.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CommitPermit {
     locks: Arc<[HeldKey]>,
+    uses: Arc<AtomicUsize>,
     /// Write it together with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
     /// The remaining time of the lease: use it as the time-out of the call. An awaited commit is not polled after it, and is then in doubt;
@@ -117,10 +122,39 @@ impl CommitPermit {
     ) -> Self {
         Self {
             locks,
+            uses: Arc::default(),
             txn_id,
             remaining,
             not_after,
         }
+    }
+
+    /// Begins the use of this permit by a fence, which must [end](Use::end) it when it knows what became of the change.
+    pub(crate) fn begin(&self) -> Result<Use<'_>, EffectError> {
+        if self.uses.fetch_add(ONE_USE, Ordering::AcqRel) & OVER == 0 {
+            return Ok(Use(&self.uses));
+        }
+        self.uses.fetch_sub(ONE_USE, Ordering::AcqRel);
+        Err(EffectError::unknown(
+            "the run of this permit is over, and nothing was sent; do not keep a permit",
+        ))
+    }
+
+    /// What a fence does under this permit. One that is dropped before it has answered stays in use.
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    pub(crate) async fn used_for<T>(
+        &self,
+        change: impl Future<Output = Result<T, EffectError>>,
+    ) -> Result<T, EffectError> {
+        let used = self.begin()?;
+        let answer = change.await;
+        used.end();
+        answer
+    }
+
+    /// Ends the permit with its run. Whether a fence is still at work under a copy.
+    pub(crate) fn end(&self) -> bool {
+        self.uses.fetch_or(OVER, Ordering::AcqRel) >= ONE_USE
     }
 
     /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run is under a
@@ -147,6 +181,20 @@ impl CommitPermit {
                 several.len()
             )))),
         }
+    }
+}
+
+/// The run of a permit is over.
+const OVER: usize = 1;
+const ONE_USE: usize = 2;
+
+/// The use of a permit by a fence. Only its end counts as one, because a change without an answer may still be applied.
+#[must_use = "a permit stays in use until its use is ended"]
+pub(crate) struct Use<'a>(&'a AtomicUsize);
+
+impl Use<'_> {
+    pub(crate) fn end(self) {
+        self.0.fetch_sub(ONE_USE, Ordering::AcqRel);
     }
 }
 

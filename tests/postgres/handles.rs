@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::executor::CommitProof;
+use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{Fence, PgFence, PgTransaction};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -123,6 +123,32 @@ async fn a_run_is_not_committed_by_the_end_of_another_transaction() {
         let ours = kept.recv().await.unwrap();
         assert!(ours.execute("COMMIT", &[]).await.is_err());
         first.abort();
+        assert_eq!(bank.cents(), 100);
+    }
+}
+
+/// The call of a transaction may be made by a task of its own.
+#[tokio::test]
+async fn a_transaction_that_begins_after_its_run_sends_nothing() {
+    let bank = Bank::open().await;
+    for fence in fences(&bank).await {
+        let (keep, mut kept) = mpsc::unbounded_channel();
+        let hold = hold(1);
+        let executor = hold.executor();
+        let stopped = executor.guarded_async(async move |tx| {
+            tx.commit_with(async move |permit| {
+                keep.send(permit).unwrap();
+                Err::<(), _>(EffectError::not_applied("not today"))
+            });
+            Ok(())
+        });
+        assert_not_applied(&stopped.await.unwrap_err());
+        let late = fence.transaction(async |t| {
+            t.execute(LATE, &[]).await?;
+            t.done(())
+        });
+        let late = late(kept.recv().await.unwrap()).await;
+        assert!(matches!(late, Err(EffectError::Unknown(_))));
         assert_eq!(bank.cents(), 100);
     }
 }

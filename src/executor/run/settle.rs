@@ -188,6 +188,14 @@ impl Prepared {
             notes.drop_undo();
         }
         commit_answered(&self.span, &answer);
+        let answer = match (self.permit.end(), answer) {
+            (true, Ok(Err(_)) | Err(EffectError::NotApplied(_) | EffectError::Fenced { .. })) => {
+                Err(EffectError::unknown(
+                    "the commit call returned while a fence was still at work under a copy of its permit",
+                ))
+            }
+            (_, answer) => answer,
+        };
         let CommitPermit {
             remaining: slack,
             not_after,
