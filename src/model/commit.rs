@@ -3,6 +3,7 @@
 //! The executor and the fences share them.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -258,7 +259,10 @@ impl From<()> for Applied {
 
 /// Why an effect outside the process, a step or a commit, did not succeed.
 ///
-/// A bare `?` on any error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7).
+/// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7). The exception is an
+/// [`io::Error`] of the operating system that says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call that fails
+/// so has changed nothing, and means [`NotApplied`](Self::NotApplied). In an effect of several calls, return
+/// [`EffectError::unknown`] for what fails after the first.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EffectError {
@@ -288,6 +292,60 @@ impl EffectError {
 
 impl<E: Into<BoxError>> From<E> for EffectError {
     fn from(error: E) -> Self {
-        Self::unknown(error)
+        let error = error.into();
+        if error.downcast_ref().is_some_and(changed_nothing) {
+            return Self::NotApplied(error);
+        }
+        Self::Unknown(error)
+    }
+}
+
+/// Whether a call that failed so changed nothing. Not so a refusal of rights, a full disk or a read-only file system, which come in the middle of
+/// a write as well; that a file exists, which may be the work of the same call sent twice; and a refused connection, which may be the second.
+/// An error that a library made up proves nothing.
+fn changed_nothing(error: &io::Error) -> bool {
+    let is_of_a_path = matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory
+    );
+    is_of_a_path && error.raw_os_error().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(error: impl Into<BoxError>) -> EffectError {
+        error.into().into()
+    }
+
+    #[test]
+    fn a_path_that_leads_nowhere_proves_that_nothing_was_applied() {
+        let nowhere = std::fs::File::create("/dev/null/a").unwrap_err();
+        assert!(matches!(judged(nowhere), EffectError::NotApplied(_)));
+        let nowhere = std::fs::File::create("/proc/no-such-folder/a").unwrap_err();
+        assert!(matches!(judged(nowhere), EffectError::NotApplied(_)));
+        let folder = std::fs::File::create("/proc").unwrap_err();
+        assert!(matches!(judged(folder), EffectError::NotApplied(_)));
+    }
+
+    #[test]
+    fn an_error_that_may_come_after_a_change_proves_nothing() {
+        for number in [
+            rustix::io::Errno::ACCESS,
+            rustix::io::Errno::NOSPC,
+            rustix::io::Errno::ROFS,
+            rustix::io::Errno::EXIST,
+            rustix::io::Errno::CONNREFUSED,
+            rustix::io::Errno::PIPE,
+            rustix::io::Errno::IO,
+        ] {
+            let error = io::Error::from(number);
+            assert!(matches!(judged(error), EffectError::Unknown(_)), "{number}");
+        }
+        // A library may say so of an object, after it has sent something.
+        let made_up = io::Error::new(ErrorKind::NotFound, "404");
+        assert!(matches!(judged(made_up), EffectError::Unknown(_)));
+        assert!(matches!(judged("a text"), EffectError::Unknown(_)));
     }
 }
