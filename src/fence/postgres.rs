@@ -7,6 +7,7 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -79,7 +80,11 @@ struct Shared {
     /// How long a raise waits for the transactions of former holders.
     wait: Duration,
     is_pipelined: bool,
+    commits: Arc<AtomicU32>,
 }
+
+/// After how many commits a fence asks the server to delete old names. The server does that hourly, whoever asks.
+const SWEEP_EVERY: u32 = 64;
 
 /// How long a raise waits for the transactions of former holders, unless [`wait`](PgFence::wait) says otherwise.
 const WAIT: Duration = Duration::from_secs(5);
@@ -107,16 +112,10 @@ impl PgFence {
             clock,
             wait: WAIT,
             is_pipelined: false,
+            commits: Arc::default(),
         };
         let connection = shared.pool.take(false).await?;
-        // Old names are deleted by whoever comes by. Without a schema there are none.
-        match shared.ask(&connection, postgres::SWEEP, &[]).await {
-            Some(Ok(_)) => shared.pool.put_back(connection),
-            Some(Err(error)) => {
-                tracing::debug!(target: "leasehold::postgres", sqlstate = ?fault::code(&error), "old names were not swept")
-            }
-            None => {}
-        }
+        shared.sweep(connection).await;
         Ok(Self {
             shared: Arc::new(shared),
         })
@@ -218,6 +217,27 @@ impl PgFence {
 pub type PgCommit<V, R> = BoxFuture<'static, Result<Result<Applied<V>, R>, EffectError>>;
 
 impl Shared {
+    /// Deletes old names. Without a schema there are none.
+    async fn sweep(&self, connection: Connection) {
+        match self.ask(&connection, postgres::SWEEP, &[]).await {
+            Some(Ok(_)) => self.pool.put_back(connection),
+            Some(Err(error)) => {
+                tracing::debug!(target: "leasehold::postgres", sqlstate = ?fault::code(&error), "old names were not swept")
+            }
+            None => {}
+        }
+    }
+
+    /// Keeps the connection of a commit. Now and then it deletes old names first, while the run goes on.
+    fn committed(&self, connection: Connection) {
+        let commits = self.commits.fetch_add(1, Ordering::Relaxed);
+        if commits % SWEEP_EVERY < SWEEP_EVERY - 1 {
+            return self.pool.put_back(connection);
+        }
+        let shared = self.clone();
+        tokio::spawn(async move { shared.sweep(connection).await });
+    }
+
     /// One statement, for at most as long as the fence waits and a second more; `None` if no answer came.
     async fn ask(
         &self,

@@ -30,7 +30,8 @@ pub mod postgres {
     /// (bigint[]), `$3` the [`TxnId`](crate::TxnId) as text, `$4` how long it waits for the transaction, in milliseconds (int).
     /// True: it is committed. False: it is not, and never will be. An error proves nothing; ask again.
     pub const RESOLVE: &str = "SELECT leasehold.resolve($1, $2, $3::text::uuid, $4)";
-    /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are gone, at most hourly.
+    /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are gone, at most hourly. Nobody else deletes
+    /// them: send it after every 64th commit, say, in a transaction of its own.
     pub const SWEEP: &str = "SELECT leasehold.sweep()";
 }
 
@@ -46,13 +47,23 @@ pub mod sqlite {
     /// The fence of a key: `?1` the key. After [`RAISE`] a larger token than one's own is a newer holder's.
     pub const SEEN: &str = "SELECT token FROM leasehold_fence WHERE key = ?1";
     /// Claims the name of the commit, in the transaction of its changes: `?1` the [`TxnId`](crate::TxnId) as text. It fails if
-    /// the name is taken.
-    pub const NAME: &str = "INSERT INTO leasehold_txn (txn_id, applied) VALUES (?1, 1)";
+    /// the name is taken, and if it is so old that it may have been deleted.
+    pub const NAME: &str = "INSERT INTO leasehold_txn (txn_id, applied) VALUES (?1, \
+         CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 1 END)";
     /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the [`TxnId`](crate::TxnId) as text.
-    pub const VOID: &str = "INSERT OR IGNORE INTO leasehold_txn (txn_id, applied) VALUES (?1, 0)";
+    pub const VOID: &str = "INSERT OR IGNORE INTO leasehold_txn (txn_id, applied) VALUES (?1, \
+         CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 0 END)";
     /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::TxnId) as text. 1: it is committed. 0: it is not, and
-    /// never will be.
+    /// never will be. No row: its name was deleted, and it can never be known.
     pub const RESOLVE: &str = "SELECT applied FROM leasehold_txn WHERE txn_id = ?1";
+    /// Deletes the names of runs that began more than 7 days ago. Nobody else deletes them: send it with each [`RAISE`], in its transaction.
+    /// Two statements.
+    pub const SWEEP: &str = "INSERT INTO leasehold_swept (one, txn_id) \
+         SELECT 1, txn_id FROM leasehold_txn \
+         WHERE txn_id < printf('%012x', (CAST(strftime('%s', 'now') AS INTEGER) - 7 * 86400) * 1000) \
+         ORDER BY txn_id DESC LIMIT 1 \
+         ON CONFLICT (one) DO UPDATE SET txn_id = max(txn_id, excluded.txn_id); \
+         DELETE FROM leasehold_txn WHERE txn_id <= (SELECT txn_id FROM leasehold_swept)";
 }
 
 /// How far a transaction had come.

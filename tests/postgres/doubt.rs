@@ -347,6 +347,23 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
     assert!(matches!(end, RunError::InDoubt { .. }), "{end:?}");
 }
 
+/// It is connected once. As if an hour went by after each run, and the names were old by then.
+#[tokio::test]
+async fn names_are_deleted_while_a_service_runs_on() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    bank.psql("UPDATE leasehold.fence_meta SET names_kept = '0'");
+    for runs in 1..=1_000 {
+        bank.psql("UPDATE leasehold.fence_meta SET swept_at = '-infinity'");
+        take_ten(&hold(runs).executor(), &fence).await.unwrap();
+        let names = bank.psql("SELECT count(*) FROM leasehold.txn");
+        if names.parse::<u64>().unwrap() < runs {
+            return;
+        }
+    }
+    panic!("no name was deleted");
+}
+
 /// What waits for a standby that does not exist is ended by an operator: then it is on the primary only.
 const END_WHAT_WAITS: &str =
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";

@@ -212,7 +212,7 @@ impl Attempt<'_> {
         let error = match answered {
             Some(Ok(())) if !connection.link.is_unreplicated() => {
                 if is_reset {
-                    self.shared.pool.put_back(connection);
+                    self.shared.committed(connection);
                 }
                 return Ok(Applied::fenced());
             }

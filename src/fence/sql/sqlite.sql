@@ -4,3 +4,5 @@ CREATE TABLE IF NOT EXISTS leasehold_txn (
   txn_id TEXT PRIMARY KEY,
   applied INTEGER NOT NULL,
   at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))) WITHOUT ROWID;
+-- The newest name that was deleted: a name that is absent proves nothing up to this one. Names begin with the time.
+CREATE TABLE IF NOT EXISTS leasehold_swept (one INTEGER PRIMARY KEY CHECK (one = 1), txn_id TEXT NOT NULL);

@@ -100,6 +100,8 @@ impl Fence for SqliteFence {
         let raised = async {
             let mut sql = self.begin().await?;
             raise(&mut sql, key, token).await?;
+            // Whoever becomes the holder deletes old names.
+            sqlx::query(sqlite::SWEEP).execute(&mut *sql).await?;
             Ok(sql.commit().await?)
         };
         raised.await.map_err(|stop| match stop {
@@ -114,7 +116,17 @@ impl Fence for SqliteFence {
 
 impl Resolve for SqliteFence {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
+        doubt.check()?;
         let resolved = self.resolve_name(&doubt.txn_id.to_string()).await;
-        resolved.map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+        resolved.map_err(|error| match error {
+            sqlx::Error::RowNotFound => Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "the name of the commit was deleted; check the data: txn_id={}",
+                    doubt.txn_id
+                ),
+            ),
+            error => Error::new(ErrorKind::Unavailable, error.to_string()),
+        })
     }
 }

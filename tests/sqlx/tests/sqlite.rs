@@ -201,3 +201,38 @@ async fn a_commit_that_was_applied_is_resolved_as_applied_again_and_again() {
         assert_eq!(resolution, Resolution::Applied);
     }
 }
+
+#[tokio::test]
+async fn names_are_deleted_after_seven_days_and_what_they_named_is_not_known_any_more() {
+    let (_file, pool, fence) = bank("old").await;
+    let done = take(&fence, 1, 10, async |_| ()).await;
+    done.expect("applied");
+    let mut doubt = None;
+    let done = take(&fence, 1, 10, async |permit| {
+        doubt = Some(Doubt::new(permit.locks().to_vec(), permit.txn_id));
+    });
+    done.await.expect("applied");
+    let doubt = doubt.expect("a permit");
+    fence.raise(&key(), token(2)).await.expect("newer");
+    let resolution = fence.resolve(&doubt).await.expect("it is kept");
+    assert_eq!(resolution, Resolution::Applied);
+
+    // As if eight days went by: the names begin with the time.
+    let days = 8 * 24 * 60 * 60 * 1000;
+    let text = doubt.txn_id.to_string();
+    let made_at = i64::from_str_radix(&text[..12], 16).expect("a time");
+    let old = format!("{:012x}{}", made_at - days, &text[12..]);
+    let age = "UPDATE leasehold_txn SET txn_id = ?1 WHERE txn_id = ?2";
+    let age = sqlx::query(age).bind(&old).bind(&text);
+    age.execute(&pool).await.expect("older");
+    fence.raise(&key(), token(3)).await.expect("newer");
+    let names = sqlx::query_scalar("SELECT count(*) FROM leasehold_txn");
+    let names: i64 = names.fetch_one(&pool).await.expect("names");
+    assert_eq!(names, 1);
+    let old = Doubt::new(doubt.locks.clone(), old.parse().expect("a name"));
+    let unknown = fence.resolve(&old).await.expect_err("it is deleted");
+    assert_eq!(unknown.kind(), ErrorKind::Invalid, "{unknown}");
+    let name = sqlx::query(leasehold::fence::sql::sqlite::NAME).bind(old.txn_id.to_string());
+    name.execute(&pool).await.expect_err("a late copy");
+    take(&fence, 3, 10, async |_| ()).await.expect("applied");
+}
