@@ -48,6 +48,23 @@ async fn a_fence_that_has_seen_a_newer_holder_fails_the_acquire_and_frees_the_lo
     assert!(world.is_theirs_to_take("a").await, "it is free again");
 }
 
+#[tokio::test]
+async fn a_fence_that_was_raised_by_a_store_that_counts_otherwise_says_so_and_how_to_move_on() {
+    let world = World::new();
+    let gate = FenceGate::new();
+    let theirs = FencingToken::new(1 << 50).expect("a token");
+    gate.raise_to(&key(), theirs).expect("the first");
+    let lock = world.ours.lock("a").fence(gate.clone());
+    let refused = lock.try_acquire().await.expect_err("far below");
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(!refused.is_retryable());
+    let text = refused.to_string();
+    assert!(text.contains("another store"), "{text}");
+    assert!(text.contains("FenceGate::forget"), "{text}");
+    gate.forget(&key());
+    drop(lock.acquire().await.expect("moved"));
+}
+
 /// The key, and the token that it was raised to before the guard was there.
 async fn raised(gate: &FenceGate, key: &str, token: FencingToken) {
     let key = key.parse().expect("a key");

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::newer_holder::newer_holder;
 use super::resolve::too_old;
 use super::{Fence, Resolve};
 use crate::clock::wall_millis;
@@ -274,7 +275,12 @@ impl Default for FenceGate {
 
 impl Fence for FenceGate {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
-        Ok(self.raise_to(key, token)?)
+        match self.raise_to(key, token) {
+            Err(Refusal::Fenced { seen }) => Err(newer_holder(key, token, seen, || {
+                "FenceGate::forget".to_owned()
+            })),
+            raised => Ok(raised?),
+        }
     }
 }
 

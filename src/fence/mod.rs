@@ -33,7 +33,6 @@ mod erased;
 mod gate;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod in_run;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod newer_holder;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -76,6 +75,8 @@ pub trait Fence: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if the fence has seen a larger token, so there is a newer holder.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if that token is so much larger that another store granted it:
+    /// [move a lock](crate::docs::stores).
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the token is implausibly large. With any other kind it is unknown whether the
     /// fence was raised: do not begin the work.
     fn raise(

@@ -1,10 +1,24 @@
 //! The error of a fence that has seen a larger token.
 
+use super::FenceGate;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-pub(super) fn newer_holder(key: &Key, token: FencingToken, seen: FencingToken) -> Error {
+/// `forget`: what an operator runs so that the fence forgets the key.
+pub(super) fn newer_holder(
+    key: &Key,
+    token: FencingToken,
+    seen: FencingToken,
+    forget: impl FnOnce() -> String,
+) -> Error {
+    // The tokens of one store are not so far apart, so another one granted the larger: to acquire the lock again would not help.
+    if seen.number() - token.number() > FenceGate::MAX_JUMP {
+        return Error::invalid(format!(
+            "the fence has seen the token of a store that counts otherwise: key={key} token={token} seen={seen}; if the lock was moved to another store and no holder of the former one is left, let the fence forget the key: {}",
+            forget()
+        ));
+    }
     Error::new(
         ErrorKind::Lost(LostReason::Gone),
         format!(

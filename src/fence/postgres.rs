@@ -356,7 +356,12 @@ impl Fence for PgFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
         let seen = self.shared.raised(key, token).await?;
         if seen > token {
-            return Err(newer_holder(key, token, seen));
+            // No letter of a key ends a string.
+            return Err(newer_holder(key, token, seen, || {
+                format!(
+                    "DELETE FROM leasehold.fence WHERE key = '{key}'; DELETE FROM leasehold.swept WHERE key = '{key}'; DELETE FROM leasehold.txn WHERE '{key}' = ANY (keys)"
+                )
+            }));
         }
         Ok(())
     }

@@ -374,7 +374,9 @@ impl Fence for RedisFence {
         let answer = answer.map_err(|failure| failure.into_error("raise a fence"))?;
         match read(&[lock], &answer)? {
             Written::Applied => Ok(()),
-            Written::Fenced { seen } => Err(newer_holder(key, token, seen)),
+            Written::Fenced { seen } => Err(newer_holder(key, token, seen, || {
+                format!("DEL {}", names.beside(key, "raised"))
+            })),
         }
     }
 }

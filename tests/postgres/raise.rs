@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::executor::CommitProof;
-use leasehold::fence::{Fence, PgFence};
+use leasehold::executor::{CommitProof, Doubt, Resolution};
+use leasehold::fence::{Fence, PgFence, Resolve};
 use leasehold::{ErrorKind, LockManager, LostReason, RunError};
 
 use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};
@@ -21,6 +21,40 @@ async fn a_fence_is_raised_and_never_lowered() {
         bank.psql("SELECT key, token FROM leasehold.fence ORDER BY key"),
         "a|5\nb|1"
     );
+}
+
+/// Tokens of a store that counts from one are never larger than those of one that counts microseconds.
+#[tokio::test]
+async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
+    const THEIRS: u64 = 1 << 50;
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    // A name of the former store is deleted, and one is left.
+    take_ten(&hold(THEIRS).executor(), &fence).await.unwrap();
+    fence.raise(&key("a"), token(THEIRS + 1)).await.unwrap();
+    bank.psql("UPDATE leasehold.fence_meta SET names_kept = '0', swept_at = '-infinity'");
+    assert_eq!(bank.psql("SELECT leasehold.sweep()"), "1");
+    take_ten(&hold(THEIRS + 1).executor(), &fence)
+        .await
+        .unwrap();
+
+    let refused = fence.raise(&key("a"), token(2)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(!refused.is_retryable());
+    let text = refused.to_string();
+    let (_, forget) = text.split_once("forget the key: ").unwrap();
+    bank.psql(forget);
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    assert_eq!(take_ten(&hold(2).executor(), &fence).await.unwrap(), 70);
+    // What is in doubt from now on is not taken for a name of the former store that was deleted.
+    let run = hold(2).executor().guarded(|tx| Ok(tx.txn_id()?));
+    let locks = vec![leasehold::executor::HeldKey {
+        key: key("a"),
+        token: token(2),
+    }];
+    let doubt = Doubt::new(locks, run.unwrap().value);
+    let resolution = fence.resolve(&doubt).await.unwrap();
+    assert_eq!(resolution, Resolution::NotApplied);
 }
 
 #[tokio::test]

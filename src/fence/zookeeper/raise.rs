@@ -111,7 +111,11 @@ impl Fence for ZkFence {
                 self.sweep_if_due(&[lock], LATE_LOOK).await;
                 Ok(())
             }
-            Err(Stop::Newer(seen)) => Err(newer_holder(key, token, seen)),
+            Err(Stop::Newer(seen)) => {
+                let path = self.store.fence_path(key)?;
+                let forget = || format!("deleteall {path}");
+                Err(newer_holder(key, token, seen, forget))
+            }
             Err(Stop::Other(error)) => Err(error),
         }
     }
