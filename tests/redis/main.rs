@@ -37,6 +37,8 @@ mod cluster;
 #[cfg(test)]
 mod cluster_change;
 #[cfg(test)]
+mod dials;
+#[cfg(test)]
 mod doubt;
 #[cfg(test)]
 mod eviction;
@@ -54,6 +56,8 @@ mod handover_change;
 mod kills;
 #[cfg(test)]
 mod manager;
+#[cfg(test)]
+mod meddler;
 #[cfg(test)]
 mod message;
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(crate) struct Connecting {
 pub(crate) enum Found {
     /// A connection.
     Present,
-    /// None. `was_useful`: the last one answered a request, and has not been reported before.
+    /// None. `was_useful`: the last one served a caller, and has not been reported before.
     Nothing { was_useful: bool },
 }
 
@@ -92,6 +92,12 @@ impl Connecting {
     pub(crate) fn is_under_way(&self) -> bool {
         let last = self.last.lock();
         last.as_ref().is_some_and(|last| last.is_under_way())
+    }
+
+    /// Why the last connection was of no use: what callers are told until the next attempt may begin.
+    #[cfg(feature = "redis")]
+    pub(crate) fn blame(&self, error: Error) {
+        self.redial.lock().last_error = Some(error);
     }
 
     /// Waits for the attempt that runs, or for a new one. All who wait share its result, so that a crowd does not fail one
@@ -168,7 +174,7 @@ impl Connecting {
         }
         Err(redial.last_error.clone().unwrap_or_else(|| {
             Error::unavailable(format!(
-                "connections to {} end before they answer: the next attempt is in {delay:?}; check the server and what is between",
+                "connections to {} end before they serve: the next attempt is in {delay:?}; check the server and what is between",
                 self.server
             ))
         }))

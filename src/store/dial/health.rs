@@ -16,7 +16,7 @@ pub(crate) struct Health(Arc<Signs>);
 #[derive(Debug, Default)]
 struct Signs {
     is_dead: AtomicBool,
-    has_answered: AtomicBool,
+    has_served: AtomicBool,
     answers: AtomicU64,
     /// When the first request was sent that was dropped since the last answer; 0: none was.
     silent_since: AtomicU64,
@@ -31,9 +31,9 @@ impl Health {
         self.0.is_dead.store(true, Ordering::Release);
     }
 
-    /// Whether a request was answered. The first look at the server when a connection is made does not count.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.0.has_answered.load(Ordering::Relaxed)
+    /// Whether the server did what a caller asked for.
+    pub(crate) fn has_served(&self) -> bool {
+        self.0.has_served.load(Ordering::Relaxed)
     }
 
     /// How many requests were answered.
@@ -41,12 +41,18 @@ impl Health {
         self.0.answers.load(Ordering::Relaxed)
     }
 
+    /// The server did what a caller asked for. Looks at the server and refusals do not count: a server that is asked about itself,
+    /// or refuses, and then ends the connection, would be dialled without a pause.
+    pub(crate) fn served(&self) {
+        // There is mostly nothing to note, and then the cache line is not written.
+        if !self.has_served() {
+            self.0.has_served.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The server answered, whatever it said: it is not silent.
     pub(crate) fn answered(&self) {
         self.0.answers.fetch_add(1, Ordering::Relaxed);
-        // There is mostly nothing to note or to forget, and then the cache line is not written.
-        if !self.has_answered() {
-            self.0.has_answered.store(true, Ordering::Relaxed);
-        }
         if self.0.silent_since.load(Ordering::Relaxed) != 0 {
             self.0.silent_since.store(0, Ordering::Relaxed);
         }

@@ -11,7 +11,7 @@ use crate::model::error::Error;
 pub(crate) trait Live: Clone + Send + 'static {
     fn is_dead(&self) -> bool;
 
-    /// Whether the connection served anybody. If so, the next one is made at once.
+    /// Whether the connection served a caller. If so, the next one is made at once.
     fn was_useful(&self) -> bool;
 }
 
@@ -72,6 +72,12 @@ impl<L: Live> Reconnecting<L> {
     /// The connection, if there is one now.
     pub(crate) fn present(&self) -> Option<L> {
         self.slot.lock().present()
+    }
+
+    /// Why the last connection was of no use, for callers that have to wait for the next one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn blame(&self, error: Error) {
+        self.connecting.blame(error);
     }
 
     /// The connection; a new one if there is none or it is dead. `ended`: the error of one that ends as soon as it is made.

@@ -1,6 +1,7 @@
 //! [`Redial`]: when a connection may be made again.
 //!
-//! A connection that was useful may be made again at once. After that the time between two attempts doubles, with jitter, so
+//! A connection that served a caller may be made again at once, and so may one that lasted longer than the pause, which counts
+//! from the last attempt. Otherwise the time between two attempts doubles, with jitter, so
 //! that a server that is down, or closes every connection, is not flooded however many callers there are.
 
 use std::time::Duration;
@@ -41,7 +42,7 @@ impl Redial {
         }
     }
 
-    /// The last connection answered a request: the next attempt may begin at once.
+    /// The last connection served a caller: the next attempt may begin at once.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
         self.last = None;

@@ -54,7 +54,7 @@ impl dial::Live for Live {
     }
 
     fn was_useful(&self) -> bool {
-        self.link.health.has_answered()
+        self.link.health.has_served()
     }
 }
 
@@ -138,7 +138,11 @@ impl Connection {
             Err(Failure::Unanswered(_)) => health.give_up(),
             // The next connection finds the new primary.
             Err(failure) if failure.is_of_a_standby() => health.give_up(),
-            _ => health.answered(),
+            Err(_) => health.answered(),
+            Ok(_) => {
+                health.answered();
+                health.served();
+            }
         }
         answer
     }

@@ -123,6 +123,7 @@ async fn attempt_at(
     connection: &Connection,
 ) -> Result<Answer, Failure> {
     let slot = route.slot();
+    let mut was_outdated = false;
     for _ in 0..MAX_ATTEMPTS {
         let session = connection.session().await.map_err(Failure::NotSent)?;
         let attempt = Attempt {
@@ -138,7 +139,12 @@ async fn attempt_at(
                 take_place(client, &attempt).await?;
                 return Ok(answer);
             }
-            Judged::Outdated => continue,
+            // Once: a server that changed a moment ago. A connection of its own each time would be a flood.
+            Judged::Outdated(error) if was_outdated => return Err(Failure::Answered(error)),
+            Judged::Outdated(_) => {
+                was_outdated = true;
+                continue;
+            }
         };
         let first = Ask::of(client, claim);
         let mut answer = ask(client, first, &attempt, &counter).await?;
@@ -154,6 +160,7 @@ async fn attempt_at(
             client.counters.forget(slot, &counter);
             continue;
         }
+        session.served();
         return answer.answer(claim).map_err(Failure::Answered);
     }
     Err(Failure::Answered(Error::unavailable(format!(

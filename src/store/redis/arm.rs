@@ -20,8 +20,8 @@ pub(super) enum Judged {
     Counter(Arc<Counter>),
     /// It grants nothing for now.
     Quarantined(Answer),
-    /// It is not what it was when the connection was made: the connection was given up.
-    Outdated,
+    /// It is not what it was when the connection was made: the connection was given up. With the error for the caller.
+    Outdated(Error),
 }
 
 /// The counter of a server, which is judged first if this store does not know it.
@@ -43,10 +43,7 @@ pub(super) async fn judge_server(
             Ok(Judged::Counter(counter))
         }
         Armed::Quarantined(answer) => Ok(Judged::Quarantined(answer)),
-        Armed::Outdated => {
-            session.give_up();
-            Ok(Judged::Outdated)
-        }
+        Armed::Outdated => Ok(Judged::Outdated(connection.outdated(session))),
     }
 }
 
@@ -65,12 +62,7 @@ pub(super) async fn counter_of(
                 match judge_server(client, &route, &session, &connection, extra_quarantine).await {
                     Ok(Judged::Counter(counter)) => return Ok(Some(counter)),
                     Ok(Judged::Quarantined(_)) => return Ok(None),
-                    Ok(Judged::Outdated) => {
-                        return Err(Error::unavailable(format!(
-                            "redis was flushed or replaced: address={}; try again",
-                            connection.address()
-                        )));
-                    }
+                    Ok(Judged::Outdated(error)) => return Err(error),
                     Err(failure) => failure,
                 }
             }

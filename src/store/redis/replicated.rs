@@ -28,6 +28,9 @@ pub(super) async fn acquire_replicated(
     let waited = answers.next();
     let is_grant = matches!(reply::attempted(&granted), Ok(Attempted::Granted { .. }));
     let confirmed = confirmed(waited);
+    if is_grant {
+        session.served();
+    }
     if is_grant && confirmed < options.replicas {
         let error = unconfirmed(client, claim, confirmed).await;
         return Err(Failure::Answered(error));

@@ -263,6 +263,8 @@ impl Call {
         connection: &Connection,
     ) -> Result<Value, Failure> {
         let session = connection.session().await.map_err(Failure::NotSent)?;
-        self.run_in(script, &session).await
+        let answer = self.run_in(script, &session).await?;
+        session.served();
+        Ok(answer)
     }
 }

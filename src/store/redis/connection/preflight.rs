@@ -1,5 +1,8 @@
 //! What a server reports about itself on every connect: `INFO`, and nothing that needs an operator's rights.
 //!
+//! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself, or refuses it, would describe
+//! another server than the one behind it.
+//!
 //! A server that does not allow `INFO` or `CONFIG` (managed services, access lists) is trusted less, and never an error.
 
 use std::collections::HashMap;
@@ -56,8 +59,8 @@ impl Server {
 /// Reads and judges.
 pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Server, Error> {
     let address = &target.options.address();
-    let mut command = ::redis::cmd("INFO");
-    command.arg("all");
+    let mut command = ::redis::cmd("EVAL");
+    command.arg("return redis.call('INFO', 'all')").arg(0);
     let asked = command.query_async::<String>(&mut opened.connection);
     let text = match opened.limit.of(asked).await {
         Ok(text) => text,

@@ -55,6 +55,18 @@ impl Connection {
         self.target.options.address()
     }
 
+    /// The server is not what it was when this connection was made, which is given up: the next one reads again what the server
+    /// reports about itself. Returns the error for callers that do not wait for it.
+    pub(in super::super) fn outdated(&self, session: &Session<'_>) -> Error {
+        let error = Error::unavailable(format!(
+            "redis was flushed or replaced between two requests: address={}; try again, and if this goes on, look for a proxy that connects one client to several servers, and for a client that flushes",
+            self.address()
+        ));
+        session.give_up();
+        self.inner.blame(error.clone());
+        error
+    }
+
     /// Whether there is a connection now.
     pub(in super::super) fn is_ready(&self) -> bool {
         self.inner.is_dead() == Some(false)
@@ -100,7 +112,11 @@ impl Connection {
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let session = self.session().await.map_err(Failure::NotSent)?;
-        session.ask_all(commands).await
+        let answers = session.ask_all(commands).await?;
+        if answers.iter().any(Result::is_ok) {
+            session.served();
+        }
+        Ok(answers)
     }
 
     async fn ready(&self) -> Result<Arc<Live>, Error> {

@@ -28,7 +28,7 @@ impl dial::Live for Arc<Live> {
     }
 
     fn was_useful(&self) -> bool {
-        self.health.has_answered()
+        self.health.has_served()
     }
 }
 
@@ -56,8 +56,13 @@ impl Session<'_> {
         then + self.clock.stamp().since(&self.live.asked_at)
     }
 
-    /// Makes the next request connect again, and so read again what the server reports about itself.
-    pub(in super::super) fn give_up(&self) {
+    /// The server did what a caller asked for over this connection.
+    pub(in super::super) fn served(&self) {
+        self.live.health.served();
+    }
+
+    /// Makes the next request connect again.
+    pub(super) fn give_up(&self) {
         self.live.health.give_up();
     }
 

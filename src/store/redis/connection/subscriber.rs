@@ -44,8 +44,10 @@ impl dial::Live for Live {
         self.health.is_dead() || self.orders.is_closed()
     }
 
+    /// A message that is missed costs one poll, so it is not worth a connection that is made without a pause. One that lasted
+    /// longer than the pause is made again at once.
     fn was_useful(&self) -> bool {
-        self.health.has_answered()
+        false
     }
 }
 
@@ -188,8 +190,8 @@ async fn serve(
 ) {
     let Opened {
         mut connection,
-        health,
         limit,
+        ..
     } = opened;
     let mut batch = Vec::new();
     let mut ping_at = clock.stamp().plus(PING_AFTER);
@@ -227,9 +229,6 @@ async fn serve(
         }
         let failure = asked.err().map(Failure::of);
         let is_over = matches!(failure, Some(Failure::Unanswered(_)));
-        if !is_over {
-            health.answered();
-        }
         let failed = failure.map(|failure| match failure.into_error("subscribe") {
             error if error.kind() == ErrorKind::InDoubt => {
                 Error::unavailable("no wake-ups from redis now; poll instead").because(error)

@@ -32,7 +32,7 @@ pub(in super::super) async fn release(
         return call.run_in(&RELEASE, &session).await;
     };
     let scripts = &counter.scripts;
-    match session.ask(&call.by_hash(&scripts.release)).await {
+    let released = match session.ask(&call.by_hash(&scripts.release)).await {
         Err(failure) if failure.is_unknown_script() => {
             let tokens = names.tokens(None);
             if !scripts.fit(&session, &tokens, &counter.name).await? {
@@ -42,5 +42,9 @@ pub(in super::super) async fn release(
             session.ask(&call.by_verified_text(&scripts.release)).await
         }
         answer => answer,
+    };
+    if released.is_ok() {
+        session.served();
     }
+    released
 }
