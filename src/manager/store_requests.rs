@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::ManagerContext;
 use super::hold::Hold;
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
 use crate::store::{Claim, Released};
 
 /// One attempt to release, within the request's time-out.
@@ -50,27 +50,31 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
     while context.clock.stamp().since(&started) < ttl {
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
-        if !matches!(release_once(context, hold).await, Released::Unknown(_)) {
-            return;
+        match release_once(context, hold).await {
+            Released::Unknown(error) if error.kind() == ErrorKind::Denied => break,
+            Released::Unknown(_) => {}
+            _ => return,
         }
     }
-    tracing::warn!(target: "leasehold::manager", key = %grant.claim.key, "a release was never confirmed; its ttl has ended the hold");
+    tracing::warn!(target: "leasehold::manager", key = %grant.claim.key, "a release was not confirmed; its ttl ends the hold");
 }
 
-/// Withdraws until the store confirms it, or a TTL has passed.
+/// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for: nobody gives it meanwhile.
 pub(super) async fn retry_withdraw(context: &ManagerContext, claim: Claim) {
     let started = context.clock.stamp();
     let limit = context.settings.request_timeout;
     let mut pause = context.retry_pause();
     while context.clock.stamp().since(&started) < claim.ttl {
         let withdrawn = context.store.withdraw(&claim);
-        if let Some(Ok(())) = context.clock.timeout(limit, withdrawn).await {
-            return;
+        match context.clock.timeout(limit, withdrawn).await {
+            Some(Ok(())) => return,
+            Some(Err(error)) if error.kind() == ErrorKind::Denied => break,
+            _ => {}
         }
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
     }
-    tracing::warn!(target: "leasehold::manager", key = %claim.key, "an attempt could not be withdrawn within its ttl; if the store still executes it, it ends after another ttl");
+    tracing::warn!(target: "leasehold::manager", key = %claim.key, "an attempt could not be withdrawn; if the store still executes it, it ends after its ttl");
 }
 
 /// The pause doubles, up to a request's time-out.

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, grant, is_busy, once, queued, release};
+use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::other_holder::wait_for;
 use crate::restart::Reported;
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
-use leasehold::store::{Fencing, LockMode, RedisStore, Renewed, Store};
-use leasehold::{ErrorKind, LockManager};
+use leasehold::store::{Acquired, Fencing, LockMode, RedisStore, Released, Renewed, Revoke, Store};
+use leasehold::{Error, ErrorKind, LockManager, Settings};
 
 /// Makes the user `me`.
 fn let_in(server: &RedisServer, rules: &[&str]) {
     let password = format!(">{CANARY}");
-    server.cli(&[&["ACL", "SETUSER", "me", "on", &password][..], rules].concat());
+    let user = ["ACL", "SETUSER", "me", "on", &password, "resetchannels"];
+    assert_eq!(server.cli(&[&user[..], rules].concat()), "OK");
 }
 
 fn url(server: &RedisServer, who: &str, query: &str) -> String {
@@ -109,6 +110,132 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     let elsewhere = RedisStore::connect(&elsewhere).await.unwrap();
     let error = elsewhere.acquire(&claim("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+/// The rights that the guide lists, as words of an access list.
+fn rights() -> Vec<&'static str> {
+    let guide = include_str!("../../src/docs/stores.md");
+    let line = (guide.lines()).find_map(|line| line.strip_prefix("ACL SETUSER app on >PASSWORD "));
+    line.expect("the guide lists them").split(' ').collect()
+}
+
+/// All that locks are used for, until something is refused.
+async fn use_all(store: &RedisStore) -> Result<(), Error> {
+    let answered = |renewed: Renewed| match renewed {
+        Renewed::Unknown(error) => Err(error),
+        _ => Ok(()),
+    };
+    let released = |released: Released| match released {
+        Released::Unknown(error) => Err(error),
+        _ => Ok(()),
+    };
+    let ours = claim("a");
+    let Acquired::Granted(held) = store.acquire(&ours).await? else {
+        panic!("it is free");
+    };
+    let next = queued("a", LockMode::Write);
+    let hint = store.subscribe(&next).await?;
+    assert!(matches!(store.acquire(&next).await?, Acquired::Busy { .. }));
+    for renewed in store.renew(std::slice::from_ref(&held)).await {
+        answered(renewed)?;
+    }
+    released(store.release(&held).await)?;
+    let called = hint.await;
+    let held = match called {
+        Some(held) => held,
+        None => match store.acquire(&next).await? {
+            Acquired::Granted(held) => held,
+            other => panic!("it is next: {other:?}"),
+        },
+    };
+    let reader = queued("a", LockMode::Read);
+    assert!(matches!(
+        store.acquire(&reader).await?,
+        Acquired::Busy { .. }
+    ));
+    let mut reads = vec![store.downgrade(&held).await?];
+    if let Acquired::Granted(held) = store.acquire(&reader).await? {
+        reads.push(held);
+    }
+    for renewed in store.renew(&reads).await {
+        answered(renewed)?;
+    }
+    store.inspect(&key("a")).await?;
+    store.list("").await?;
+    for held in &reads {
+        released(store.release(held).await)?;
+    }
+    store.withdraw(&reader).await?;
+    let _nobody_holds = store.revoke(&key("a"), Revoke::Now).await?;
+    if let Acquired::Granted(held) = store.acquire(&claim("b")).await? {
+        released(store.rest(&held, Duration::from_secs(1)).await)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_user_with_the_rights_that_the_guide_lists_can_do_all_we_need() {
+    let server = RedisServer::start();
+    let_in(&server, &rights());
+    let query = "prefix=app&restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query)).await;
+    use_all(&store.unwrap()).await.unwrap();
+
+    let elsewhere = url(&server, &format!("me:{CANARY}"), "prefix=other");
+    let elsewhere = RedisStore::connect(&elsewhere).await.unwrap();
+    let error = elsewhere
+        .acquire(&claim("a"))
+        .await
+        .unwrap_err()
+        .to_string();
+    let commands = rights().into_iter().filter(|right| right.starts_with('+'));
+    for command in commands {
+        assert!(error.contains(command), "{command} is not in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_right_is_denied_and_never_in_doubt() {
+    let server = RedisServer::start();
+    let rights = rights();
+    for (at, command) in rights.iter().enumerate() {
+        let Some(name) = command.strip_prefix('+') else {
+            continue;
+        };
+        let others = rights.iter().filter(|right| *right != command).copied();
+        let pattern = format!("~p{at}:*");
+        let more = [&*pattern, "-@all"].into_iter();
+        let_in(&server, &more.chain(others).collect::<Vec<_>>());
+        let query = format!("prefix=p{at}&restart_quarantine=off");
+        let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), &query)).await;
+        let used = match &store {
+            Ok(store) => use_all(store).await,
+            Err(error) => Err(error.clone()),
+        };
+        if let Err(error) = used {
+            assert_eq!(error.kind(), ErrorKind::Denied, "without {name}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_right_is_not_waited_for() {
+    let server = RedisServer::start();
+    let_in(&server, &["~app:*", "&app:*", "+@all"]);
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_secs(900);
+    let query = "prefix=app&restart_quarantine=off&max_ttl=900s";
+    let url = url(&server, &format!("me:{CANARY}"), query);
+    let locks = LockManager::builder_for_url(&url, settings).await;
+    let locks = locks.unwrap().build().unwrap();
+    let held = locks.lock("held").acquire().await.unwrap();
+    server.cli(&["ACL", "SETUSER", "me", "-get", "-set"]);
+    let refused = locks.lock("a").acquire_within(Duration::ZERO).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
+    drop(held);
+    // Far less than a TTL, and far more than a busy machine needs.
+    let ended = tokio::time::timeout(Duration::from_secs(300), locks.shutdown());
+    ended.await.expect("it waits for a right that nobody gives");
 }
 
 #[tokio::test]

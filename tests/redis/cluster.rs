@@ -327,6 +327,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     let password = format!(">{CANARY}");
     for node in cluster.masters() {
         let rules = [
+            "resetchannels",
             "~app:*",
             "&app:*",
             "+@all",

@@ -12,7 +12,7 @@ use leasehold::{ErrorKind, LockManager, Settings};
 use crate::claims::{claim_for, grant};
 use crate::other_holder::{OtherHolder, wait_for};
 use crate::server::canary::CANARY;
-use crate::server::{LOOKS, RedisServer, cli, free_port, patiently, pause};
+use crate::server::{LOOKS, RedisServer, cli, free_port, patiently, pause, program};
 
 const SHORT: Duration = Duration::from_millis(200);
 /// For what is not about the quarantine, which a server that was just started begins with.
@@ -42,7 +42,7 @@ impl Sentinel {
         );
         let file = folder.join("sentinel.conf");
         std::fs::write(&file, settings).expect("its settings");
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .arg(&file)
             .arg("--sentinel")
             .stdout(Stdio::null())

@@ -35,6 +35,18 @@ pub(crate) fn patiently(query: &str) -> String {
     format!("{query}{and}{PATIENT}")
 }
 
+/// The server's program: another version, or Valkey, where the environment names one.
+pub(crate) fn program() -> String {
+    std::env::var("LEASEHOLD_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
+/// Whether the servers that tests start are of Redis 6.
+pub(crate) fn is_of_version_6() -> bool {
+    let version = Command::new(program()).arg("--version").output();
+    let version = version.expect("it runs").stdout;
+    String::from_utf8_lossy(&version).contains(" v=6.")
+}
+
 /// A server without persistence, unless its arguments say otherwise.
 pub(crate) struct RedisServer {
     port: u16,
@@ -100,7 +112,7 @@ impl RedisServer {
 
     fn launch(&mut self) -> bool {
         let log = std::fs::File::create(self.folder.join("log")).expect("a log file");
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args([
@@ -121,7 +133,7 @@ impl RedisServer {
         }
         let child = command
             .spawn()
-            .expect("redis-server is installed (apt-get install redis-server)");
+            .expect("redis-server is installed (apt-get install redis-server), or LEASEHOLD_REDIS_SERVER names one");
         let child = self.child.insert(child);
         process::answers(child, || answers(self.port))
     }

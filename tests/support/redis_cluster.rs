@@ -1,6 +1,6 @@
 //! A Redis Cluster: masters that share the slots evenly, and a replica of each if wanted.
 
-use super::{LOOKS, RedisServer, breathe, free_port, patiently, pause};
+use super::{LOOKS, RedisServer, breathe, free_port, is_of_version_6, patiently, pause};
 
 const SLOTS: usize = 16_384;
 
@@ -39,9 +39,11 @@ impl RedisCluster {
             let epoch = (index + 1).to_string();
             assert_eq!(node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]), "OK");
             if index < masters {
-                let first = (SLOTS * index / masters).to_string();
-                let last = (SLOTS * (index + 1) / masters - 1).to_string();
-                assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]), "OK");
+                let slots = SLOTS * index / masters..SLOTS * (index + 1) / masters;
+                let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+                let add = ["CLUSTER", "ADDSLOTS"].into_iter();
+                let add: Vec<_> = add.chain(slots.iter().map(String::as_str)).collect();
+                assert_eq!(node.cli(&add), "OK");
             }
         }
         let (nodes, buses): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
@@ -218,13 +220,12 @@ pub(crate) async fn when(mut is_so: impl AsyncFnMut() -> bool) {
 /// A node by itself, and the port of its bus.
 fn node(index: usize, start: &impl Fn(usize, &[&str]) -> RedisServer) -> (RedisServer, u16) {
     let bus = free_port();
-    let arguments = [
+    let port = bus.to_string();
+    let mut arguments = vec![
         "--cluster-enabled",
         "yes",
         "--cluster-config-file",
         "nodes.conf",
-        "--cluster-port",
-        &bus.to_string(),
         // A busy machine is no reason to promote a replica.
         "--cluster-node-timeout",
         "15000",
@@ -232,5 +233,12 @@ fn node(index: usize, start: &impl Fn(usize, &[&str]) -> RedisServer) -> (RedisS
         "--cluster-require-full-coverage",
         "no",
     ];
+    // A node of version 6 has its bus ten thousand ports above.
+    if is_of_version_6() {
+        let node = start(index, &arguments);
+        let bus = node.port() + 10_000;
+        return (node, bus);
+    }
+    arguments.extend(["--cluster-port", &port]);
     (start(index, &arguments), bus)
 }

@@ -9,6 +9,14 @@ use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 use crate::model::error::{Error, ErrorKind};
 use crate::store::url::is_unknown_host;
 
+/// The commands that a user of locks needs, as an access list says it. The guide names the same ones.
+macro_rules! rights {
+    () => {
+        "+eval +evalsha +info +time +get +set +del +exists +pttl +pexpire +pexpireat +hget +hset +hsetnx +hdel +hexists +hlen +hkeys \
+         +hgetall +hincrby +zadd +zrem +zscore +zcard +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +ping +scan"
+    };
+}
+
 /// The kind for a server's refusal. `None`: a refusal that does not say whether something was done before it.
 fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
     match error.kind() {
@@ -44,7 +52,10 @@ fn is_no_integer(error: &RedisError) -> bool {
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Denied => {
-            "check user, password and access list (keys ~PREFIX:*, channels &PREFIX:*)"
+            concat!(
+                "check user, password and access list: ~PREFIX:* &PREFIX:* ",
+                rights!()
+            )
         }
         ErrorKind::Unsupported => {
             "use a server of version 6 or later; for nodes of a cluster a URL that begins with redis+cluster://"

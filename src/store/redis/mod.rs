@@ -26,8 +26,8 @@
 //! The lock is a plain key, so any client that does `SET app:accounts/7 <random> NX PX <ttl>` and compares before it deletes
 //! takes turns with us, in any language. The key exists for as long as anybody holds, readers too, while the next in line is
 //! called, and while the time of a revoked hold runs out. Such a client is kept out then, and we wait for its value. All keys of
-//! a lock are in one slot, and all begin with the prefix, so an access list of one pattern (`~app:* &app:*`) is enough, if it
-//! allows `INFO` (`+info`).
+//! a lock are in one slot, and all begin with the prefix, so an access list needs one pattern (`~app:* &app:*`). The commands that it
+//! needs are in [the guide](crate::docs::stores).
 //!
 //! # How it answers
 //!

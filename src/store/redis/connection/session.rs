@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
 
-use super::failure::Failure;
+use super::failure::{Failure, without_script};
 use super::opened::Limit;
 use super::preflight::Server;
 use crate::clock::{Clock, Stamp};
@@ -85,7 +85,8 @@ impl Session<'_> {
         let answer = connection.send_packed_commands(commands, 0, commands.len());
         let answer = self.live.limit.of(answer).await;
         let answers = judged(in_flight, answer)?.into_iter();
-        let answers: Vec<_> = answers.map(Value::extract_error).collect();
+        let answers = answers.map(|answer| answer.extract_error().map_err(without_script));
+        let answers: Vec<_> = answers.collect();
         // A refusal of one of many is an answer among the others.
         if answers
             .iter()
@@ -112,7 +113,11 @@ fn judged<T>(in_flight: InFlight<'_>, answer: Result<T, RedisError>) -> Result<T
     })
 }
 
-/// The master was made a replica. The next connection finds out what it is now, and behind sentinels where the master is.
+/// The master was made a replica, perhaps one without a link to its master. The next connection finds out what it is now, and behind
+/// sentinels where the master is.
 fn is_of_a_replica(error: &RedisError) -> bool {
-    error.kind() == Redis::Server(ServerErrorKind::ReadOnly)
+    matches!(
+        error.kind(),
+        Redis::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    )
 }
