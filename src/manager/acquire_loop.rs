@@ -246,7 +246,7 @@ impl<'a> AcquireLoop<'a> {
             let begin_wait = || context.hooks.begin_wait(&self.request.key);
             self.wait = self.wait.take().or_else(begin_wait);
             // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.
-            match hint.take() {
+            match &mut hint {
                 None if context.capability.wakes => {
                     let has_no_place = attempt.take_place();
                     hint = attempt.subscribe(limit.min(left)).await;
@@ -295,8 +295,8 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due. A caller that
-    /// only keeps its place keeps its hint.
+    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due. A hint that has
+    /// not resolved stays, so the poll needs no subscription of its own.
     async fn wait_for(&self, hint: &mut Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
@@ -313,20 +313,16 @@ impl<'a> AcquireLoop<'a> {
         };
         let pause = poll.max(settings.retry_delay) + context.retry_pause() - settings.retry_delay;
         let pause = pause.min(self.budget.left());
-        let Some(subscribed) = hint.as_mut() else {
+        let Some(waiting) = hint else {
             self.pause(context.retry_pause().min(pause)).await;
             return None;
         };
         self.show(pause);
-        let mut is_live = only_keeps;
-        let resolved = async {
-            let granted = subscribed.await;
-            is_live = false;
-            granted
-        };
-        let granted = context.pause_or(pause, resolved).await;
-        hint.take_if(|_| !is_live);
-        granted
+        let resolved = context.pause_or(pause, waiting).await;
+        if resolved.is_some() {
+            *hint = None;
+        }
+        resolved.flatten()
     }
 
     /// Waits until the next poll where the store could send a message and cannot now. The interval doubles, so that many

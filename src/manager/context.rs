@@ -25,7 +25,7 @@ use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::settings::Settings;
-use crate::store::{Acquired, AnyStore, Capability, Claim, Grant, LockInfo};
+use crate::store::{Acquired, AnyStore, Capability, Claim, LockInfo};
 
 pub(crate) struct ManagerContext {
     pub(super) store: AnyStore,
@@ -185,19 +185,19 @@ impl ManagerContext {
 
     /// Waits for `span`, or for the shutdown.
     pub(crate) async fn pause(&self, span: Duration) {
-        self.pause_or(span, std::future::pending()).await;
+        self.pause_or(span, std::future::pending::<()>()).await;
     }
 
-    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first. Returns the grant that the hint resolves with.
-    pub(super) async fn pause_or(
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first. Returns what the hint resolved with, if it did.
+    pub(super) async fn pause_or<T>(
         &self,
         span: Duration,
-        hint: impl Future<Output = Option<Grant>>,
-    ) -> Option<Grant> {
+        hint: impl Future<Output = T>,
+    ) -> Option<T> {
         let hint = std::pin::pin!(hint);
         let closing = std::pin::pin!(self.lifetime.closing());
         match self.clock.timeout(span, select(hint, closing)).await? {
-            Either::Left((grant, _)) => grant,
+            Either::Left((resolved, _)) => Some(resolved),
             Either::Right(_) => None,
         }
     }

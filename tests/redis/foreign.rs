@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, once, queued, release};
+use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe};
 use leasehold::LockManager;
 use leasehold::clock::Clock;
@@ -119,6 +120,59 @@ impl Foreign {
     }
 }
 
+/// Another client polls, and gets in within `limit`.
+async fn another_gets_in(server: &RedisServer, poll: Duration, limit: Duration) {
+    let mut foreign = Foreign(TcpStream::connect(("127.0.0.1", server.port())).unwrap());
+    let got_in = tokio::task::spawn_blocking(move || {
+        let clock = Clock::system().unwrap();
+        let ends = clock.stamp().plus(limit);
+        while !ends.since(&clock.stamp()).is_zero() {
+            if foreign.ask("SET app:a theirs NX PX 10000") == "+OK" {
+                assert_eq!(foreign.ask("GET app:a"), "$6\r\ntheirs");
+                assert_eq!(foreign.ask("DEL app:a"), ":1");
+                return true;
+            }
+            wait_for_the_next_poll(poll);
+        }
+        false
+    });
+    assert!(
+        got_in.await.unwrap(),
+        "nothing in {limit:?} of polls every {poll:?}"
+    );
+}
+
+/// Reads, of which each begins before the last one ends if the store lets it.
+async fn read_in_turns(store: &RedisStore, mut held: Grant, ends: &AtomicBool) {
+    while !ends.load(SeqCst) {
+        work().await;
+        let next = queued("a", LockMode::Read);
+        let joined = store.acquire(&next).await.unwrap();
+        release(store, &held).await;
+        held = match joined {
+            Acquired::Granted(held) => held,
+            _ => wait_for(store, &next).await,
+        };
+    }
+    release(store, &held).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_polls_gets_in_behind_readers_that_overlap() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let held = grant(&store, &queued("a", LockMode::Read)).await;
+    let ends = Arc::new(AtomicBool::new(false));
+    let reading = tokio::spawn({
+        let ends = Arc::clone(&ends);
+        async move { read_in_turns(&store, held, &ends).await }
+    });
+    // After half a minute, and then in the first gap in which it polls.
+    another_gets_in(&server, Duration::from_millis(20), Duration::from_secs(110)).await;
+    ends.store(true, SeqCst);
+    reading.await.unwrap();
+}
+
 /// Three processes of two callers who ask again at once; and a client that polls. It gets in within `limit`, and they go on.
 async fn gets_in(poll: Duration, limit: Duration) {
     let server = RedisServer::start();
@@ -146,24 +200,7 @@ async fn gets_in(poll: Duration, limit: Duration) {
     while turns.load(SeqCst) < 20 {
         breathe().await;
     }
-    let mut foreign = Foreign(TcpStream::connect(("127.0.0.1", server.port())).unwrap());
-    let got_in = tokio::task::spawn_blocking(move || {
-        let clock = Clock::system().unwrap();
-        let ends = clock.stamp().plus(limit);
-        while !ends.since(&clock.stamp()).is_zero() {
-            if foreign.ask("SET app:a theirs NX PX 10000") == "+OK" {
-                assert_eq!(foreign.ask("GET app:a"), "$6\r\ntheirs");
-                assert_eq!(foreign.ask("DEL app:a"), ":1");
-                return true;
-            }
-            wait_for_the_next_poll(poll);
-        }
-        false
-    });
-    assert!(
-        got_in.await.unwrap(),
-        "nothing in {limit:?} of polls every {poll:?}"
-    );
+    another_gets_in(&server, poll, limit).await;
     let before = turns.load(SeqCst);
     while turns.load(SeqCst) < before + 20 {
         breathe().await;

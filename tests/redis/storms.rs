@@ -122,6 +122,45 @@ async fn scripts_of_waiters(server: &RedisServer, url: &str) -> u64 {
     scripts
 }
 
+#[tokio::test]
+async fn a_plain_waiter_costs_one_request_for_each_poll_and_no_tokens() {
+    const POLL: Duration = Duration::from_millis(500);
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off");
+    let holder = LockManager::connect(&url).await.unwrap();
+    let held = holder.lock("a").acquire().await.unwrap();
+    let begun = number(&server, "commandstats", "cmdstat_evalsha:calls=");
+    let mut settings = patient();
+    settings.max_poll_interval = POLL;
+    settings.wait = Duration::from_secs(60);
+    let locks = LockManager::builder_for_url(&url, settings).await.unwrap();
+    let lock = locks.build().unwrap().lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let scripts = || number(&server, "commandstats", "cmdstat_evalsha:calls=");
+    // It looks at the lock, and then takes its place.
+    while scripts() < begun + 2 {
+        breathe().await;
+    }
+    let (before, clock) = (scripts(), Clock::system().unwrap());
+    let began = clock.stamp();
+    while clock.stamp().since(&began) < WHILE_COUNTED {
+        breathe().await;
+    }
+    let polls = scripts() - before;
+    // The first one may be due in the first moment.
+    let most = clock.stamp().since(&began).as_millis() / POLL.as_millis() + 1;
+    assert!(
+        u128::from(polls) <= most,
+        "{polls} requests, and {most} polls"
+    );
+    let token = held.token().number();
+    drop(held.release().await);
+    let next = waiting.await.unwrap();
+    // One was taken when it looked at the lock, and none by a poll.
+    assert!(next.token().number() <= token + 2, "polls take tokens");
+    drop(next.release().await);
+}
+
 /// A manager that does not poll.
 async fn without_polls(server: &RedisServer) -> LockManager {
     let url = server.url("prefix=app&restart_quarantine=off");
@@ -170,6 +209,42 @@ async fn a_release_wakes_only_whose_turn_it_is_however_many_wait() {
             "{waiters}: {entered} + {left}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_waiters_of_four_managers_cost_three_requests_each_and_no_connection() {
+    const OF_EACH: u64 = 500;
+    let server = RedisServer::start();
+    let holder = without_polls(&server).await;
+    let held = holder.lock("a").acquire().await.unwrap();
+    let (mut managers, mut waiting) = (Vec::new(), Vec::new());
+    let scripts = || number(&server, "commandstats", "cmdstat_evalsha:calls=");
+    let begun = scripts();
+    for _ in 0..4 {
+        let locks = without_polls(&server).await;
+        for _ in 0..OF_EACH {
+            let lock = locks.lock("a").fair();
+            waiting.push(tokio::spawn(async move {
+                drop(lock.acquire().await.unwrap().release().await);
+            }));
+        }
+        managers.push(locks);
+    }
+    let waiters = 4 * OF_EACH;
+    while scripts() - begun < waiters {
+        breathe().await;
+    }
+    let connected = connections(&server);
+    drop(held.release().await);
+    for waiter in waiting {
+        waiter.await.unwrap();
+    }
+    let asked = scripts() - begun;
+    // This question has a connection of its own.
+    let new = connections(&server) - connected - 1;
+    println!("{waiters} waiters: {asked} requests, {new} new connections");
+    assert!(asked <= 3 * waiters, "{asked}");
+    assert!(new <= 4, "{new} connections");
 }
 
 #[tokio::test]

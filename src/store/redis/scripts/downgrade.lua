@@ -26,10 +26,7 @@ redis.call('DEL', readers, grants)
 redis.call('ZADD', readers, now + left, owner)
 -- Since when it holds, by the value of the writer.
 redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3] .. (string.match(holder, ' @%d+$') or ''))
-local since = since_of(holder)
-if since then
-  redis.call('HSET', grants, 'since', string.format('%.0f', since))
-end
+redis.call('HSET', grants, 'since', string.format('%.0f', since_of(holder) or now))
 redis.call('PEXPIRE', readers, left)
 redis.call('PEXPIRE', grants, left)
 redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')

@@ -90,7 +90,7 @@ end
 
 local last = '0'
 if counter ~= '' then
-  if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, '0', '0')[1])) then
+  if is_reader and (is_called or not holder or (holder == READERS and not redis.call('ZRANGE', queue, '0', '0')[1] and may_join(at, now))) then
     if is_called then
       redis.pcall('HDEL', offers, owner)
     end
@@ -107,6 +107,7 @@ if counter ~= '' then
     else
       -- Readers of an earlier time lost their hold with the lock's key.
       redis.call('DEL', readers, grants)
+      redis.call('HSET', grants, 'since', string.format('%.0f', now))
     end
     redis.call('ZADD', readers, now + ttl, owner)
     redis.call('HSET', grants, owner, digits .. ' ' .. string.sub(about, 3))

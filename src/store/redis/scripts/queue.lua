@@ -9,6 +9,8 @@
 local READERS, NEXT = 'leasehold:readers', 'leasehold:next '
 -- A gap of so long (ms) after so long (ms), and a longer one each time that the server's clock has passed a multiple of this.
 local GAP, GAP_AFTER, LONG_GAP, LONG_GAP_EVERY = 25, 4000, 200, 32000
+-- For how long readers may join those that read (ms). After that they wait until the last one has left, which opens a gap.
+local JOINS_FOR = 30000
 
 -- The keys of a lock. They are in one slot.
 local function keys_of(lock, beside)
@@ -51,6 +53,11 @@ local function gap_due(since, now)
   -- The multiple may have passed in the last gap.
   local last = math.floor((since - LONG_GAP - 100) / LONG_GAP_EVERY)
   return math.floor(now / LONG_GAP_EVERY) > last and LONG_GAP or GAP
+end
+
+local function may_join(at, now)
+  local since = tonumber(redis.call('HGET', at.grants, 'since'))
+  return not since or now - since < JOINS_FOR
 end
 
 local function leave_queue(at, owner)
@@ -135,6 +142,9 @@ local function hand_over(at, is_read, span, since, grant)
     if not first then
       return nil
     end
+  end
+  if is_read and not may_join(at, now) then
+    return {}
   end
   local gap = not is_read and gap_due(since, now)
   if gap then
