@@ -244,3 +244,33 @@ async fn a_member_that_is_connected_to_after_the_attempt_was_decided_gets_no_vot
     let stats = servers[2].cli(&["INFO", "commandstats"]);
     assert!(!stats.contains("cmdstat_eval"), "{stats}");
 }
+
+#[tokio::test]
+async fn a_server_with_two_addresses_has_one_vote() {
+    let server = RedisServer::start();
+    let port = server.port();
+    let url = format!("redlock://127.0.0.1:{port},localhost:{port}/0?{FRESH}");
+    let locks = leasehold::LockManager::connect(&url).await.unwrap();
+    let got = locks.lock("a").acquire_within(Duration::from_secs(3)).await;
+    assert!(
+        !matches!(got, Ok(Some(_))),
+        "one server is no majority of two"
+    );
+    let error = got.unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        why.contains("two addresses of a quorum are one server"),
+        "{why}"
+    );
+
+    let other = RedisServer::start();
+    let url = format!(
+        "redlock://127.0.0.1:{port},localhost:{port},127.0.0.1:{}/0?{FRESH}",
+        other.port()
+    );
+    let locks = leasehold::LockManager::connect(&url).await.unwrap();
+    let held = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "a"]), "1");
+    assert_eq!(other.cli(&["EXISTS", "a"]), "1");
+    drop(held.release().await);
+}

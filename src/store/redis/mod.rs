@@ -86,7 +86,8 @@
 //! Behind Sentinel and in a cluster a master that was paused or cut off, and returns, grants for some time until it learns
 //! that it was deposed. In a cluster it stops by itself when it has missed the others for the node time-out. Without
 //! [`replicas`](RedisOptions::replicas) two may hold then; with it, only if as many replicas were cut off together with it.
-//! The servers' own `min-replicas-to-write` bounds that too.
+//! The servers' own `min-replicas-to-write` bounds that too, except early ones of version 6, whose scripts ignore it (6.2.5 does,
+//! 6.2.14 does not).
 //!
 //! A server's clock that steps forward ends leases early, for every store that counts by it. If it does so while a claim waits,
 //! a lease that was granted by message may be longer than the key lasts, by as much as the message was late. With asynchronous replicas
@@ -106,6 +107,7 @@ pub(crate) mod fault;
 mod inspect;
 mod marker_history;
 mod member;
+mod members;
 mod names;
 mod options;
 mod quarantine;

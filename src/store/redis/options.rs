@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
 use super::cluster::Seeds;
+use super::members::Members;
 use super::names::Names;
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
@@ -44,6 +45,8 @@ pub struct RedisOptions {
     pub(super) server: ConnectionInfo,
     pub(super) sentinels: Option<Sentinels>,
     pub(super) seeds: Option<Seeds>,
+    /// The servers that its URL names beside it, which must be others.
+    pub(super) members: Option<Members>,
     pub(crate) names: Names,
     pub(super) max_ttl: Duration,
     pub(super) says_max_ttl: bool,
@@ -102,6 +105,7 @@ impl RedisOptions {
             server: server.set_redis_settings(settings).set_tcp_settings(tcp),
             sentinels: None,
             seeds: None,
+            members: None,
             names: Names::parse("")?,
             max_ttl: Duration::from_secs(30),
             says_max_ttl: false,
@@ -192,8 +196,9 @@ impl RedisOptions {
     /// How long any answer of the server may take, connecting included. Default 2 s; 1 ms to a minute. Managers bound
     /// their requests by [`request_timeout`](crate::Settings::request_timeout); this is the bound for other callers.
     ///
-    /// After a failed attempt to connect, the next one begins after 100 ms, then after twice as long each time, up to 2 s or a
-    /// tenth of `max_ttl`. A request that would wait longer than 200 ms for it fails with the error of the last attempt.
+    /// After a failed attempt to connect, or a connection that did nothing for a caller, the next one begins after 100 ms, then after
+    /// twice as long each time, up to 2 s or a tenth of `max_ttl`. A request that would wait longer than 200 ms for it fails with
+    /// the error of the last attempt.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::cluster::Seeds;
+use super::members::Members;
 use super::options::{RedisOptions, tcp};
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
@@ -57,12 +58,14 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
 ///
 /// # Errors
 ///
-/// As [`options`], and `Invalid` for a server that is named twice: it would have two votes.
+/// As [`options`], and `Invalid` for a server that is named twice: it would have two votes. One that is named by two addresses is
+/// found when it is connected to.
 pub(super) fn members(text: &str) -> Result<Vec<RedisOptions>, Error> {
     let url = StoreUrl::parse(text, REDLOCK)?;
     let hosts = url.hosts(PORT)?;
     let of_all = of_server(&url, tcp(false, NOWHERE, PORT), url.path())?;
-    let of_all = given(of_all, &url)?;
+    let mut of_all = given(of_all, &url)?;
+    of_all.members = Some(Members::default());
     let at = |host: &HostPort| of_all.at(&host.host, host.port);
     Ok(hosts.iter().map(at).collect())
 }
@@ -129,6 +132,9 @@ fn of_address(
     user: Option<&str>,
     password: Option<&str>,
 ) -> Result<RedisOptions, Error> {
+    if user.is_some() && password.is_none() {
+        return Err(without_password("user:password@"));
+    }
     // The client's own text may quote a part of the URL.
     let server: ConnectionInfo = addr.into_connection_info().map_err(|error| {
         Error::invalid(format!(
@@ -146,6 +152,13 @@ fn of_address(
     RedisOptions::new(server.set_redis_settings(settings))
 }
 
+/// The client would not log in with a user alone, and the server would take us for its default user. `form`: of both in a URL.
+fn without_password(form: &str) -> Error {
+    Error::invalid(format!(
+        "a user of Redis needs a password: write {form}; for a user that needs none (nopass) write any password"
+    ))
+}
+
 /// The number is not shown: it may be a part of a password.
 fn database(text: &str) -> Result<i64, Error> {
     if text.is_empty() {
@@ -160,6 +173,12 @@ fn database(text: &str) -> Result<i64, Error> {
 fn given(mut options: RedisOptions, url: &StoreUrl) -> Result<RedisOptions, Error> {
     for (name, value) in url.options() {
         options = set(options, url, name, value)?;
+    }
+    let has = |wanted| url.options().any(|(name, _)| name == wanted);
+    if has("sentinel_user") && !has("sentinel_password") {
+        return Err(without_password(
+            "sentinel_user=user&sentinel_password=password",
+        ));
     }
     Ok(options)
 }
@@ -266,6 +285,27 @@ mod tests {
                 .to_string()
                 .contains("name=pass")
         );
+    }
+
+    #[test]
+    fn a_user_without_a_password_is_refused_since_it_would_be_the_default_user() {
+        for url in ["redis://me@db", "unix:///run/redis.sock?user=me"] {
+            let text = refused(url).to_string();
+            assert!(text.contains("a user of Redis needs a password"), "{text}");
+        }
+        assert!(members("redlock://me@a,b").is_err());
+        for url in ["redis://me:any@db", "redis://:secret@db", "redis://db"] {
+            options(url).unwrap();
+        }
+        #[cfg(feature = "redis-sentinel")]
+        for url in [
+            "redis+sentinel://me@a/main",
+            "redis+sentinel://a/main?sentinel_user=me",
+        ] {
+            refused(url);
+        }
+        #[cfg(feature = "redis-cluster")]
+        refused("redis+cluster://me@a");
     }
 
     #[test]

@@ -146,6 +146,9 @@ async fn connect(target: &Target) -> Result<Live, Error> {
     let mut opened = target.connect(|_| {}).await?;
     let asked_at = target.clock().stamp();
     let server = preflight(&mut opened, target).await?;
+    if let (Some(members), Some(run)) = (&target.options.members, &server.run_id) {
+        members.note(&target.options.address(), run)?;
+    }
     let Opened {
         connection,
         health,
