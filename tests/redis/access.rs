@@ -231,7 +231,7 @@ async fn a_missing_right_is_not_waited_for() {
     let locks = LockManager::builder_for_url(&url, settings).await;
     let locks = locks.unwrap().build().unwrap();
     let held = locks.lock("held").acquire().await.unwrap();
-    server.cli(&["ACL", "SETUSER", "me", "-get", "-set"]);
+    server.cli(&["ACL", "SETUSER", "me", "-eval", "-evalsha"]);
     let refused = locks.lock("a").acquire_within(Duration::ZERO).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
     drop(held);

@@ -24,18 +24,20 @@ fn manager(meddler: &Meddler) -> LockManager {
     LockManager::new(RedisStore::member(options).unwrap()).unwrap()
 }
 
-/// Twenty callers ask for this lock again and again until the time is over. Returns how many times one held.
-async fn holds_of_a_crowd(locks: &LockManager, name: &'static str) -> usize {
+/// Twenty callers ask again and again until the time is over, each for the lock that `name` gives it. Returns how many times one
+/// held.
+async fn holds_of_a_crowd(locks: &LockManager, name: impl Fn(u32) -> String) -> usize {
     let clock = Clock::system().unwrap();
     let end = clock.stamp().plus(WHILE_COUNTED);
     let holds = Arc::new(AtomicUsize::new(0));
     let callers: Vec<_> = (0..20)
-        .map(|_| {
+        .map(|number| {
             let (locks, clock, holds) = (locks.clone(), clock.clone(), Arc::clone(&holds));
+            let name = name(number);
             tokio::spawn(async move {
                 while !end.since(&clock.stamp()).is_zero() {
                     let left = end.since(&clock.stamp());
-                    if let Ok(Some(guard)) = locks.lock(name).acquire_within(left).await {
+                    if let Ok(Some(guard)) = locks.lock(name.as_str()).acquire_within(left).await {
                         holds.fetch_add(1, Ordering::Relaxed);
                         drop(guard.release().await);
                     }
@@ -74,7 +76,7 @@ async fn a_connection_over_which_a_request_was_refused_does_not_hurry_the_next_o
     let server = RedisServer::start();
     let meddler = Meddler::before(server.port(), Habit::RefusesScripts);
     let locks = manager(&meddler);
-    let holds = holds_of_a_crowd(&locks, "a").await;
+    let holds = holds_of_a_crowd(&locks, |number| format!("k{number}")).await;
     let dials = meddler.dials();
     println!("{dials} connections");
     assert!(holds == 0 && dials <= FEW, "{dials} connections");
@@ -87,7 +89,7 @@ async fn a_subscription_that_ends_at_once_does_not_hurry_the_next_one() {
     let _held = grant(&holder, &claim("a")).await;
     let meddler = Meddler::before(server.port(), Habit::EndsSubscribers);
     let locks = manager(&meddler);
-    let holds = holds_of_a_crowd(&locks, "a").await;
+    let holds = holds_of_a_crowd(&locks, |_| "a".to_owned()).await;
     let dials = meddler.dials();
     println!("{dials} connections");
     assert!(holds == 0 && dials <= FEW, "{dials} connections");
