@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Group;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
@@ -296,18 +297,15 @@ fn group_id(group: &str) -> Result<Gid, Error> {
     if let Ok(number) = group.parse() {
         return Ok(Gid::from_raw(number));
     }
-    let database = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    let number = database.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        (fields.first() == Some(&group))
-            .then(|| fields.get(2)?.parse().ok())
-            .flatten()
-    });
-    number.map(Gid::from_raw).ok_or_else(|| {
-        Error::invalid(format!(
-            "there is no such group: group={group:?}; use a name of /etc/group, or a number"
-        ))
-    })
+    match Group::from_name(group) {
+        Ok(Some(found)) => Ok(Gid::from_raw(found.gid.as_raw())),
+        Ok(None) | Err(nix::errno::Errno::ENOENT) => Err(Error::invalid(format!(
+            "there is no such group: group={group:?}; use a name of the group database (getent group), or a number"
+        ))),
+        Err(errno) => Err(Error::unavailable(format!(
+            "the group database cannot be read: group={group:?} error={errno}"
+        ))),
+    }
 }
 
 fn read_system(path: &str) -> Result<String, Error> {

@@ -2,9 +2,19 @@
 
 use std::path::Path;
 
+use nix::unistd::Uid;
 use rustix::io::Errno;
 
 use crate::model::error::{Error, ErrorKind};
+
+/// What to type for a user that has no directory of its own, such as that of a service.
+pub(super) fn a_directory_of_this_user() -> String {
+    let user = Uid::effective();
+    let place = format!("/var/lib/leasehold-{user}");
+    format!(
+        "use a directory of this user: as root, install -d -m 700 -o {user} {place}; then use file://{place}"
+    )
+}
 
 /// A request that had no effect.
 pub(super) fn no_effect(what: &str, directory: &Path, errno: Errno) -> Error {
@@ -13,7 +23,8 @@ pub(super) fn no_effect(what: &str, directory: &Path, errno: Errno) -> Error {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => Error::new(
             ErrorKind::Denied,
             format!(
-                "this user may not {what}: directory={directory} error={errno}; use a directory of this user, or group=NAME for several"
+                "this user may not {what}: directory={directory} error={errno}; {}; for several users add ?group=NAME",
+                a_directory_of_this_user()
             ),
         ),
         Errno::LOOP | Errno::NOTDIR => Error::new(

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::unistd::{Uid, User};
+
+use super::errors::a_directory_of_this_user;
 use crate::model::error::Error;
 
 const EXAMPLE: &str = "file:, file:///var/lib/app/locks or file:///run/locks?on_death=now";
@@ -110,41 +114,39 @@ impl FileOptions {
 
     /// The directory of `file:`: for root `/run/lock/leasehold`, for others `~/.local/state/leasehold`.
     ///
-    /// The home is that of the user database, and `$HOME` only where that has none, so that a shell and cron use the same
+    /// The home is that of the system's user database, with its LDAP or SSSD, and never `$HOME`: a shell and cron use the same
     /// directory.
     ///
     /// # Errors
     ///
-    /// `Invalid` if this user has no home.
+    /// `Invalid` if the user database has no home for this user. `Unavailable` if it cannot be read.
     pub fn default_directory() -> Result<PathBuf, Error> {
-        let user = rustix::process::geteuid();
+        let user = Uid::effective();
         if user.is_root() {
             return Ok(PathBuf::from("/run/lock/leasehold"));
         }
-        let database = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let home = home_in(&database, user.as_raw()).map(PathBuf::from);
-        let home = home.or_else(|| std::env::var_os("HOME").map(PathBuf::from));
-        let home = home.filter(|home| home.is_absolute());
-        home.map(|home| home.join(".local/state/leasehold"))
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "this user has no home directory: uid={}; name a directory: file:///path",
-                    user.as_raw()
-                ))
-            })
+        let found = match User::from_uid(user) {
+            // There is no database, as in an image that has nothing but a program.
+            Err(Errno::ENOENT) => Ok(None),
+            found => found,
+        };
+        let found = found.map_err(|errno| {
+            Error::unavailable(format!(
+                "the user database cannot be read, so the home of this user is unknown: uid={user} error={errno}"
+            ))
+        })?;
+        match found.map(|found| found.dir) {
+            Some(home) if home.is_absolute() => Ok(home.join(".local/state/leasehold")),
+            _ => Err(Error::invalid(format!(
+                "the user database has no home directory for this user: uid={user}; {}",
+                a_directory_of_this_user()
+            ))),
+        }
     }
 }
 
 fn malformed() -> Error {
     Error::invalid(format!("this is no URL of a directory; use {EXAMPLE}"))
-}
-
-fn home_in(database: &str, user: u32) -> Option<&str> {
-    database.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let is_user = fields.get(2)?.parse() == Ok(user);
-        is_user.then(|| fields.get(5).copied()).flatten()
-    })
 }
 
 /// Percent-decoding.
@@ -205,12 +207,5 @@ mod tests {
             let error = FileOptions::parse(url).expect_err(url);
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
         }
-    }
-
-    #[test]
-    fn the_home_is_that_of_the_user_database() {
-        let database = "root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n";
-        assert_eq!(home_in(database, 1000), Some("/home/me"));
-        assert_eq!(home_in(database, 7), None);
     }
 }
