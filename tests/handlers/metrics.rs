@@ -291,3 +291,35 @@ async fn the_dashboard_shows_every_metric_and_names_no_other() {
     let queries: Vec<_> = queries.collect();
     assert_eq!(names(&queries.join(" ")), names(&seen.dump()));
 }
+
+#[tokio::test]
+async fn the_rules_for_alerts_name_only_metrics_and_labels_that_there_are() {
+    let (_world, seen) = measured(no_handoff(), Metrics::new);
+    let rules = include_str!("../../examples/grafana/alerts.yml");
+    let expressions: Vec<_> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "))
+        .collect();
+    let alerts = rules.matches("- alert: ").count();
+    assert_eq!(expressions.len(), alerts, "one expression on one line each");
+    assert!(alerts > 0);
+    let all = names(&seen.dump());
+    let table = include_str!("../../src/handler/metrics/mod.rs");
+    for expression in expressions {
+        let named = names(expression);
+        assert!(!named.is_empty(), "{expression}");
+        assert!(named.is_subset(&all), "{expression}");
+        let labels = expression.split_once('{').into_iter();
+        for (_, labels) in labels {
+            let (label, _) = labels.split_once('}').unwrap();
+            let (label, value) = label.split_once('=').unwrap();
+            let row = (table.lines())
+                .find(|line| line.contains(&format!("`{}`", named.first().unwrap())))
+                .unwrap();
+            let label = label.trim_end_matches('!');
+            assert!(row.contains(&format!("`{label}`: ")), "{expression}");
+            let value = value.trim_matches('"');
+            assert!(row.contains(&format!("`{value}`")), "{expression}");
+        }
+    }
+}
