@@ -44,7 +44,8 @@ def start(program, *arguments):
 
 
 def stop(process):
-    process.send_signal(signal.SIGINT)
+    # As Kubernetes and systemd do.
+    process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0, process.returncode
 
 

@@ -1,4 +1,4 @@
-//! A service of which one instance leads: `leader_http STORE_URL NAME ADDRESS`. Stop it with ctrl-c.
+//! A service of which one instance leads: `leader_http STORE_URL NAME ADDRESS`. Stop it with ctrl-c or SIGTERM.
 //!
 //! `GET /health` says whether this instance leads, and is 503 while its store does not answer. When the leader dies, another
 //! instance leads within a TTL; when it is stopped, it resigns and another one leads at once.
@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::{Router, http::StatusCode, routing::get};
 use leasehold::{Leadership, Lease, LockManager, Settings};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +37,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let stop = CancellationToken::new();
     let stopping = stop.clone();
+    let terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
-        let _ = tokio::signal::ctrl_c().await;
+        asked_to_stop(terminate).await;
         stopping.cancel();
     });
     let routes = Router::new().route("/health", get(health)).with_state(app);
@@ -50,6 +52,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     led?;
     locks.shutdown().await;
     Ok(())
+}
+
+/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing else.
+async fn asked_to_stop(mut terminate: Signal) {
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 /// What only the leader does. It is dropped when the leadership is lost.

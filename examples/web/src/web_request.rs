@@ -1,4 +1,4 @@
-//! A lock for each request: `web_request STORE_URL ADDRESS`. Stop it with ctrl-c.
+//! A lock for each request: `web_request STORE_URL ADDRESS`. Stop it with ctrl-c or SIGTERM.
 //!
 //! `GET /orders/{id}` works on one order for half a second. Two requests for one order take turns, on whichever host they are;
 //! who waits for too long gets 409 and the holder's name. When the client goes away, the handler's future is dropped: the run is
@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Router, routing::get};
 use leasehold::{ErrorKind, LockManager, RunError, Settings};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 type Answer = (StatusCode, String);
 
@@ -29,14 +30,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let routes = Router::new().route("/orders/{id}", get(order));
     let routes = routes.with_state(locks.clone());
     let listener = tokio::net::TcpListener::bind(address).await?;
-    let stop = async {
-        let _ = tokio::signal::ctrl_c().await;
-    };
+    let stop = asked_to_stop(signal(SignalKind::terminate())?);
     axum::serve(listener, routes)
         .with_graceful_shutdown(stop)
         .await?;
     locks.shutdown().await;
     Ok(())
+}
+
+/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing else.
+async fn asked_to_stop(mut terminate: Signal) {
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 async fn order(State(locks): State<LockManager>, Path(id): Path<u64>) -> Answer {
