@@ -407,6 +407,20 @@ fn an_unknown_variable_is_reported_by_its_name() {
 }
 
 #[test]
+fn a_variable_without_a_value_is_not_set() {
+    let vars = [
+        ("LEASEHOLD_CONFIG", ""),
+        ("LEASEHOLD_STORE", "memory:"),
+        ("LEASEHOLD_TTL", ""),
+    ];
+    let top = from_vars(&vars).unwrap().top().unwrap();
+    assert_eq!(top.settings().ttl, leasehold::Settings::default().ttl);
+    let error = from_vars(&[("LEASEHOLD_STORE", "")]).unwrap();
+    let error = error.top().unwrap_err().to_string();
+    assert!(error.contains("no store is set"), "{error}");
+}
+
+#[test]
 fn the_environment_wins_over_the_file_that_it_names() {
     let file = File::new(
         "env",

@@ -51,6 +51,10 @@ pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<E
         let Some(name) = variable.strip_prefix(PREFIX) else {
             continue;
         };
+        // As systemd writes a variable that is not set.
+        if value.is_empty() {
+            continue;
+        }
         match name {
             "CONFIG" => environment.file = Some(value),
             name if NOT_OURS.contains(&name) => {}
