@@ -8,6 +8,7 @@
 // A link to an item of a feature is checked where the feature is on, as for the published pages.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
 
+mod misplaced;
 mod plan;
 mod url_store;
 

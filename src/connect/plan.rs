@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::misplaced::refuse_settings;
 #[cfg(feature = "zookeeper")]
 use crate::clock::Clock;
 use crate::manager::LockManagerBuilder;
@@ -84,6 +85,7 @@ impl Plan {
     )]
     pub(crate) fn unchecked(url: &str, mut settings: Settings) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
+        refuse_settings(rest)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
             #[cfg(all(feature = "file", target_os = "linux"))]
