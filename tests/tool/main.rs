@@ -24,6 +24,8 @@ mod files;
 #[cfg(target_os = "linux")]
 mod flock;
 mod kinds;
+#[cfg(target_os = "linux")]
+mod lease_files;
 mod looks;
 mod options;
 mod peers;

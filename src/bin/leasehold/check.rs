@@ -69,7 +69,10 @@ pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<u8, Failure> {
     }
     let left = record.deadline.saturating_sub(boot_now());
     if record.state == State::Lapsed || left == 0 {
-        return Ok(over(output, "its deadline has passed"));
+        return Ok(over(
+            output,
+            "its deadline has passed, or its file was deleted",
+        ));
     }
     let left = Duration::from_nanos(left);
     if left < args.remaining {

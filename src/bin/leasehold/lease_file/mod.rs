@@ -3,24 +3,33 @@
 //! `leasehold run` creates the file, names it in `LEASEHOLD_LEASE`, and writes its one record with one `pwrite` at each renewal.
 //! `leasehold check` reads it. A check that finds the lease over marks the record, under `flock`; the tool reads the mark under
 //! the same lock before it writes, and then treats the lease as lost. So a lapse that a check has reported is final (I2).
+//!
+//! A file that somebody has deleted is made again. A check that finds none waits for that; then it puts a record there that says that
+//! the lease is over, and the tool treats a file that is not its own as a mark.
 
 mod record;
 mod stale;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use record::{Machine, Record, State, boot_now};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// The environment variable that names the file.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_LEASE";
 
 /// A record is one line of at most this many bytes.
 const MOST: usize = 64 * 1024;
+
+/// How often the tool looks whether its file is still there.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// The pause between two looks of a check that has to wait, and how many they are: some [`LOOK`]s.
+const CHECK_PAUSE: Duration = Duration::from_millis(10);
+const CHECKS: u32 = 200;
 
 /// The file of one command. Removed when it is dropped; that of a tool that was killed, by the next tool.
 #[derive(Debug)]
@@ -39,23 +48,16 @@ pub(crate) enum Written {
     Yes,
     /// Another process has locked the file. Nobody waits for it here: the command has to be ended in time.
     NotYet,
-    /// A check has reported that the lease is over.
+    /// A check has reported that the lease is over, or reads a file that is not ours.
     Lapsed,
 }
 
 impl LeaseFile {
     /// Creates the file in memory where the system has a place for that, for a lease that has `remaining` left.
     pub(crate) fn create(tokens: String, remaining: Duration) -> io::Result<Self> {
-        let name = format!("{}{}-{}", stale::NAME, std::process::id(), boot_now());
         let folder = folder();
-        let path = folder.join(name);
-        // Never follows a link that somebody else has put there.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&path)?;
+        let path = folder.join(name());
+        let file = make(&path)?;
         stale::remove_stale(&folder, &file.metadata()?);
         let mut lease_file = Self {
             path,
@@ -76,24 +78,39 @@ impl LeaseFile {
     pub(crate) fn write(&mut self, remaining: Duration) -> io::Result<Written> {
         // Read before the deadline is computed from it, so that the record never ends later than the lease.
         let deadline = boot_now().saturating_add(u64::try_from(remaining.as_nanos()).unwrap_or(0));
-        let _lock = match Locked::at_once(&self.file) {
+        let lock = match Locked::at_once(&self.file) {
             Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Written::NotYet),
             locked => locked?,
         };
         if self.written > 0 && read(&self.file)?.state == State::Lapsed {
             return Ok(Written::Lapsed);
         }
-        if deadline > self.written {
-            let record = Record {
-                state: State::Live,
-                deadline,
-                tokens: self.tokens.clone(),
-                machine: self.machine.clone(),
+        if !is_at(&self.file, &self.path)? {
+            // Under the lock of the old one, so that a check that marks it sees that there is another.
+            let again = match make_again(&self.path, &self.record(deadline)) {
+                Err(why) if why.kind() == ErrorKind::AlreadyExists => return Ok(Written::Lapsed),
+                made => made?,
             };
+            drop(lock);
+            self.file = again;
+            self.written = deadline;
+            return Ok(Written::Yes);
+        }
+        if deadline > self.written {
+            let record = self.record(deadline);
             self.file.write_all_at(record.to_line().as_bytes(), 0)?;
             self.written = deadline;
         }
         Ok(Written::Yes)
+    }
+
+    fn record(&self, deadline: u64) -> Record {
+        Record {
+            state: State::Live,
+            deadline,
+            tokens: self.tokens.clone(),
+            machine: self.machine.clone(),
+        }
     }
 }
 
@@ -105,19 +122,98 @@ impl Drop for LeaseFile {
 }
 
 /// The record of a lease file as it is now. If its lease is over it is marked, so that it stays over.
+///
+/// `NotFound` means that the tool has ended.
 pub(crate) fn look(path: &Path) -> io::Result<Record> {
-    let file = File::open(path)?;
-    let record = read(&file)?;
+    for _ in 0..CHECKS {
+        match look_once(path) {
+            // Deleted, and not by its tool: that makes it again.
+            Err(why) if why.kind() == ErrorKind::NotFound && stale::has_its_tool(path) => {}
+            // It was made again before it was marked, or another process has locked it.
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            found => return found,
+        }
+        pause();
+    }
+    // The tool is stopped. It must not make it again after we have said that the lease is over.
+    let record = Record {
+        state: State::Lapsed,
+        deadline: 0,
+        tokens: "-".to_owned(),
+        machine: Machine::this()?,
+    };
+    match make_again(path, &record) {
+        Ok(_) => Ok(record),
+        Err(why) if why.kind() == ErrorKind::AlreadyExists => look_once(path),
+        Err(why) => Err(why),
+    }
+}
+
+fn look_once(path: &Path) -> io::Result<Record> {
+    let record = read(&open(path, OpenOptions::new().read(true))?)?;
     if record.is_over() && record.state == State::Live && record.machine == Machine::this()? {
         return mark(path);
     }
     Ok(record)
 }
 
-/// Marks a lease as over, unless it was renewed meanwhile.
+/// No clock of ours moves the process that is waited for.
+#[allow(clippy::disallowed_methods)]
+fn pause() {
+    std::thread::sleep(CHECK_PAUSE);
+}
+
+/// Makes the file. It never follows a link that somebody else has put there.
+fn make(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true);
+    options.mode(0o644).open(path)
+}
+
+/// Makes a file that was deleted, with its record: nobody reads it without.
+fn make_again(path: &Path, record: &Record) -> io::Result<File> {
+    let draft = path.with_file_name(name());
+    let file = make(&draft)?;
+    let written = file.write_all_at(record.to_line().as_bytes(), 0);
+    let linked = written.and_then(|()| std::fs::hard_link(&draft, path));
+    std::fs::remove_file(&draft)?;
+    linked.map(|()| file)
+}
+
+/// A name that no other file has.
+fn name() -> String {
+    format!("{}{}-{}", stale::NAME, std::process::id(), boot_now())
+}
+
+/// Opens a file that exists. Of another kind, such as a pipe, it neither waits for the other end nor reads.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(at_once.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(ErrorKind::InvalidData, "it is no file"))
+}
+
+/// Whether this file, and no other and none, has the name.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => {
+            let ours = file.metadata()?;
+            Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+        }
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(why),
+    }
+}
+
+/// Marks a lease as over, unless it was renewed meanwhile. `WouldBlock` if it has to be tried again.
 fn mark(path: &Path) -> io::Result<Record> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let _lock = Locked::new(&file)?;
+    let file = open(path, OpenOptions::new().read(true).write(true))?;
+    let _lock = Locked::at_once(&file)?;
+    if !is_at(&file, path)? {
+        return Err(ErrorKind::WouldBlock.into());
+    }
     let mut record = read(&file)?;
     if record.is_over() && record.state == State::Live {
         record.state = State::Lapsed;
@@ -156,11 +252,6 @@ fn read(file: &File) -> io::Result<Record> {
 struct Locked<'a>(&'a File);
 
 impl<'a> Locked<'a> {
-    fn new(file: &'a File) -> io::Result<Self> {
-        flock(file, FlockOperation::LockExclusive)?;
-        Ok(Self(file))
-    }
-
     fn at_once(file: &'a File) -> io::Result<Self> {
         flock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(file))
@@ -176,6 +267,8 @@ impl Drop for Locked<'_> {
 
 fn folder() -> PathBuf {
     let ours = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // The system removes such a one when its user logs out, and the command may run on.
+    let ours = ours.filter(|path| !path.starts_with("/run/user"));
     let in_memory = [ours, Some(PathBuf::from("/dev/shm"))];
     // The command may change its directory, in which a relative path is another.
     let is_usable = |path: &PathBuf| path.is_absolute() && path.is_dir();

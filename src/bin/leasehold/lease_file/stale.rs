@@ -38,6 +38,12 @@ pub(super) fn remove_stale(folder: &Path, ours: &Metadata) {
     }
 }
 
+/// Whether the tool that made the file of this path is alive, as far as this process sees.
+pub(super) fn has_its_tool(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    maker(&name).is_some_and(|maker| !is_gone(maker))
+}
+
 /// The process that made a file of this name.
 fn maker(name: &str) -> Option<Pid> {
     let (process, made_at) = name.strip_prefix(NAME)?.split_once('-')?;

@@ -14,7 +14,7 @@ use super::held::Held;
 use super::{descendants, release};
 use crate::args::CommandArgs;
 use crate::exit::{Failure, Status};
-use crate::lease_file::{LeaseFile, Written};
+use crate::lease_file::{LOOK, LeaseFile, Written};
 use crate::output::{Output, millis, span};
 use crate::signals::Signals;
 use crate::stderr;
@@ -170,7 +170,7 @@ impl Watched<'_> {
             let pause = match self.countdown.step(self.held.remaining(), warned_for) {
                 _ if is_killed => None,
                 Step::Wait(pause) if published == Written::NotYet => Some(pause.min(RENEWAL_CHECK)),
-                Step::Wait(pause) => Some(pause),
+                Step::Wait(pause) => Some(pause.min(LOOK)),
                 Step::Terminate => {
                     warned_at = Some(clock.stamp());
                     self.report_at_risk();
