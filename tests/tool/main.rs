@@ -23,6 +23,8 @@ mod ends;
 mod files;
 #[cfg(target_os = "linux")]
 mod flock;
+#[cfg(target_os = "linux")]
+mod habits;
 mod kinds;
 #[cfg(target_os = "linux")]
 mod lease_files;

@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::semaphore::MAX_SLOTS;
 use leasehold::{FencingToken, Key, Label, TxnId};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, code};
+use crate::run::Patience;
+use crate::wait::Wait;
 
 /// Run a command only while you hold a lock, and inspect the locks of a store.
 #[derive(Parser, Debug)]
@@ -27,12 +30,16 @@ Exit codes:
   126  the command cannot be executed     127 the command was not found
 
 Examples:
-  leasehold run --lock nightly -- ./backup.sh
-  leasehold run --store redis://127.0.0.1:6379 --lock nightly -- ./backup.sh")]
+  leasehold run --lock nightly --wait 0 -- ./backup.sh
+  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh")]
 pub(crate) struct Cli {
     /// Print one JSON object a line, for scripts
     #[arg(long, global = true)]
     pub(crate) json: bool,
+
+    /// Print what the library does, not its warnings alone; -vv: in detail. RUST_LOG says it for each module
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -59,16 +66,17 @@ pub(crate) struct StoreArgs {
     /// Where the locks live: file:///path, redis://host:6379/0?prefix=app, postgres://host/database,
     /// zookeeper://host:2181/chroot [default: file:, a directory of this user, for the processes of this machine]
     ///
-    /// In the environment rather than on the command line, other users of the machine do not see its password. A command that
-    /// the tool runs does not get its store, and has no default: there, name one.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "LEASEHOLD_STORE",
-        hide_env_values = true
-    )]
+    /// In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not see its
+    /// password. A command that the tool runs does not get its store, and has no default: there, name one.
+    #[arg(long, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) store: Option<String>,
 }
+
+/// The help of `--store` where there is no default: what the locks of one machine are for is done without these.
+const SHARED_STORE: &str = "\
+Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot. \
+There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \
+see its password";
 
 /// The command, and what happens to it when its lease is lost.
 #[derive(Args, Debug)]
@@ -98,7 +106,7 @@ pub(crate) struct CommandArgs {
 #[derive(Args, Debug)]
 pub(crate) struct LockArgs {
     /// The lock; several are acquired all or none
-    #[arg(long, value_name = "KEY", required = true)]
+    #[arg(short, long, value_name = "KEY", required = true)]
     pub(crate) lock: Vec<Key>,
 
     /// How long to wait for a busy lock: 10 (seconds), 1m30s, forever [default: 45s]; 0: try once
@@ -134,12 +142,14 @@ pub(crate) struct LockArgs {
 }
 
 impl LockArgs {
-    /// The wait that was given. One without an end is made of many.
+    /// The wait that was given.
     pub(crate) fn within(&self) -> Option<Duration> {
-        self.wait.map(|wait| match wait {
-            Wait::Within(wait) => wait,
-            Wait::Forever => LONG_WAIT,
-        })
+        self.wait.map(Wait::span)
+    }
+
+    /// How long to try to reach the store.
+    pub(crate) fn patience(&self) -> Patience {
+        self.wait.map_or(Patience::AsTheWait, Wait::patience)
     }
 
     /// With the exit code that was asked for, if the lock was not acquired.
@@ -160,30 +170,6 @@ impl LockArgs {
             ));
         }
         Ok(())
-    }
-}
-
-/// A wait without an end is made of these. Between two of them the place in a queue is lost, once a day.
-const LONG_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// How long to wait for a busy lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
-    Within(Duration),
-    Forever,
-}
-
-impl Wait {
-    fn parse(text: &str) -> Result<Self, String> {
-        if text == "forever" {
-            return Ok(Self::Forever);
-        }
-        if let Ok(seconds) = text.parse() {
-            return Ok(Self::Within(Duration::from_secs(seconds)));
-        }
-        humantime::parse_duration(text)
-            .map(Self::Within)
-            .map_err(|error| format!("{error}; write 10, 10s, 1m30s or forever"))
     }
 }
 
@@ -212,15 +198,17 @@ pub(crate) struct HoldArgs {
 /// Hold a lock while a command runs
 ///
 /// The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN (the fencing token) and LEASEHOLD_LEASE (the file of `leasehold check`) in
-/// its environment, a process group of its own, and every signal that the tool receives. The group is in the foreground of the terminal if the tool was there alone, not
-/// as part of a pipeline. The command cannot be suspended from the terminal, because its lease would run out. It is started
+/// its environment, a process group of its own, and these signals if the tool receives them: HUP, INT, QUIT, TERM, USR1, USR2, ALRM,
+/// VTALRM, PROF, XCPU, CONT, WINCH, and on Linux IO and PWR. The group is in the foreground of the terminal if the tool was there
+/// alone, not as part of a pipeline. The command cannot be suspended from the terminal, because its lease would run out. It is started
 /// only when enough is left of the lease. When the lease cannot be renewed, the whole group gets SIGTERM, so early that
 /// SIGKILL, --kill-grace later, falls before the deadline. A lease that ends at once ends the command by SIGKILL alone.
 ///
-/// The tool exits as the command did: with its status, or by the same signal. Signals that are ignored when the tool starts
-/// (nohup) stay ignored, except SIGPIPE.
+/// The tool exits as the command did: with its status, or by the same signal (as the first process of a container with 128 and
+/// its number). Signals that are ignored when the tool starts (nohup) stay ignored, except SIGPIPE. None is blocked in the command.
 ///
-/// If the tool itself is killed by SIGKILL, the command's own process is killed too (Linux), but not what it has started.
+/// If the tool itself is killed, by SIGKILL or another signal that it does not forward, the command's own process is killed too
+/// (Linux), but not what it has started.
 /// A command that runs as another user (sudo, setuid) cannot be signalled: if its lease is lost, the tool reports it and
 /// exits with 76, and the command runs on without the lock. Write "sudo leasehold run ... -- command" instead of
 /// "leasehold run ... -- sudo command".
@@ -251,6 +239,7 @@ pub(crate) struct RunArgs {
 #[command(after_help = "\
 Example: on every host
   leasehold leader --store redis://127.0.0.1:6379 --election scheduler --label $(hostname) -- ./scheduler")]
+#[command(mut_arg("store", |store| store.help(SHARED_STORE).long_help(SHARED_STORE)))]
 pub(crate) struct LeaderArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -312,6 +301,7 @@ pub(crate) struct RevokeArgs {
 #[command(after_help = "\
 Example:
   leasehold resolve --store postgres://app@127.0.0.1/bank accounts/7 5f0c1b2a9d3e4f60718293a4b5c6d7e8 --token 1763820000000000")]
+#[command(mut_arg("store", |store| store.help(SHARED_STORE).long_help(SHARED_STORE)))]
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -365,6 +355,7 @@ pub(crate) struct ListArgs {
 #[command(after_help = "\
 Example:
   leasehold conform --store redis://127.0.0.1:6379/0?prefix=conform")]
+#[command(mut_arg("store", |store| store.help(SHARED_STORE).long_help(SHARED_STORE)))]
 pub(crate) struct ConformArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,

@@ -78,7 +78,11 @@ impl Status {
         if let Self::Interrupt(signal) = self {
             let _ = killpg(getpgrp(), signal);
         }
-        if let Self::Signal(signal) | Self::Interrupt(signal) = self {
+        // The first process of a container ends by no signal that it sends to itself.
+        let ends_by_signals = std::process::id() != 1;
+        if let Self::Signal(signal) | Self::Interrupt(signal) = self
+            && ends_by_signals
+        {
             // The command has written its own core file, if it was to write one.
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
             let _ = signal_hook::low_level::emulate_default_handler(signal as i32);

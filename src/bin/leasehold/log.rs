@@ -1,13 +1,42 @@
-//! [`ForScripts`]: a line of the log as a JSON object, as every other line on stderr is with `--json`.
+//! The log: what of it is printed, and [`ForScripts`], a line of it as a JSON object, as every other line on stderr is with `--json`.
 
 use std::fmt;
 
+use leasehold::handler::ACCESS_LOG_TARGET;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{FilterFn, LevelFilter, Targets, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+/// What is printed: of the library what `RUST_LOG` asks for, or the number of `-v`; of others warnings at most, because what their
+/// details contain is not ours to judge.
+pub(crate) fn wanted(verbose: u8) -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let asked = std::env::var("RUST_LOG").ok().filter(|_| verbose == 0);
+    // In another notation it is for another program.
+    let targets = asked.and_then(|asked| asked.parse::<Targets>().ok());
+    let targets = targets.unwrap_or_else(|| {
+        let targets = Targets::new().with_default(level);
+        match verbose {
+            // The tool itself reports a lease that was lost.
+            0 => targets.with_target(ACCESS_LOG_TARGET, LevelFilter::OFF),
+            _ => targets,
+        }
+    });
+    filter_fn(move |metadata| {
+        let (target, level) = (metadata.target(), metadata.level());
+        let is_ours = target.split("::").next() == Some("leasehold");
+        targets.would_enable(target, level) && (is_ours || *level <= Level::WARN)
+    })
+}
 
 /// `{"event":"log","level":"warn","message":"...",...}`, with the fields of what was logged.
 #[derive(Debug)]

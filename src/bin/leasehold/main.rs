@@ -27,6 +27,7 @@ mod signals;
 mod sql;
 mod stderr;
 mod store;
+mod wait;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use clap::Parser;
 use args::{Cli, Command};
 use exit::{Failure, Status, code};
 use output::Output;
+use signals::Signals;
 
 // The compiler's unwinder, in the program itself. Without this it is a shared library, and loading that takes a fifth of the time
 // of `check`.
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
         }
     };
     let output = Output { json: cli.json };
-    let ended = dispatch(&cli.command, output);
+    let ended = dispatch(&cli, output);
     if let Err(failure) = &ended {
         output.failure(failure);
     }
@@ -98,33 +100,43 @@ fn wants_json() -> bool {
     words.any(|word| word == "--json")
 }
 
-fn dispatch(command: &Command, output: Output) -> Result<Status, Failure> {
+fn dispatch(cli: &Cli, output: Output) -> Result<Status, Failure> {
+    let command = &cli.command;
     match command {
         Command::Generate(args) => return generate::generate(args, output).map(Status::from),
         Command::Check(args) => return check::check(args, output).map(Status::from),
         Command::Sql(args) => return sql::sql(args, output).map(Status::from),
         _ => {}
     }
-    output.listen();
+    output.listen(cli.verbose);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|why| Failure::system("no runtime could be built", &why))?;
     runtime.block_on(async {
-        let code = match command {
-            Command::Run(args) => return run::run(args, output).await,
-            Command::Hold(args) => return run::hold(args, output).await,
-            Command::Leader(args) => return run::leader(args, output).await,
-            Command::Revoke(args) => revoke::revoke(args, output).await,
-            Command::Resolve(args) => resolve::resolve(args, output).await,
-            Command::Inspect(args) => look::inspect(args, output).await,
-            Command::List(args) => look::list(args, output).await,
-            Command::Conform(args) => conform::conform(args, output).await,
-            Command::Counter(args) => counter::counter(args, output).await,
-            Command::Check(args) => check::check(args, output),
-            Command::Generate(args) => generate::generate(args, output),
-            Command::Sql(args) => sql::sql(args, output),
-        };
-        code.map(Status::from)
+        match command {
+            Command::Run(args) => run::run(args, output).await,
+            Command::Hold(args) => run::hold(args, output).await,
+            Command::Leader(args) => run::leader(args, output).await,
+            Command::Counter(args) => counter::counter(args, output).await.map(Status::from),
+            Command::Revoke(args) => or_a_signal(revoke::revoke(args, output)).await,
+            Command::Resolve(args) => or_a_signal(resolve::resolve(args, output)).await,
+            Command::Inspect(args) => or_a_signal(look::inspect(args, output)).await,
+            Command::List(args) => or_a_signal(look::list(args, output)).await,
+            Command::Conform(args) => or_a_signal(conform::conform(args, output)).await,
+            Command::Check(args) => check::check(args, output).map(Status::from),
+            Command::Generate(args) => generate::generate(args, output).map(Status::from),
+            Command::Sql(args) => sql::sql(args, output).map(Status::from),
+        }
     })
+}
+
+/// A subcommand that a signal ends at any point. As the first process of a container it has to listen, or a signal does nothing.
+async fn or_a_signal(ended: impl Future<Output = Result<u8, Failure>>) -> Result<Status, Failure> {
+    let mut signals = Signals::that_end_us()?;
+    tokio::select! {
+        biased;
+        signal = signals.ending() => Ok(Status::Signal(signal)),
+        ended = ended => ended.map(Status::from),
+    }
 }

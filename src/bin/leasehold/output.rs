@@ -5,9 +5,12 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
-use crate::log::ForScripts;
+use crate::log::{ForScripts, wanted};
 use crate::stderr;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +45,11 @@ impl Output {
         }
     }
 
-    /// Prints the library's warnings on stderr from now on.
-    pub(crate) fn listen(self) {
+    /// Prints on stderr from now on what the library logs: its warnings, or what `RUST_LOG` and the number of `-v` ask for.
+    pub(crate) fn listen(self, verbose: u8) {
+        let filter = wanted(verbose);
         let log = tracing_subscriber::fmt()
-            .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+            .with_max_level(LevelFilter::TRACE)
             .with_writer(|| stderr::Lines)
             // It would report a stream that cannot be written to the same stream, and panic.
             .log_internal_errors(false)
@@ -53,9 +57,9 @@ impl Output {
             .with_target(false)
             .without_time();
         if self.json {
-            log.event_format(ForScripts).init();
+            log.event_format(ForScripts).finish().with(filter).init();
         } else {
-            log.init();
+            log.finish().with(filter).init();
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) async fn resolve(args: &ResolveArgs, output: Output) -> Result<u8, Fa
         token: *token,
     });
     let doubt = Doubt::new(locks.collect(), args.txn_id);
-    let is_applied = ask(args.store.named()?, &doubt).await? == Resolution::Applied;
+    let is_applied = ask(&args.store.named()?, &doubt).await? == Resolution::Applied;
     let txn_id = args.txn_id;
     let answer = if is_applied {
         format!("{txn_id} is committed")

@@ -1,18 +1,17 @@
 //! The signals that the tool gets.
 
-use nix::sys::signal::Signal;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Failure;
 
 /// SIGCHLD, and the signals that are forwarded to the command. SIGTSTP is caught so that it does not stop the tool, whose
 /// lease would run out.
-const OURS: [Signal; 10] = [
+const OURS: [Signal; 6] = [
     Signal::SIGCHLD,
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGCONT,
@@ -20,13 +19,25 @@ const OURS: [Signal; 10] = [
     Signal::SIGWINCH,
 ];
 
-/// The signals that end a tool that runs no command: it waits for its lock, or counts.
-const ENDING: [Signal; 4] = [
+/// The signals that end a tool that runs no command: it waits for its lock, or counts. They are forwarded to a command too.
+const ENDING: &[Signal] = &[
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGTERM,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    #[cfg(target_os = "linux")]
+    Signal::SIGIO,
+    #[cfg(target_os = "linux")]
+    Signal::SIGPWR,
 ];
+
+/// The terminal stops a program in its background that reads, or writes under `stty tostop`. The tool must not stop, because its
+/// lease would run out: a blocked read fails, and a blocked write goes on. The command begins with an empty mask.
+const BLOCKED: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
 
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
@@ -34,35 +45,51 @@ pub(crate) struct Signals(Vec<(Signal, Stream)>);
 impl Signals {
     /// The signals of a tool that runs a command.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        Self::of(&OURS)
+        Self::of(OURS.iter().chain(ENDING))
     }
 
     /// The signals that end the tool, so that it can clean up first.
     pub(crate) fn that_end_us() -> Result<Self, Failure> {
-        Self::of(&ENDING)
+        Self::of(ENDING)
     }
 
-    fn of(which: &[Signal]) -> Result<Self, Failure> {
+    fn of<'a>(which: impl IntoIterator<Item = &'a Signal>) -> Result<Self, Failure> {
         let ignored = ignored();
         let streams = which
-            .iter()
+            .into_iter()
             .filter(|&&which| ignored & (1 << (which as u32 - 1)) == 0)
             .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
             .collect::<Result<_, Failure>>()?;
+        // Whatever our parent has blocked: without SIGCHLD no end of a command would be seen. Only now, so that a signal that
+        // waited is one that we listen to.
+        (SigSet::from_iter(BLOCKED).thread_set_mask())
+            .map_err(|why| Failure::system("the signal mask cannot be set", &why))?;
         Ok(Self(streams))
     }
 
     /// The next signal of any kind. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|cx| {
+        poll_fn(|cx| {
             for (which, stream) in &mut self.0 {
                 if stream.poll_recv(cx).is_ready() {
-                    return std::task::Poll::Ready(*which);
+                    return Poll::Ready(*which);
                 }
             }
-            std::task::Poll::Pending
+            Poll::Pending
         })
         .await
+    }
+
+    /// The signal that ends a tool that only waits, if one has arrived. Asked before a command is started: the runtime may not
+    /// have looked at its signals since the lock was acquired.
+    pub(crate) async fn ended(&mut self) -> Option<Signal> {
+        // On a runtime of one thread this is a look at all that has arrived.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            signal = self.ending() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
     }
 
     /// The next signal that ends a tool that only waits. Cancel safe.

@@ -11,9 +11,21 @@ use crate::exit::Failure;
 const INSIDE: &str = "LEASEHOLD_KEY";
 
 impl StoreArgs {
+    /// The URL that was given, here or in the environment. A variable without a value, as systemd writes it, gives none.
+    fn given(&self) -> Result<Option<String>, Failure> {
+        if self.store.is_some() {
+            return Ok(self.store.clone());
+        }
+        let variable = std::env::var_os("LEASEHOLD_STORE").filter(|url| !url.is_empty());
+        let text = variable.map(std::ffi::OsString::into_string).transpose();
+        text.map_err(|_| {
+            Failure::usage("LEASEHOLD_STORE is no text; write a URL: redis://host:6379")
+        })
+    }
+
     /// The URL that was given.
-    pub(crate) fn named(&self) -> Result<&str, Failure> {
-        self.store.as_deref().ok_or_else(|| {
+    pub(crate) fn named(&self) -> Result<String, Failure> {
+        self.given()?.ok_or_else(|| {
             Failure::usage(
                 "no store was named; write --store URL, or set LEASEHOLD_STORE: redis://host:6379",
             )
@@ -22,8 +34,8 @@ impl StoreArgs {
 
     /// The URL of a store that other processes see too. Without one: the directory of this user.
     pub(crate) fn shared(&self) -> Result<String, Failure> {
-        let url = match &self.store {
-            Some(url) => url.clone(),
+        let url = match self.given()? {
+            Some(url) => url,
             None => default_store()?,
         };
         if url.starts_with("memory:") {

@@ -39,7 +39,7 @@ pub(crate) fn worker() -> ExitCode {
             Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
         output.json = plan.json;
-        output.listen();
+        output.listen(0);
         let parent =
             i32::try_from(plan.parent).map_err(|why| Failure::system("no parent", &why))?;
         die_with(Pid::from_raw(parent))

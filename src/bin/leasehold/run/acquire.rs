@@ -3,8 +3,9 @@
 use leasehold::{Error, ErrorKind, LockManager};
 
 use super::held::Held;
-use crate::args::{LockArgs, StoreArgs, Wait};
+use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
+use crate::wait::Wait;
 
 /// Acquires what the options name, within the manager's wait, which is theirs.
 pub(super) async fn acquire(

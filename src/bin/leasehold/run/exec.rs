@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use nix::sys::signal::SigSet;
 use nix::unistd::{Pid, getpid};
 
 use super::terminal::Terminal;
@@ -52,6 +53,10 @@ pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     if place == FOREGROUND {
         // Without the foreground the command still runs; it is stopped if it reads from the terminal.
         let _ = Terminal::open().map(|terminal| terminal.give(getpid()));
+    }
+    // The tool blocks signals that would stop it, and a command begins with none blocked.
+    if let Err(why) = SigSet::empty().thread_set_mask() {
+        return refused(Failure::system("the signal mask cannot be set", &why));
     }
     let why = Command::new(&command).args(words).exec();
     refused(Failure {

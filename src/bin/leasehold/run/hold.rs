@@ -1,6 +1,6 @@
 //! `leasehold hold`: holds a lock without a command, for a script that works under it.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use leasehold::LockManager;
@@ -9,8 +9,9 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::acquire::acquire;
+use super::connect::connect;
 use super::held::Held;
-use super::{labelled, put_away, release};
+use super::{labelled, parting, put_away, release};
 use crate::args::HoldArgs;
 use crate::exit::{Failure, Status, code};
 use crate::output::Output;
@@ -19,16 +20,17 @@ use crate::stderr;
 use crate::store;
 
 pub(crate) async fn hold(args: &HoldArgs, output: Output) -> Result<Status, Failure> {
+    let mut signals = Signals::that_end_us()?;
     args.lock.check()?;
     let url = args.store.for_holder("")?;
-    let mut signals = Signals::that_end_us()?;
     let settings = store::settings(args.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(&url, settings) => labelled(builder?, &args.lock.label).build()?,
+        biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
+        builder = connect(&url, settings, args.lock.patience(), output) => labelled(builder?, &args.lock.label).build()?,
     };
     let ended = acquire_and_hold(&locks, args, &mut signals, output).await;
-    put_away(&locks, &mut signals).await;
+    put_away(&locks, &mut signals, parting(&args.lock)).await;
     ended
 }
 
@@ -39,9 +41,15 @@ async fn acquire_and_hold(
     output: Output,
 ) -> Result<Status, Failure> {
     let held = tokio::select! {
-        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
+        biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
+        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
     };
+    // The script goes on when it reads the token.
+    if let Some(signal) = signals.ended().await {
+        release(held, output).await;
+        return Ok(Status::Signal(signal));
+    }
     let (key, token) = held.to_json();
     let acquired = json!({ "event": "acquired", "key": key, "token": token });
     stderr::aside();
@@ -84,7 +92,10 @@ async fn until_it_ends(
     let ended = tokio::select! {
         _ = held.lost() => Ended::Lost,
         signal = signals.ending() => Ended::Asked(Some(signal)),
-        _ = closed => Ended::with_stdin(held.remaining()),
+        closed = closed => match closed {
+            Ok(Err(why)) => return Err(Failure::system("stdin cannot be read, whose end would be that of the hold", &why)),
+            _ => Ended::with_stdin(held.remaining()),
+        },
     };
     if ended == Ended::Lost {
         // It is over already, so this does not wait.
@@ -98,16 +109,23 @@ async fn until_it_ends(
 }
 
 /// Resolves when stdin has ended. A thread reads it, because a read of a terminal cannot be cancelled.
-fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
+fn stdin_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new()
         .name("stdin".to_owned())
         .spawn(move || {
             let mut stdin = std::io::stdin().lock();
             let mut buffer = [0; 4096];
-            // An error ends it as well: nothing can be read any more.
-            while stdin.read(&mut buffer).is_ok_and(|read| read > 0) {}
-            let _ = sender.send(());
+            let ended = loop {
+                match stdin.read(&mut buffer) {
+                    Ok(0) => break Ok(()),
+                    Ok(_) => {}
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                    // The terminal, from its background, or none at all.
+                    Err(why) => break Err(why),
+                }
+            };
+            let _ = sender.send(ended);
         })
         .map_err(|why| Failure::system("no thread could be started", &why))?;
     Ok(receiver)

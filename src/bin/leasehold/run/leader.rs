@@ -9,10 +9,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::sync::Notify;
 
+use super::connect::{Patience, connect};
 use super::countdown::Countdown;
 use super::held::Held;
 use super::under::{Ended, run_under};
-use super::{observed, put_away};
+use super::{PARTING, observed, put_away};
 use crate::args::LeaderArgs;
 use crate::exit::{Failure, Status, with_causes};
 use crate::output::Output;
@@ -23,17 +24,18 @@ use crate::store;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn leader(args: &LeaderArgs, output: Output) -> Result<Status, Failure> {
+    let mut signals = Signals::listen()?;
     args.store.named()?;
     let url = args.store.shared()?;
-    let mut signals = Signals::listen()?;
     let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, None);
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(&url, settings) => observed(builder?, &renewals).build()?,
+        biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
+        builder = connect(&url, settings, Patience::Endless, output) => observed(builder?, &renewals).build()?,
     };
     let ended = lead(&locks, args, &mut signals, &renewals, output).await;
-    put_away(&locks, &mut signals).await;
+    put_away(&locks, &mut signals, Some(PARTING)).await;
     ended
 }
 
@@ -50,8 +52,9 @@ async fn lead(
     let election = locks.election(&args.election);
     loop {
         let held = tokio::select! {
-            held = campaign(&election, args.label.as_str(), &clock, output) => held?,
+            biased;
             signal = signals.ending() => return Ok(Status::Signal(signal)),
+            held = campaign(&election, args.label.as_str(), &clock, output) => held?,
         };
         match run_under(held, &args.command, countdown, signals, renewals, output).await? {
             Ended::ByItself(status) => return Ok(status),

@@ -15,6 +15,7 @@
 
 mod acquire;
 mod child;
+mod connect;
 mod countdown;
 mod descendants;
 mod exec;
@@ -26,46 +27,66 @@ mod terminal;
 mod under;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::handler::Event;
 use leasehold::{Label, LockManager, LockManagerBuilder};
 use serde_json::json;
 use tokio::sync::Notify;
 
+pub(crate) use connect::Patience;
 pub(crate) use exec::{EXEC, exec};
 pub(crate) use hold::hold;
 pub(crate) use leader::leader;
 
-use crate::args::RunArgs;
+use crate::args::{LockArgs, RunArgs};
 use crate::exit::{Failure, Status, code, with_causes};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
 use acquire::acquire;
+use connect::connect;
 use countdown::Countdown;
 use held::Held;
 use under::{Ended, run_under};
 
+/// How long the tool asks a store that does not answer to free what it held. The TTL frees it otherwise.
+const PARTING: Duration = Duration::from_secs(2);
+
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
+    let mut signals = Signals::listen()?;
     args.lock.check()?;
     // As with flock(1), what the command has started keeps the lock, if the tool is killed.
     let url = args.store.for_holder("&children=hold")?;
-    let mut signals = Signals::listen()?;
     let renewals = Arc::new(Notify::new());
     let settings = store::settings(args.command.ttl, args.lock.within());
     let locks = tokio::select! {
-        builder = LockManager::builder_for_url(&url, settings) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
+        biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
+        builder = connect(&url, settings, args.lock.patience(), output) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
     };
     let ended = hold_and_run(&locks, args, &mut signals, &renewals, output).await;
-    put_away(&locks, &mut signals).await;
+    put_away(&locks, &mut signals, parting(&args.lock)).await;
     ended
 }
 
+/// For how long what is left in the store is put away. A rest is waited for until its answer, or another host runs the job again.
+fn parting(args: &LockArgs) -> Option<Duration> {
+    args.at_least.is_none().then_some(PARTING)
+}
+
 /// Withdraws requests without an answer before the tool exits. One more signal ends it at once: TTLs end the rest.
-async fn put_away(locks: &LockManager, signals: &mut Signals) {
+async fn put_away(locks: &LockManager, signals: &mut Signals, limit: Option<Duration>) {
+    let is_over = async {
+        match (limit, Clock::system()) {
+            (Some(limit), Ok(clock)) => clock.sleep(limit).await,
+            _ => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = locks.shutdown() => {}
+        () = is_over => {}
         _ = signals.ending() => {}
     }
 }
@@ -79,8 +100,9 @@ async fn hold_and_run(
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let held = tokio::select! {
-        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
+        biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
+        held = acquire(locks, &args.store, &args.lock) => held.map_err(|failure| args.lock.exit_with(failure))?,
     };
     let ended = run_under(held, &args.command, countdown, signals, renewals, output).await?;
     Ok(match ended {

@@ -61,6 +61,9 @@ async fn start_and_watch(
     if let Some(ended) = wait_for_room(held, countdown, &clock, signals, output).await {
         return Ok(ended);
     }
+    if let Some(signal) = signals.ended().await {
+        return Ok(Ended::ByItself(Status::Signal(signal)));
+    }
     let lease_file = lease_file(held, output);
     stderr::aside();
     let mut watched = Watched {
@@ -111,6 +114,7 @@ async fn wait_for_room(
 ) -> Option<Ended> {
     tokio::select! {
         biased;
+        signal = signals.ending() => Some(Ended::ByItself(Status::Signal(signal))),
         () = until_there_is_room(|| held.remaining(), countdown, clock) => None,
         _ = held.lost() => {
             output.event(
@@ -119,7 +123,6 @@ async fn wait_for_room(
             );
             Some(Ended::Lost { asked: None })
         }
-        signal = signals.ending() => Some(Ended::ByItself(Status::Signal(signal))),
     }
 }
 
