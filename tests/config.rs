@@ -413,7 +413,8 @@ fn a_variable_without_a_value_is_not_set() {
         ("LEASEHOLD_STORE", "memory:"),
         ("LEASEHOLD_TTL", ""),
     ];
-    let top = from_vars(&vars).unwrap().top().unwrap();
+    let config = from_vars(&vars).unwrap();
+    let top = config.top().unwrap();
     assert_eq!(top.settings().ttl, leasehold::Settings::default().ttl);
     let error = from_vars(&[("LEASEHOLD_STORE", "")]).unwrap();
     let error = error.top().unwrap_err().to_string();
