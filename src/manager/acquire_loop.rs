@@ -255,9 +255,8 @@ impl<'a> AcquireLoop<'a> {
                         self.poll(busy_for).await;
                     }
                 }
-                mut subscribed => {
-                    let granted = self.wait_for(&mut subscribed, busy_for).await;
-                    hint = subscribed;
+                subscribed => {
+                    let granted = self.wait_for(subscribed, busy_for).await;
                     let now = context.clock.stamp();
                     let is_usable = |grant: &Grant| {
                         let lease = self.lease_of(grant, &now);

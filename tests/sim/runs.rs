@@ -122,7 +122,7 @@ impl State {
         self.runs.in_turn.remove(&run);
     }
 
-    pub(crate) fn run_failed<T, E>(&mut self, run: usize, error: &RunError<T, E>) {
+    pub(crate) fn run_failed<T, E: 'static>(&mut self, run: usize, error: &RunError<T, E>) {
         let record = &mut self.runs.all[run];
         record.debts = error
             .debts()
