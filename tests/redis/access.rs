@@ -7,6 +7,7 @@ use crate::other_holder::wait_for;
 use crate::restart::Reported;
 use crate::server::RedisServer;
 use crate::server::canary::CANARY;
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, Fencing, LockMode, RedisStore, Released, Renewed, Revoke, Store};
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 
@@ -236,7 +237,8 @@ async fn a_missing_right_is_not_waited_for() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Denied);
     drop(held);
     // Far less than a TTL, and far more than a busy machine needs.
-    let ended = tokio::time::timeout(Duration::from_secs(300), locks.shutdown());
+    let clock = Clock::system().unwrap();
+    let ended = clock.timeout(Duration::from_secs(300), locks.shutdown());
     ended.await.expect("it waits for a right that nobody gives");
 }
 

@@ -283,6 +283,7 @@ async fn a_dead_subscriber_connection_resolves_its_hints_and_is_made_again() {
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
     // Right after the kill a subscription may fail, and the caller polls; then it is there again.
+    #[allow(clippy::async_yields_async, reason = "the hint is awaited later")]
     let subscribed = async || {
         loop {
             match store.subscribe(&claim("a")).await {
