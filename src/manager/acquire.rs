@@ -85,7 +85,7 @@ async fn take_turn(
 /// A caller in the local queue. Dropped, it ends a hold that it was given and did not take.
 struct Waiting<'a> {
     context: &'a ManagerContext,
-    place: Place,
+    place: Place<Called>,
 }
 
 impl Waiting<'_> {

@@ -5,28 +5,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::queue::Called;
 use crate::model::error::Error;
 
-/// A place in a local queue.
+/// A place in a local queue, in which its caller is called with a `C`.
 #[derive(Debug)]
-pub(super) struct Place {
-    called: oneshot::Receiver<Called>,
+pub(super) struct Place<C> {
+    called: oneshot::Receiver<C>,
     counted: Option<Counted>,
 }
 
-impl Place {
-    pub(super) fn new(called: oneshot::Receiver<Called>, counted: Option<Counted>) -> Self {
+impl<C> Place<C> {
+    pub(super) fn new(called: oneshot::Receiver<C>, counted: Option<Counted>) -> Self {
         Self { called, counted }
     }
 
     /// Completes when it is this caller's turn; `None` if the manager was shut down.
-    pub(super) async fn called(&mut self) -> Option<Called> {
+    pub(super) async fn called(&mut self) -> Option<C> {
         (&mut self.called).await.ok()
     }
 
     /// Leaves the queue. Gives what the caller was called with and did not take.
-    pub(super) fn leave(&mut self) -> Option<Called> {
+    pub(super) fn leave(&mut self) -> Option<C> {
         self.called.close();
         self.called.try_recv().ok()
     }

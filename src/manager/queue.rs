@@ -108,7 +108,7 @@ const BYPASSES: u64 = 0;
 pub(super) enum Entered {
     /// The turn. One that bypasses the queue counts its caller among the waiters.
     Turn(Turn, Option<Counted>),
-    Place(Place),
+    Place(Place<Called>),
 }
 
 impl Queues {

@@ -37,6 +37,7 @@ pub(crate) struct Row<T> {
 }
 
 impl<T: Entry> Row<T> {
+    #[cfg(any(test, all(feature = "file", target_os = "linux")))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -187,8 +188,10 @@ impl<T: Entry> Row<T> {
         self.len = self.iter().count();
         self.next_end = (self.iter().map(T::ends).min()).unwrap_or(Duration::MAX);
         if self.entries.len() > FEW {
-            let owners = self.iter().map(|entry| entry.claim().owner);
-            self.numbers = owners.zip(0..).collect();
+            let numbered = (0..).zip(&self.entries);
+            let numbers = numbered
+                .filter_map(|(number, entry)| Some((entry.as_ref()?.claim().owner, number)));
+            self.numbers = numbers.collect();
         }
     }
 
