@@ -165,7 +165,7 @@ impl PgFence {
         let connection = self.shared.pool.take(false).await?;
         // Two that create it at once would meet in the catalog.
         let text = format!(
-            "BEGIN; SELECT pg_advisory_xact_lock(hashtext('leasehold')); {} COMMIT;",
+            "BEGIN; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold')); {} COMMIT;",
             postgres::SCHEMA
         );
         let created = connection.link.client.batch_execute(&text).await;

@@ -160,6 +160,48 @@ async fn a_schema_that_a_superuser_made_for_its_owner_is_filled_by_that_owner() 
     fence.create_schema().await.unwrap();
 }
 
+/// A name with the exact types of a call is found before one of the system's catalog that needs a conversion.
+#[tokio::test]
+async fn no_statement_calls_what_another_role_put_on_the_path_of_the_session() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    let mallory = &hostile.mallory;
+    hostile
+        .locks
+        .psql(&format!("GRANT CREATE ON SCHEMA public TO {mallory}"));
+    for (name, parameters, result) in [
+        ("pg_advisory_xact_lock", "int", "void"),
+        ("cardinality", "text[]", "int"),
+        ("cardinality", "bigint[]", "int"),
+        ("array_position", "text[], text", "int"),
+        ("trap_times", "int, interval", "interval"),
+        ("trap_less", "float8, numeric", "bool"),
+    ] {
+        hostile
+            .run(&format!(
+                "CREATE FUNCTION public.{name}({parameters}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN
+                   IF current_user = 'postgres' THEN ALTER ROLE {mallory} SUPERUSER; END IF; END $$"
+            ))
+            .await;
+    }
+    hostile
+        .run(
+            "CREATE OPERATOR public.* (FUNCTION = public.trap_times, LEFTARG = int, RIGHTARG = interval);
+             CREATE OPERATOR public.< (FUNCTION = public.trap_less, LEFTARG = float8, RIGHTARG = numeric)",
+        )
+        .await;
+    let url = hostile.locks.url("create=auto&timeout_millis=20000");
+    let store = PostgresStore::connect(&url).await;
+    let fence = PgFence::connect(&url).await.unwrap();
+    let created = fence.create_schema().await;
+    let resolve = "SELECT leasehold.resolve('{a}', '{1}', gen_random_uuid(), 1000)";
+    let _ = hostile.locks.server().psql_in(&hostile.locks.name, resolve);
+    assert!(!hostile.is_superuser().await);
+    created.unwrap();
+    let store = store.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+}
+
 #[tokio::test]
 async fn functions_with_their_owners_rights_find_names_in_the_systems_catalog_only() {
     let locks = Locks::open().await;

@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS leasehold.txn (
   keys text[] NOT NULL,
   tokens bigint[] NOT NULL,
   applied bool NOT NULL,
-  at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  CHECK (cardinality(keys) = cardinality(tokens) AND array_position(keys, NULL) IS NULL
+  at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+  CHECK (pg_catalog.cardinality(keys) = pg_catalog.cardinality(tokens) AND pg_catalog.array_position(keys, NULL) IS NULL
     AND (0 <= ALL (tokens) AND 9007199254740991 >= ALL (tokens)) IS TRUE));
 
 -- The largest token of each key of which a name was deleted: a name that is absent proves nothing up to this token.

@@ -26,16 +26,15 @@ pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result
     let millis = options.max_ttl.as_millis();
     // The default isolation may be another, in which the second would not see what the first did.
     let begun = client
-        .batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(hashtext('leasehold'));")
+        .batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold'));")
         .await;
     begun.map_err(|error| fault::not_connected("create the schema", options, error))?;
     let created = async {
-        let is_new = "SELECT to_regclass('leasehold.lock_meta') IS NULL";
+        let is_new = "SELECT pg_catalog.to_regclass('leasehold.lock_meta') IS NULL";
         let is_new: bool = client.query_typed_one(is_new, &[]).await?.try_get(0)?;
         client.batch_execute(SCHEMA).await?;
         if is_new {
-            let agreed =
-                format!("UPDATE leasehold.lock_meta SET max_ttl = {millis} * interval '1 ms'");
+            let agreed = format!("UPDATE leasehold.lock_meta SET max_ttl = '{millis} ms'");
             client.batch_execute(&agreed).await?;
         }
         client.batch_execute("COMMIT").await

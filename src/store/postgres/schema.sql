@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
 INSERT INTO leasehold.lock_meta (version, system, timeline)
-  SELECT 3, s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system() s
+  SELECT 3, s.system_identifier::text, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
+    FROM pg_catalog.pg_control_system() s
     WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
 
 -- The last token of the keys of each slot. A free key has no row of its own anywhere.
@@ -21,7 +22,7 @@ CREATE TABLE IF NOT EXISTS leasehold.token (
   slot int PRIMARY KEY,
   last bigint NOT NULL) WITH (fillfactor = 50);
 -- Of a row that is there nothing is asked: a call may be writing it.
-INSERT INTO leasehold.token SELECT s.slot, 0 FROM generate_series(0, 4095) AS s(slot)
+INSERT INTO leasehold.token SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 4095) AS s(slot)
   WHERE NOT EXISTS (SELECT FROM leasehold.token t WHERE t.slot = s.slot) ON CONFLICT DO NOTHING;
 
 -- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
