@@ -107,7 +107,7 @@ async fn each_of_a_crowd_is_served_after_two_requests_over_the_same_connections(
     crate::world::until("the connections end", || server.psql(backends).is_empty()).await;
     let asks = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'ask'";
     let asks: usize = server.psql(asks).parse().unwrap();
-    assert!(asks <= 3 * CROWD, "{asks} asks for {CROWD} waiters");
+    assert!(2 * asks <= 5 * CROWD, "{asks} asks for {CROWD} waiters");
 }
 
 #[tokio::test]

@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use crate::clock::Reading;
 
-/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// Whether a connection is dead. Cloning is cheap; all clones are of the same connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health(Arc<Signs>);
@@ -59,7 +56,7 @@ impl Health {
     }
 
     /// A request was dropped. The waits of callers that are less patient than we are add up.
-    pub(crate) fn dropped(&self, sent_at: Reading, now: Reading) {
+    pub(crate) fn dropped(&self, sent_at: Reading, now: Reading, patience: Duration) {
         let sent = sent_at.nanos.max(1);
         let first =
             self.0
@@ -67,7 +64,7 @@ impl Health {
                 .compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
         let since = first.map_or_else(|earlier| earlier, |_| sent);
         let silent = Duration::from_nanos(now.nanos.saturating_sub(since));
-        if now.lane != sent_at.lane || silent >= PATIENCE {
+        if now.lane != sent_at.lane || silent >= patience {
             self.give_up();
         }
     }

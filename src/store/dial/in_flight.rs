@@ -1,7 +1,12 @@
 //! [`InFlight`]: a request that was sent, and what its end says about the connection.
 
+use std::time::Duration;
+
 use super::health::Health;
 use crate::clock::{Clock, Reading};
+
+/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A request that was sent. If it is dropped late, its connection is given up, unless others were answered meanwhile: then it is slow,
 /// and requests over a new one would be slower.
@@ -9,6 +14,7 @@ pub(crate) struct InFlight<'a> {
     clock: &'a Clock,
     sent_at: Reading,
     answers: u64,
+    patience: Duration,
     health: &'a Health,
     has_ended: bool,
 }
@@ -19,9 +25,17 @@ impl<'a> InFlight<'a> {
             clock,
             sent_at: clock.fast(),
             answers: health.answers(),
+            patience: PATIENCE,
             health,
             has_ended: false,
         }
+    }
+
+    /// How long the connection may answer nobody before this request, dropped, gives it up.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The request was answered, or its connection ended: the caller notes which of the two.
@@ -37,15 +51,13 @@ impl Drop for InFlight<'_> {
             let now = self.clock.fast();
             let is_silent = self.health.answers() == self.answers;
             let since = if is_silent { self.sent_at } else { now };
-            self.health.dropped(since, now);
+            self.health.dropped(since, now, self.patience);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::ManualClock;
 

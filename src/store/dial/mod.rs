@@ -21,6 +21,8 @@ pub(crate) mod runtime;
 pub(crate) use connecting::Connecting;
 pub(crate) use health::{Health, MarksDead};
 pub(crate) use in_flight::InFlight;
+#[cfg(feature = "postgres")]
+pub(crate) use in_flight::PATIENCE;
 #[cfg(feature = "redis")]
 pub(crate) use pool::closed;
 pub(crate) use pool::{Pool, Pooled};

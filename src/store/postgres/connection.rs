@@ -3,8 +3,8 @@
 //! It is given up when it has not answered anybody for the time of a request, also when our caller ran out of patience and
 //! dropped the request, and the next request makes a new one, by [a task of its own](crate::store::dial).
 //!
-//! The server executes the requests of a connection one after the other. So few [asks](Connection::turn) are on their way at a time,
-//! and a key that other calls hold on to is not asked for again at once: requests for other keys would wait behind it.
+//! The server executes the requests of a connection one after the other. So few [asks](Connection::turn) are on their way at a time, of
+//! one key only one, and a key that other calls hold on to is not asked for again at once: requests for other keys would wait behind it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -23,10 +23,15 @@ use super::target::Target;
 use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::key::Key;
-use crate::store::dial::{self, InFlight, Pooled, Reconnecting};
+use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 
-/// How many asks are on their way over one connection. Those that wait here cost the server nothing, and can be dropped.
+/// How many asks are on their way over one connection, each for another key. Those that wait here cost the server nothing, and can be
+/// dropped.
 const ASKS: usize = 4;
+/// How long an ask waits for its turn. It ends before the time of a request does, so that nobody doubts what was not sent.
+const TURN: Duration = Duration::from_millis(250);
+/// For how long a connection that other calls hold up may answer nobody: longer than a few of them wait for a lock.
+const HELD_UP: Duration = Duration::from_secs(1);
 /// For how long a key is not asked for after other calls about it took too long.
 const BLOCKED_FOR: Duration = Duration::from_millis(300);
 
@@ -38,8 +43,15 @@ pub(super) struct Connection {
     target: Arc<Target>,
     inner: Reconnecting<Live>,
     asks: Semaphore,
+    keys: Mutex<HashMap<Key, Arc<Semaphore>>>,
     /// Since when.
     blocked: Mutex<HashMap<Key, Stamp>>,
+}
+
+/// The right to ask for a key, until it is dropped.
+pub(super) struct Turn<'a> {
+    _of_key: Option<OwnedSemaphorePermit>,
+    _of_connection: Option<SemaphorePermit<'a>>,
 }
 
 #[derive(Clone)]
@@ -66,6 +78,7 @@ impl Pooled for Connection {
             inner: Reconnecting::new(target.connecting()),
             target,
             asks: Semaphore::new(ASKS),
+            keys: Mutex::default(),
             blocked: Mutex::default(),
         }
     }
@@ -86,15 +99,22 @@ impl Connection {
         (self.inner.present()).is_some_and(|live| live.link.is_pooled)
     }
 
-    /// Waits for the right to ask for a key. The asks of a connection come one after the other, in the order of this call.
+    /// Waits for the right to ask for a key. The asks of a key come one after the other, in the order of this call.
     ///
     /// # Errors
     ///
     /// If other calls about the key took too long a moment ago, or if there is no turn in time.
-    pub(super) async fn turn(&self, key: &Key) -> Result<SemaphorePermit<'_>, Failure> {
+    pub(super) async fn turn(&self, key: &Key) -> Result<Turn<'_>, Failure> {
         let clock = &self.target.clock;
-        let turn = clock.timeout(self.target.options.timeout, self.asks.acquire());
-        let turn = turn.await.and_then(Result::ok);
+        let of_key = self.of_key(key);
+        let turn = async {
+            Turn {
+                // An error says that it was closed, which nobody does.
+                _of_key: of_key.acquire_owned().await.ok(),
+                _of_connection: self.asks.acquire().await.ok(),
+            }
+        };
+        let turn = clock.timeout(TURN, turn).await;
         let turn = turn.ok_or_else(|| Failure::NotSent(fault::too_many()))?;
         let now = clock.stamp();
         let mut blocked = self.blocked.lock();
@@ -103,6 +123,16 @@ impl Connection {
             return Err(Failure::NotSent(fault::blocked("acquire")));
         }
         Ok(turn)
+    }
+
+    fn of_key(&self, key: &Key) -> Arc<Semaphore> {
+        let mut keys = self.keys.lock();
+        // Those that nobody waits for are forgotten before there are more.
+        if keys.len() == keys.capacity() {
+            keys.retain(|_, of_key| Arc::strong_count(of_key) > 1);
+        }
+        let of_key = keys.entry(key.clone());
+        Arc::clone(of_key.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
     /// Other calls about the key took too long.
@@ -121,9 +151,27 @@ impl Connection {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Failure> {
+        self.send(statement, parameters, HELD_UP).await
+    }
+
+    /// As [`ask`](Self::ask), for a request that waits for no other call: a connection that is silent is given up soon.
+    pub(super) async fn renew(
+        &self,
+        statement: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Failure> {
+        self.send(statement, parameters, PATIENCE).await
+    }
+
+    async fn send(
+        &self,
+        statement: &str,
+        parameters: Parameters<'_>,
+        patience: Duration,
+    ) -> Result<Vec<Row>, Failure> {
         let link = self.ready().await.map_err(Failure::NotSent)?.link;
         let clock = &self.target.clock;
-        let in_flight = InFlight::begin(clock, &link.health);
+        let in_flight = InFlight::begin(clock, &link.health).patient(patience);
         let asked = link.client.query_typed(statement, parameters);
         let answer = clock.timeout(self.target.options.timeout, asked).await;
         let answer = match answer {
