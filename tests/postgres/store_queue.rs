@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Claim, Store};
+use leasehold::store::{Acquired, Claim, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, release};
 use crate::server::until;
@@ -76,4 +76,32 @@ async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
         !is_busy(&store, &last).await
     })
     .await;
+}
+
+/// A crowd that looks after the first once a second would keep it from asking.
+#[tokio::test]
+async fn whether_the_first_used_its_turn_is_looked_at_by_the_next_alone() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    let lasting = || {
+        let mut claim = claim_for("a", Duration::from_secs(30));
+        claim.place_ttl = LONG;
+        claim
+    };
+    let held = grant(&store, &lasting()).await;
+    let [first, next, last] = [lasting(), lasting(), lasting()];
+    for waits in [&first, &next, &last] {
+        assert!(is_busy(&store, waits).await);
+    }
+    // Its turn lasts, so that no stall of this machine ends it.
+    release(&store, &held).await;
+    locks
+        .psql("UPDATE leasehold.claim SET ends = clock_timestamp() + interval '20 s' WHERE called");
+    let left = async |claim: &Claim| match store.acquire(claim).await.unwrap() {
+        Acquired::Busy { remaining } => remaining.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert!(left(&next).await <= Duration::from_secs(20));
+    assert_eq!(left(&last).await, Duration::from_secs(30));
+    release(&store, &grant(&store, &first).await).await;
 }

@@ -43,9 +43,18 @@ pub(super) enum Downgraded {
 }
 
 /// `can_hear` says that messages reach the claim, so that the key may be handed over to it.
-pub(super) async fn ask(at: &Connection, claim: &Claim, can_hear: bool) -> Result<Answer, Failure> {
+/// `is_called`: it got a message, and need not wait for others to ask.
+pub(super) async fn ask(
+    at: &Connection,
+    claim: &Claim,
+    can_hear: bool,
+    is_called: bool,
+) -> Result<Answer, Failure> {
     let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.as_str());
-    let _turn = at.turn(&claim.key).await?;
+    let _turn = match is_called {
+        true => None,
+        false => Some(at.turn(&claim.key).await?),
+    };
     let answer = at
         .ask(
             ASK,

@@ -26,7 +26,8 @@
 //! by an advisory lock of their transaction. One that waits too long for its turn (200 ms for an attempt or a release, otherwise a
 //! second) is `Unavailable`, because the requests of a process share a connection, and a few attempts are on their way over it at a time;
 //! the next attempts for that key are refused without a request for 300 ms. A renewal waits for no other call: a hold that another
-//! call is about is in doubt until the next renewal, and the others are renewed. Leases are counted by `clock_timestamp()`. Token = max(last of the slot + 1, the
+//! call is about is in doubt until the next renewal, and the others are renewed. Leases are counted by `clock_timestamp()`.
+//! Token = max(last of the slot + 1, the
 //! server's time in microseconds): it grows while the clock is put back, and after a copy was restored (I8).
 //!
 //! - **A grant or a renewal is answered after its commit is on disk**, and with synchronous standbys on theirs. So a server
@@ -41,7 +42,8 @@
 //! Every claim that has to wait has a place, in the order of arrival, for as long as it asks again in time. An attempt looks at the first
 //! of those who keep it out, so its time does not grow with the places. A release hands the
 //! key over to the first live place, and to the readers behind a reader. They alone are notified, and nobody passes them. Their
-//! place ends a second later, so a waiter that died delays the others by that. After a holder that died, whoever asks first
+//! place ends a second later, so a waiter that died delays the others by that: the one behind it looks after it.
+//! After a holder that died, whoever asks first
 //! does the same. A release notifies nobody if nobody waits. Messages come by `LISTEN`. A place of a waiter that hears none
 //! keeps its time, since that one polls: so the store [hands over](super::Capability::hands_over) only where messages arrive.
 //! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both. If it does

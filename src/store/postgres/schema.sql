@@ -128,7 +128,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char"; held_until timestamptz;
-  my_place bigint;
+  my_place bigint; first_place bigint;
   ms constant interval := '1 ms';
   no_place constant bigint := 9223372036854775807;
   line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
@@ -167,13 +167,18 @@ BEGIN
       blocked := held_until;
     ELSIF me.called IS NOT TRUE THEN
       FOR again IN 1..2 LOOP
-        SELECT c.ends INTO blocked FROM leasehold.claim c
+        SELECT c.ends, c.place INTO blocked, first_place FROM leasehold.claim c
           WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')
           ORDER BY c.place LIMIT 1;
         EXIT WHEN blocked IS NULL OR held IS NOT NULL OR again = 2;
         -- The time of its last holder ended, so nobody has handed it over.
         PERFORM leasehold.hand_over(k, false);
       END LOOP;
+      -- The next one looks whether the first used its turn. If all did, they would keep the first from asking.
+      IF held IS NULL AND EXISTS (SELECT FROM leasehold.claim c
+          WHERE c.key = k AND c.place > first_place AND c.place < coalesce(my_place, no_place) AND c.ends > now_) THEN
+        blocked := now_ + want * ms;
+      END IF;
     END IF;
     IF blocked IS NOT NULL THEN
       answer := 'busy'; left_ms := greatest(1, ceil(extract(epoch FROM blocked - now_) * 1000));

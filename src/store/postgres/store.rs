@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::calls::{self, Answer, Downgraded};
@@ -33,6 +34,8 @@ const POOLED_ECHO: Duration = Duration::from_millis(200);
 const BATCH: usize = 5_000;
 /// After so many releases of a client what is over is deleted, unless that was done within an hour.
 const TIDY_EVERY: u64 = 1_000;
+/// How many claims that got a message are remembered. One that is forgotten waits for its turn to ask.
+const MOST_CALLED: usize = 64;
 
 /// Locks in a PostgreSQL database, version 13 or later (feature `postgres`).
 ///
@@ -51,6 +54,8 @@ struct PostgresClient {
     fencing: Fencing,
     wakes: bool,
     releases: AtomicU64,
+    /// The claims that got a message and have not asked since.
+    called: Mutex<Vec<OwnerToken>>,
 }
 
 impl PostgresStore {
@@ -104,7 +109,25 @@ impl PostgresStore {
                 pool,
                 wakes,
                 releases: AtomicU64::new(0),
+                called: Mutex::default(),
             }),
+        })
+    }
+}
+
+impl PostgresStore {
+    /// An error of the receiver says that no message can arrive any more: ask again.
+    fn hint(&self, owner: OwnerToken, woken: oneshot::Receiver<()>) -> Hint {
+        let client = Arc::clone(&self.client);
+        Hint::new(async move {
+            if woken.await.is_ok() {
+                let mut called = client.called.lock();
+                // Those that were dropped meanwhile never ask.
+                if called.len() == MOST_CALLED {
+                    called.clear();
+                }
+                called.push(owner);
+            }
         })
     }
 }
@@ -172,6 +195,13 @@ impl PostgresClient {
         extended.map_err(|failure| failure.into_error("renew"))
     }
 
+    /// Whether the claim got a message, once.
+    fn take_call(&self, owner: OwnerToken) -> bool {
+        let mut called = self.called.lock();
+        let at = called.iter().position(|one| *one == owner);
+        at.map(|at| called.swap_remove(at)).is_some()
+    }
+
     /// Deletes what is over, now and then, in a task that nobody waits for.
     fn tidy(self: &Arc<Self>) {
         let count = self.releases.fetch_add(1, Ordering::Relaxed);
@@ -206,7 +236,8 @@ impl Store for PostgresStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let connection = self.client.connection()?;
-        let answer = calls::ask(&connection, claim, self.client.wakes).await;
+        let is_called = self.client.take_call(claim.owner);
+        let answer = calls::ask(&connection, claim, self.client.wakes, is_called).await;
         if answer.as_ref().is_err_and(Failure::is_untranslatable) {
             let server = connection.server().await?;
             return Err(fault::untranslatable(
@@ -288,7 +319,7 @@ impl Store for PostgresStore {
         let connection = self.client.connection()?;
         let watched = calls::watch(&connection, claim).await;
         watched.map_err(|failure| failure.into_error("subscribe"))?;
-        Ok(hint(woken))
+        Ok(self.hint(claim.owner, woken))
     }
 
     /// Whoever has a place gets a message without asking for it.
@@ -297,7 +328,8 @@ impl Store for PostgresStore {
             return None;
         }
         let listener = self.client.pool.present_subscriber()?;
-        listener.listen_now(Owner(claim.owner).nickname()).map(hint)
+        let woken = listener.listen_now(Owner(claim.owner).nickname())?;
+        Some(self.hint(claim.owner, woken))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
@@ -344,13 +376,6 @@ impl Store for PostgresStore {
         self.client.pool.close();
         Ok(())
     }
-}
-
-fn hint(woken: oneshot::Receiver<()>) -> Hint {
-    Hint::new(async {
-        // An error says that no message can arrive any more: ask again.
-        let _ = woken.await;
-    })
 }
 
 fn released(held: Result<bool, Failure>) -> Released {
