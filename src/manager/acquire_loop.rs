@@ -299,10 +299,7 @@ impl<'a> AcquireLoop<'a> {
     async fn wait_for(&self, hint: &mut Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
-        let most = match hint {
-            Some(_) => context.longest_pause(),
-            None => settings.max_poll_interval,
-        };
+        let most = settings.max_poll_interval;
         // It is woken when it is called, and whoever is before it asks when a holder's time is over.
         let only_keeps = busy_for.is_none() && hint.is_some() && context.capability.hands_over;
         let poll = if only_keeps {

@@ -209,21 +209,16 @@ impl ManagerContext {
         Duration::from_nanos(most - self.jitter.below(most / 4 + 1))
     }
 
-    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.
+    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests. Where the store calls
+    /// the first of the queue, callers far behind only keep their places: a crowd that polled would keep the store from serving it. A
+    /// quarter of the TTL, since the places of a process that died cost those behind them that time.
     pub(super) fn place_ttl(&self) -> Duration {
-        let settings = &self.settings;
-        2 * (self.longest_pause() + settings.retry_jitter + 2 * settings.request_timeout)
-    }
-
-    /// The longest pause of a caller that is subscribed. Where everybody queues and the store calls the first of the queue, a caller
-    /// asks for no more than to keep its place: a crowd that polled would keep the store from serving it.
-    pub(super) fn longest_pause(&self) -> Duration {
         let (settings, capability) = (&self.settings, &self.capability);
+        let mut pause = settings.max_poll_interval;
         if capability.queues && capability.hands_over && capability.wakes {
-            settings.max_poll_interval.max(settings.ttl / 2)
-        } else {
-            settings.max_poll_interval
+            pause = pause.max(settings.ttl / 4);
         }
+        2 * (pause + settings.retry_jitter + 2 * settings.request_timeout)
     }
 }
 

@@ -63,10 +63,10 @@ pub struct Settings {
     /// The random part that is added to each pause. Default 10 ms; up to [`max_poll_interval`](Self::max_poll_interval).
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
-    /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. Where every caller
-    /// [queues](crate::store::Capability::queues) and the store wakes the first, it is half of the [`ttl`](Self::ttl), if that is
-    /// longer. A caller behind others there asks only to keep its place: that pause may be longer by
-    /// [`retry_jitter`](Self::retry_jitter) and two [`request_timeout`](Self::request_timeout).
+    /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. A caller that is
+    /// sure to be woken, behind many others in the queue of a store, asks only to keep its place there: that pause is up to this or a
+    /// quarter of the [`ttl`](Self::ttl), whichever is longer, [`retry_jitter`](Self::retry_jitter) and two
+    /// [`request_timeout`](Self::request_timeout) together.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to

@@ -29,7 +29,8 @@ const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_cata
 /// The server's answer to an attempt.
 pub(super) enum Answer {
     Granted(FencingToken, Duration),
-    Busy(Duration),
+    /// Until a retry may succeed; `None`: it is called before.
+    Busy(Option<Duration>),
     Withdrawn,
     /// The server may lack the newest grants, for so long.
     Closed(Duration),
@@ -76,7 +77,7 @@ pub(super) async fn ask(
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
         "granted" => Ok(Answer::Granted(token(row, 1)?, span(row, 2)?)),
-        "busy" => Ok(Answer::Busy(span(row, 2)?)),
+        "busy" => Ok(Answer::Busy(perhaps_span(row, 2)?)),
         "withdrawn" => Ok(Answer::Withdrawn),
         "closed" => Ok(Answer::Closed(span(row, 2)?)),
         _ => Err(unexpected()),
@@ -151,10 +152,7 @@ pub(super) async fn take_away(
     let parameters: Parameters<'_> = &[(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
     let rows = at.ask(TAKE_AWAY, parameters).await?;
     let row = one(&rows)?;
-    match read::<Option<i64>>(row, 0)? {
-        Some(_) => span(row, 0).map(Some),
-        None => Ok(None),
-    }
+    perhaps_span(row, 0)
 }
 
 /// What is held: one key, or all that begin with a prefix.
@@ -244,6 +242,13 @@ fn read<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failure> {
 fn token(row: &Row, column: usize) -> Result<FencingToken, Failure> {
     let number = u64::try_from(read::<i64>(row, column)?).map_err(|_| unexpected())?;
     FencingToken::new(number).map_err(Failure::NotSent)
+}
+
+fn perhaps_span(row: &Row, column: usize) -> Result<Option<Duration>, Failure> {
+    match read::<Option<i64>>(row, column)? {
+        Some(_) => span(row, column).map(Some),
+        None => Ok(None),
+    }
 }
 
 fn span(row: &Row, column: usize) -> Result<Duration, Failure> {

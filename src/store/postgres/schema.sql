@@ -119,7 +119,7 @@ END $$;
 
 -- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
 -- messages reach it. answer: granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may
--- succeed. It looks at the first of those who keep o out and at no other, so that its time does not grow with the places; a plan
+-- succeed; null: it is called before. It looks at the first of those who keep o out and at no other, so that its time does not grow with the places; a plan
 -- that was made while the table was small must not read all of it later. It waits for other calls about the key for a moment only:
 -- over one connection requests for other keys are behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
@@ -188,11 +188,18 @@ BEGIN
         UPDATE leasehold.claim SET ends = now_ + place_for * ms, called = false WHERE owner = o;
       ELSIF place_for > 0 THEN
         SELECT c.place INTO my_place FROM leasehold.claim c WHERE c.key = k AND c.place < no_place ORDER BY c.place DESC LIMIT 1;
+        my_place := greatest(my_place, 0) + 1;
         INSERT INTO leasehold.claim AS c
-          VALUES (o, k, greatest(my_place, 0) + 1, m, NULL, now_ + place_for * ms, want * ms, who, can_hear, false)
+          VALUES (o, k, my_place, m, NULL, now_ + place_for * ms, want * ms, who, can_hear, false)
           ON CONFLICT (owner) DO UPDATE
             SET place = excluded.place, mode = excluded.mode, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label,
               hears = excluded.hears;
+      END IF;
+      IF can_hear AND place_for > 0 THEN
+        -- Far behind: it is called when it is its turn, and those before it ask when the time of a hold is over.
+        SELECT c.place INTO first_place FROM leasehold.claim c
+          WHERE c.key = k AND c.place > 0 AND c.place < no_place ORDER BY c.place LIMIT 1;
+        IF my_place - first_place > 16 THEN left_ms := NULL; END IF;
       END IF;
       RETURN;
     END IF;

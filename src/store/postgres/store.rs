@@ -250,9 +250,7 @@ impl Store for PostgresStore {
                 let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
                 Ok(Acquired::Granted(grant))
             }
-            Answer::Busy(remaining) => Ok(Acquired::Busy {
-                remaining: Some(remaining),
-            }),
+            Answer::Busy(remaining) => Ok(Acquired::Busy { remaining }),
             Answer::Withdrawn => Err(Error::invalid(format!(
                 "this claim was withdrawn: key={}; make a new claim",
                 claim.key
