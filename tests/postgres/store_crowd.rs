@@ -138,7 +138,6 @@ async fn a_blocked_key_delays_no_other_key_of_the_process() {
     for one in blocked {
         let error = one.await.unwrap();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("open transactions"), "{error}");
     }
     psql.batch_execute("ROLLBACK").await.unwrap();
     crate::server::until("it can be asked for again", async || {

@@ -23,7 +23,7 @@
 //! # How it answers
 //!
 //! Every operation is one statement, so one round trip and one transaction, also behind a pooler. Calls for one key take turns
-//! by an advisory lock of their transaction. One that waits too long for its turn (200 ms for an attempt or a release, otherwise a
+//! by an advisory lock of their transaction. One that waits too long for its turn (400 ms for an attempt, otherwise a
 //! second) is `Unavailable`, because the requests of a process share a connection, and a few attempts are on their way over it at a time;
 //! the next attempts for that key are refused without a request for 300 ms. A renewal waits for no other call: a hold that another
 //! call is about is in doubt until the next renewal, and the others are renewed. Leases are counted by `clock_timestamp()`.

@@ -124,7 +124,7 @@ END $$;
 -- over one connection requests for other keys are behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
   can_hear bool, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms'
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char"; held_until timestamptz;
@@ -240,7 +240,7 @@ $$;
 
 -- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
 CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE c record;
 BEGIN
@@ -278,7 +278,7 @@ END $$;
 
 -- o wants a message when the key may be free, for at most ms. A claim that has a place gets one anyway.
 CREATE OR REPLACE FUNCTION leasehold.watch(k text, o uuid, ms bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms' AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   INSERT INTO leasehold.claim
