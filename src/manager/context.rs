@@ -209,16 +209,10 @@ impl ManagerContext {
         Duration::from_nanos(most - self.jitter.below(most / 4 + 1))
     }
 
-    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests. Where the store calls
-    /// the first of the queue, callers far behind only keep their places: a crowd that polled would keep the store from serving it. A
-    /// quarter of the TTL, since the places of a process that died cost those behind them that time.
+    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.
     pub(super) fn place_ttl(&self) -> Duration {
-        let (settings, capability) = (&self.settings, &self.capability);
-        let mut pause = settings.max_poll_interval;
-        if capability.queues && capability.hands_over && capability.wakes {
-            pause = pause.max(settings.ttl / 4);
-        }
-        2 * (pause + settings.retry_jitter + 2 * settings.request_timeout)
+        let settings = &self.settings;
+        2 * (settings.max_poll_interval + settings.retry_jitter + 2 * settings.request_timeout)
     }
 }
 

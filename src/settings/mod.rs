@@ -64,9 +64,8 @@ pub struct Settings {
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
     /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. A caller that is
-    /// sure to be woken, behind many others in the queue of a store, asks only to keep its place there: that pause is up to this or a
-    /// quarter of the [`ttl`](Self::ttl), whichever is longer, [`retry_jitter`](Self::retry_jitter) and two
-    /// [`request_timeout`](Self::request_timeout) together.
+    /// sure to be woken, behind many others in the queue of a store, asks only to keep its place there: the pause is up to this,
+    /// [`retry_jitter`](Self::retry_jitter) and two [`request_timeout`](Self::request_timeout) together.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to

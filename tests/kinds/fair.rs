@@ -73,8 +73,8 @@ async fn a_process_that_died_in_the_queue_is_skipped_when_its_places_end() {
     let mut waiting = Box::pin(lock.acquire_within(secs(20)));
     assert!(poll_once(&mut waiting).await.is_pending());
     let _ = held.release().await;
-    // All twenty together cost the time of one, and one pause of a caller that is far behind.
-    let next = while_time_passes(&world, secs(8), waiting).await.unwrap();
+    // All twenty together cost the time of one.
+    let next = while_time_passes(&world, secs(6), waiting).await.unwrap();
     assert!(next.is_some());
 }
 
