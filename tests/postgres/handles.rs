@@ -152,3 +152,32 @@ async fn a_transaction_that_begins_after_its_run_sends_nothing() {
         assert_eq!(bank.cents(), 100);
     }
 }
+
+#[tokio::test]
+async fn a_transaction_that_begins_after_its_run_was_dropped_sends_nothing() {
+    let bank = Bank::open().await;
+    for fence in fences(&bank).await {
+        let (keep, mut kept) = mpsc::unbounded_channel();
+        let hold = hold(1);
+        let executor = hold.executor();
+        let dropped = tokio::spawn(async move {
+            let run = executor.guarded_async(async move |tx| {
+                tx.commit_with(async move |permit| {
+                    keep.send(permit).unwrap();
+                    std::future::pending::<Result<(), EffectError>>().await
+                });
+                Ok(())
+            });
+            run.await.map(drop)
+        });
+        let permit = kept.recv().await.unwrap();
+        dropped.abort();
+        assert!(dropped.await.unwrap_err().is_cancelled());
+        let late = fence.transaction(async |t| {
+            t.execute(LATE, &[]).await?;
+            t.done(())
+        });
+        assert!(matches!(late(permit).await, Err(EffectError::Unknown(_))));
+        assert_eq!(bank.cents(), 100);
+    }
+}

@@ -130,7 +130,7 @@ pub(crate) fn prepare_commit<'env, M: RunMode, E>(
     let locks = context.locks().clone();
     let permit = CommitPermit::new(locks, txn_id, remaining, before.plus(remaining));
     let prepared = Prepared {
-        permit,
+        permit: OfRun(permit),
         cells,
         span,
     };
@@ -161,14 +161,23 @@ fn publish<E>(context: &RunContext, cells: Cells) -> Result<Settled, Cause<E>> {
 
 /// A commit call that may begin.
 pub(crate) struct Prepared {
-    permit: CommitPermit,
+    permit: OfRun,
     cells: Cells,
     span: Span,
 }
 
+/// The permit of a run, which is over with it: after its answer, and where it panics or is dropped.
+struct OfRun(CommitPermit);
+
+impl Drop for OfRun {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 impl Prepared {
     pub(crate) fn permit(&self) -> &CommitPermit {
-        &self.permit
+        &self.permit.0
     }
 
     /// In which the commit call runs.
@@ -188,7 +197,7 @@ impl Prepared {
             notes.drop_undo();
         }
         commit_answered(&self.span, &answer);
-        let answer = match (self.permit.end(), answer) {
+        let answer = match (self.permit.0.end(), answer) {
             (true, Ok(Err(_)) | Err(EffectError::NotApplied(_) | EffectError::Fenced { .. })) => {
                 Err(EffectError::unknown(
                     "the commit call returned while a fence was still at work under a copy of its permit",
@@ -201,7 +210,7 @@ impl Prepared {
             not_after,
             txn_id,
             ..
-        } = self.permit;
+        } = self.permit.0;
         let applied = match answer {
             Ok(Ok(applied)) => applied,
             Ok(Err(declined)) => return Err(Unsettled::No(declined.into_cause())),
