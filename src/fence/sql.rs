@@ -15,7 +15,8 @@ pub mod postgres {
     pub const SCHEMA: &str = concat!(
         "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
         include_str!("sql/owned.sql"),
-        include_str!("sql/postgres.sql")
+        include_str!("sql/postgres.sql"),
+        include_str!("sql/private.sql")
     );
     /// Raises the fence of a key: `$1` the key (text), `$2` the token (bigint), `$3` how long it waits for the transactions of
     /// former holders, in milliseconds (int). Answers the token that the fence has then: a larger one is a newer holder's.

@@ -122,6 +122,33 @@ async fn a_superuser_calls_no_function_of_another_role() {
     }
 }
 
+/// A function may go back from the role that a session acts as to its own.
+#[tokio::test]
+async fn a_superuser_that_acts_as_another_role_calls_no_function_of_that_role() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    let mallory = &hostile.mallory;
+    hostile.run("CREATE SCHEMA leasehold").await;
+    for name in ["hello", "sweep"] {
+        hostile
+            .run(&format!(
+                "CREATE FUNCTION leasehold.{name}() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN
+                   SET ROLE NONE; ALTER ROLE {mallory} SUPERUSER; RETURN NULL; END $$"
+            ))
+            .await;
+    }
+    let database = &hostile.locks.name;
+    hostile
+        .locks
+        .psql(&format!("ALTER DATABASE {database} SET role = {mallory}"));
+    let url = hostile.locks.url("");
+    let store = PostgresStore::connect(&url).await;
+    let fence = PgFence::connect(url.trim_end_matches('?')).await;
+    let is = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{mallory}'");
+    assert_eq!(hostile.locks.psql(&is), "f");
+    hostile.assert_denied(&store.unwrap_err());
+    hostile.assert_denied(&fence.unwrap_err());
+}
+
 #[tokio::test]
 async fn what_another_role_put_into_the_schema_or_may_put_there_is_refused() {
     for thing in [
@@ -158,6 +185,56 @@ async fn a_schema_that_a_superuser_made_for_its_owner_is_filled_by_that_owner() 
     release(&store, &held).await;
     let fence = PgFence::connect(&url).await.unwrap();
     fence.create_schema().await.unwrap();
+}
+
+/// Makes a trigger on a table, whose function is of the session only, and has it run by the table's owner.
+const TRIGGER: &str = "CREATE FUNCTION pg_temp.trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF current_user = 'postgres' THEN EXECUTE format('ALTER ROLE %I SUPERUSER', session_user); END IF; RETURN NEW; END $$;
+    CREATE TRIGGER trap BEFORE INSERT ON leasehold.claim FOR EACH ROW EXECUTE FUNCTION pg_temp.trap()";
+
+#[tokio::test]
+async fn nobody_gets_rights_to_the_tables_by_what_the_database_gives_on_new_ones() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    let mallory = &hostile.mallory;
+    hostile.locks.psql(&format!(
+        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {mallory}; ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO public"
+    ));
+    hostile.schemas().unwrap();
+    hostile
+        .locks
+        .psql(&format!("GRANT USAGE ON SCHEMA leasehold TO {mallory}"));
+    for table in ["claim", "token", "fence", "txn"] {
+        let read = format!("SELECT * FROM leasehold.{table}");
+        assert!(
+            hostile.client.batch_execute(&read).await.is_err(),
+            "{table}"
+        );
+    }
+    let made = hostile.client.batch_execute(TRIGGER).await;
+    assert!(!hostile.is_superuser().await);
+    made.unwrap_err();
+    hostile.schemas().unwrap();
+}
+
+#[tokio::test]
+async fn a_trigger_of_another_role_and_the_right_to_make_one_are_refused() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    let mallory = &hostile.mallory;
+    hostile.schemas().unwrap();
+    hostile.locks.psql(&format!(
+        "GRANT USAGE ON SCHEMA leasehold TO {mallory}; GRANT TRIGGER ON leasehold.claim TO {mallory}"
+    ));
+    for taken in ["", "REVOKE TRIGGER ON leasehold.claim FROM "] {
+        if taken.is_empty() {
+            hostile.run(TRIGGER).await;
+        } else {
+            hostile.locks.psql(&format!("{taken}{mallory}"));
+        }
+        let error = hostile.schemas().expect_err(taken);
+        assert!(error.contains(mallory.as_str()), "{taken}: {error}");
+        let error = PostgresStore::connect(&hostile.locks.url("")).await;
+        hostile.assert_denied(&error.expect_err(taken));
+    }
 }
 
 /// A name with the exact types of a call is found before one of the system's catalog that needs a conversion.

@@ -15,7 +15,7 @@ use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::runtime;
-use crate::store::postgres::{Dialer, Link, OWNED};
+use crate::store::postgres::{Dialer, Link};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
@@ -178,19 +178,17 @@ impl Pool {
 
     async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {
         let (server, runtime) = (&self.server, runtime::id("postgresql")?);
-        let dialling = server.dialer.dial(config);
+        let dialling = async {
+            let link = Link::drive(server.dialer.dial(config).await?, false, |_| {});
+            link.trust_owners(false).await.map(|()| link)
+        };
         let Some(dialled) = self.clock.timeout(server.limit, dialling).await else {
             return Err(Error::unavailable(format!(
                 "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
                 server.limit
             )));
         };
-        let dialled = dialled.map_err(|error| fault::into_error("connect", error))?;
-        let link = Link::drive(dialled, false, |_| {});
-        if link.may_be_superuser {
-            let owned = link.client.batch_execute(OWNED).await;
-            owned.map_err(|error| fault::into_error("look at the owner of the schema", error))?;
-        }
+        let link = dialled.map_err(|error| fault::into_error("connect", error))?;
         Ok(Connection {
             link,
             runtime,

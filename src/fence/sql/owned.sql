@@ -1,5 +1,6 @@
 -- Whoever owns a function runs code with the rights of the role that calls it. So everything in the schema belongs to the role that
--- runs this or to a superuser, and nobody else may add to it. Types are exact: the session's search_path decides nothing.
+-- runs this or to a superuser, and nobody else may add to it: a trigger runs with the rights of the functions that change its table.
+-- Types are exact: the session's search_path decides nothing.
 DO $$
 DECLARE what text; whose text;
 BEGIN
@@ -15,6 +16,15 @@ BEGIN
     UNION ALL
     SELECT 'leasehold.'::text || p.proname::text, p.proowner
       FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'leasehold'::name
+    UNION ALL
+    SELECT 'the right to make triggers on leasehold.'::text || c.relname::text, a.grantee
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace, pg_catalog.aclexplode(c.relacl) a
+      WHERE n.nspname = 'leasehold'::name AND a.privilege_type = 'TRIGGER'::text
+    UNION ALL
+    SELECT 'the function of a trigger on leasehold.'::text || c.relname::text, p.proowner
+      FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+      WHERE n.nspname = 'leasehold'::name
     ) AS x(what, who)
     WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = x.who AND (r.rolsuper OR r.rolname = current_user))
     LIMIT 1;

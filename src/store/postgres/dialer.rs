@@ -52,17 +52,6 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// Whether the role is a superuser, as the server says it at the connect. A pooler may not pass it on: then it may be one.
-    pub(super) fn may_be_superuser(&self) -> bool {
-        let name = "is_superuser";
-        let said = match self {
-            #[cfg(feature = "postgres-tls")]
-            Self::Tls(connection) => connection.parameter(name),
-            Self::Plain(connection) => connection.parameter(name),
-        };
-        said != Some("off")
-    }
-
     /// Drives the connection to what the server next sends without being asked; a notice comes before the answer of the statement that it
     /// belongs to. `None`: it has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<AsyncMessage>> {

@@ -7,10 +7,14 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, Client, Error as PgError};
 
 use super::dialer::Driver;
+use super::schema::OWNED;
 use crate::store::dial::{Health, MarksDead};
+
+const IS_SUPERUSER: &str =
+    "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user";
 
 /// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends after it
 /// arrives, and the server rolls back what is open.
@@ -23,8 +27,6 @@ pub(crate) struct Link {
     task: AbortHandle,
     /// A pooler is between.
     pub(super) is_pooled: bool,
-    /// What it calls may run with the rights of a superuser.
-    pub(crate) may_be_superuser: bool,
 }
 
 impl Link {
@@ -34,7 +36,6 @@ impl Link {
         is_pooled: bool,
         mut notified: impl FnMut(&str) + Send + 'static,
     ) -> Self {
-        let may_be_superuser = driver.may_be_superuser();
         let health = Health::default();
         let is_unreplicated = Arc::new(AtomicBool::new(false));
         let (ended, gave_up) = (MarksDead(health.clone()), Arc::clone(&is_unreplicated));
@@ -59,8 +60,21 @@ impl Link {
             _driven: Driven(ours),
             task: task.abort_handle(),
             is_pooled,
-            may_be_superuser,
         }
+    }
+
+    /// Fails with `LH006` if a superuser's rights would be another role's, whose functions are in the schema; and, where this session
+    /// `creates` it, if it is not the owner's. The session's own role counts, and not the one that it acts as: any function may go back to it.
+    pub(crate) async fn trust_owners(&self, creates: bool) -> Result<(), PgError> {
+        let row = self.client.query_typed_one(IS_SUPERUSER, &[]).await?;
+        if row.try_get(0)? {
+            let owned = OWNED.replace("current_user", "session_user");
+            return self.client.batch_execute(&owned).await;
+        }
+        if creates {
+            self.client.batch_execute(OWNED).await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn is_unreplicated(&self) -> bool {

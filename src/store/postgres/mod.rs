@@ -79,6 +79,5 @@ pub(crate) use dialer::Dialer;
 pub(crate) use fault::{code, not_owned};
 pub(crate) use link::Link;
 pub use options::PostgresOptions;
-pub(crate) use schema::OWNED;
 pub use schema::SCHEMA;
 pub use store::PostgresStore;

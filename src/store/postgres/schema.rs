@@ -12,11 +12,12 @@ use crate::model::error::Error;
 pub const SCHEMA: &str = concat!(
     "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
     include_str!("../../fence/sql/owned.sql"),
-    include_str!("schema.sql")
+    include_str!("schema.sql"),
+    include_str!("../../fence/sql/private.sql")
 );
 
 /// Fails with `LH006` if the calling role, or a superuser, is not the owner of all that is in the schema.
-pub(crate) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
+pub(super) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 
 /// The version of [`SCHEMA`].
 pub(super) const VERSION: i32 = 3;

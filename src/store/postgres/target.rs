@@ -7,7 +7,6 @@ use super::dialer::Dialer;
 use super::fault;
 use super::link::Link;
 use super::options::PostgresOptions;
-use super::schema::OWNED;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::Connecting;
@@ -66,10 +65,8 @@ impl Target {
         let dialled =
             dialled.map_err(|error| fault::not_connected("connect", &self.options, error))?;
         let link = Link::drive(dialled, is_pooled, notified);
-        if link.may_be_superuser || self.options.creates {
-            let owned = link.client.batch_execute(OWNED).await;
-            owned.map_err(|error| fault::not_connected("owner", &self.options, error))?;
-        }
+        let trusted = link.trust_owners(self.options.creates).await;
+        trusted.map_err(|error| fault::not_connected("owner", &self.options, error))?;
         Ok(link)
     }
 }
