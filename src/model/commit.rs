@@ -262,7 +262,8 @@ impl From<()> for Applied {
 /// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7). The exception is an
 /// [`io::Error`] of the operating system that says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call that fails
 /// so has changed nothing, and means [`NotApplied`](Self::NotApplied). In an effect of several calls, return
-/// [`EffectError::unknown`] for what fails after the first.
+/// [`EffectError::unknown`] for what fails after the first. A client of a Unix socket that connects again by itself makes several, and so may
+/// a network file system that sends a rename or a removal again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EffectError {
