@@ -284,6 +284,51 @@ async fn a_downgrade_lets_neither_a_waiting_writer_nor_a_plain_client_in_between
     let _held = grant(&store, &next).await;
 }
 
+/// As if the first of the readers had come so many seconds ago.
+fn read_since(server: &RedisServer, seconds: u64) {
+    let now = server.cli(&["EVAL", "return redis.call('TIME')[1]", "0"]);
+    let since = (now.parse::<u64>().unwrap() - seconds) * 1_000;
+    server.cli(&["HSET", "app:a{app:a}:grants", "since", &since.to_string()]);
+}
+
+#[tokio::test]
+async fn a_reader_that_stays_keeps_other_readers_out_for_some_seconds_only() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let _stays = hold(&store, LockMode::Read).await;
+    for (seconds, is_open) in [
+        (20, true),
+        (33, false),
+        (45, true),
+        (63, false),
+        (90, true),
+        (200, true),
+        (86_400, true),
+    ] {
+        read_since(&server, seconds);
+        let next = queued("a", LockMode::Read);
+        assert_eq!(is_busy(&store, &next).await, !is_open, "{seconds} s");
+        store.withdraw(&next).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn readers_that_waited_for_a_writer_join_it_however_long_it_worked() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let writer = hold(&store, LockMode::Write).await;
+    // As if it had been handed the lock by others: the key was not free for half a minute.
+    let now = server.cli(&["EVAL", "return redis.call('TIME')[1]", "0"]);
+    let since = (now.parse::<u64>().unwrap() - 33) * 1_000;
+    let value = server.cli(&["GET", "app:a"]);
+    let value = value.replacen(" w ", &format!(" w{since} "), 1);
+    server.cli(&["SET", "app:a", &value, "KEEPTTL"]);
+    let reader = queued("a", LockMode::Read);
+    assert!(is_busy(&store, &reader).await);
+    let _downgraded = store.downgrade(&writer).await.unwrap();
+    let _joined = grant(&store, &reader).await;
+}
+
 #[test]
 fn a_thread_without_a_runtime_downgrades() {
     let server = RedisServer::start();

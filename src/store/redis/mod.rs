@@ -75,7 +75,8 @@
 //! polls with `SET NX`. When the key was not free for four seconds, the next release leaves it free for 25 ms, and about every
 //! 32 seconds for 200 ms. Nobody of the queue is granted it in that time; the first place is woken, and asks again after it.
 //! This takes about 1 % of the time of a lock that is always waited for. Readers that come while others read join them for thirty
-//! seconds. Those that come then wait, as behind a writer, until the last one has left, which opens a gap.
+//! seconds. Those that come then wait for ten seconds, as behind a writer: if the last one leaves, that opens a gap. If one stays, they
+//! join it, until the lock was read for twice as long, and so on.
 //!
 //! A revocation takes a lock from any holder, other clients included: they lose it as we do, by finding another value. The
 //! bar lasts for the rest of the revoked lease. A value that never expires is not barred, since nobody knows when its holder

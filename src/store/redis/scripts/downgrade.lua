@@ -26,9 +26,10 @@ redis.call('DEL', readers, grants)
 redis.call('ZADD', readers, now + left, owner)
 -- Since when it holds, by the value of the writer.
 redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3] .. (string.match(holder, ' @%d+$') or ''))
-redis.call('HSET', grants, 'since', string.format('%.0f', since_of(holder) or now))
 redis.call('PEXPIRE', readers, left)
 redis.call('PEXPIRE', grants, left)
 redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')
 pass_on(keys_of(lock, ARGV[5]), true, ARGV[6], ARGV[4])
+-- After that: those that waited for it join it, however long the key was not free.
+redis.call('HSET', grants, 'since', string.format('%.0f', since_of(holder) or now))
 return left

@@ -9,8 +9,9 @@
 local READERS, NEXT = 'leasehold:readers', 'leasehold:next '
 -- A gap of so long (ms) after so long (ms), and a longer one each time that the server's clock has passed a multiple of this.
 local GAP, GAP_AFTER, LONG_GAP, LONG_GAP_EVERY = 25, 4000, 200, 32000
--- For how long readers may join those that read (ms). After that they wait until the last one has left, which opens a gap.
-local JOINS_FOR = 30000
+-- For how long readers may join those that read (ms). Those that come then wait for so long (ms), since the last one may leave, which
+-- opens a gap. If it stays, they join it, for as long as the lock was read before.
+local JOINS_FOR, WAITS_FOR = 30000, 10000
 
 -- The keys of a lock. They are in one slot.
 local function keys_of(lock, beside)
@@ -57,7 +58,11 @@ end
 
 local function may_join(at, now)
   local since = tonumber(redis.call('HGET', at.grants, 'since'))
-  return not since or now - since < JOINS_FOR
+  local read_for, from = since and now - since or 0, JOINS_FOR
+  while 2 * from <= read_for do
+    from = 2 * from
+  end
+  return read_for < from or read_for - from >= WAITS_FOR
 end
 
 local function leave_queue(at, owner)
