@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::claims::{claim, claim_for, grant, key, release};
+use crate::meddler::{Habit, Meddler};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
@@ -248,6 +249,28 @@ async fn a_member_that_is_connected_to_after_the_attempt_was_decided_gets_no_vot
     // It looks by the text of a script; a vote names its script by the hash.
     let stats = servers[2].cli(&["INFO", "commandstats"]);
     assert!(!stats.contains("cmdstat_evalsha"), "{stats}");
+}
+
+#[tokio::test]
+async fn servers_that_exchange_their_addresses_keep_their_votes() {
+    let servers = start(2);
+    let addresses = [0, 1].map(|at| Meddler::before(servers[at].port(), Habit::RefusesInfo));
+    let [one, other] = addresses.each_ref().map(Meddler::port);
+    let url = format!("redlock://127.0.0.1:{one},127.0.0.1:{other}/0?{FRESH}");
+    let locks = leasehold::LockManager::connect(&url).await.unwrap();
+    drop(locks.lock("a").acquire().await.unwrap().release().await);
+    for at in [0, 1] {
+        addresses[at].moves_to(servers[1 - at].port());
+    }
+    for server in &servers {
+        server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    let mut is_held = false;
+    for _ in 0..10 {
+        let got = locks.lock("a").acquire_within(Duration::from_secs(1)).await;
+        is_held = is_held || matches!(got, Ok(Some(_)));
+    }
+    assert!(is_held, "each of them is taken for the other one");
 }
 
 #[tokio::test]

@@ -20,8 +20,9 @@ impl Members {
     /// `Invalid` if it answers at another address too.
     pub(super) fn note(&self, address: &str, run: &str) -> Result<(), Error> {
         let mut runs = self.0.lock();
-        let is_same = |(other, known): &(&String, &String)| *other != address && *known == run;
-        if let Some((other, _)) = runs.iter().find(is_same) {
+        // Whatever answered here before does so no more: servers may exchange their addresses.
+        runs.remove(address);
+        if let Some((other, _)) = runs.iter().find(|(_, known)| *known == run) {
             return Err(Error::invalid(format!(
                 "two addresses of a quorum are one server, which would have two votes: addresses={other},{address}; name each server once"
             )));
