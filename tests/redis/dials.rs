@@ -71,6 +71,20 @@ async fn a_proxy_that_answers_info_by_itself_is_no_obstacle() {
     }
 }
 
+/// It chooses the server by a script's first key. The server would be read as one that hides its run, and then as another one by every
+/// script that has a key.
+#[tokio::test]
+async fn a_proxy_that_passes_on_no_script_without_a_key_is_no_obstacle() {
+    let server = RedisServer::start();
+    let meddler = Meddler::before(server.port(), Habit::NeedsKeys);
+    let locks = manager(&meddler);
+    let held = locks
+        .lock("a")
+        .acquire_within(Duration::from_secs(20))
+        .await;
+    drop(held.unwrap().unwrap().release().await);
+}
+
 #[tokio::test]
 async fn a_connection_over_which_a_request_was_refused_does_not_hurry_the_next_one() {
     let server = RedisServer::start();

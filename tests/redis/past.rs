@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold::store::RedisStore;
+use leasehold::store::{Acquired, RedisStore, Store};
 
-use crate::claims::{claim_for, grant};
+use crate::claims::{claim_for, grant, release};
+use crate::meddler::{Habit, Meddler};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
 use crate::server::{RedisServer, breathe, pause};
 
@@ -63,6 +64,27 @@ async fn nobody_is_let_in_beside_the_master(arguments: &[&str]) {
     assert_eq!(replica.cli(&["EXISTS", "app:a"]), "0");
     let next = wait_for(&store(&replica).await, &claim_for("a", SHORT)).await;
     holder.has_given_way_to(&next);
+}
+
+/// Servers of version 6 copy the texts of scripts to a replica, so a server that knows a text may be another one.
+#[tokio::test]
+async fn a_copy_that_a_proxy_puts_behind_a_connection_lets_nobody_in() {
+    let [master, first, copy] = [(); 3].map(|()| RedisServer::start());
+    // With this the master gets a new id of its data, and not with the next one.
+    follow(&first, &master);
+    let proxy = Meddler::before(master.port(), Habit::RefusesInfo);
+    let ours = RedisStore::connect(&proxy.url(QUERY)).await.unwrap();
+    let before = wait_for(&ours, &claim_for("before", SHORT)).await;
+    release(&ours, &before).await;
+    follow(&copy, &master);
+    assert_eq!(copy.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+    let holder = grant(&store(&master).await, &claim_for("a", MAX_TTL)).await;
+    proxy.moves_to(copy.port());
+    let got = ours.acquire(&claim_for("a", SHORT)).await;
+    assert!(
+        !matches!(got, Ok(Acquired::Granted(_))),
+        "{got:?} beside {holder:?}"
+    );
 }
 
 #[tokio::test]

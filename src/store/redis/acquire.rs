@@ -222,6 +222,9 @@ async fn run_verified(
             session.ask(&command).await
         }
     };
+    let copies_scripts = session.server().copies_scripts;
+    let verified = copies_scripts.then(|| call.clone().verified());
+    let call = verified.as_ref().unwrap_or(call);
     let answer = run(call.by_hash(script)).await;
     if !matches!(&answer, Err(failure) if failure.is_unknown_script()) {
         return answer;

@@ -33,7 +33,8 @@
 //! - a database that is swapped for one whose marker is of the same incarnation;
 //! - a deletion of single keys, for which the operator is responsible.
 //!
-//! A master whose replicas were all away for `repl-backlog-ttl` gets a new id of its data, which costs one quarantine. A server that
+//! A master gets a new id of its data when the first replica attaches to it (`redis-cli --rdb` does so too), and when all were away for
+//! `repl-backlog-ttl`. Each costs one quarantine. A server that
 //! hides its run id is quarantined when there is no marker; a restart from an old snapshot is not noticed there.
 
 use std::time::Duration;
@@ -104,6 +105,7 @@ mod tests {
         remembers: Duration::MAX,
         flushes: 0,
         replicas: 0,
+        copies_scripts: false,
     };
 
     fn aged(seconds: u64) -> Past {

@@ -215,7 +215,12 @@ impl Call {
 
     /// A script of [`GrantScripts`] by its text. Before it grants, the server compares its incarnation with that of the text.
     pub(super) fn by_verified_text(&self, script: &Script) -> Cmd {
-        self.clone().arg("verify").by_text(script)
+        self.clone().verified().by_text(script)
+    }
+
+    /// The server compares itself with the text, as if it had not known it.
+    pub(super) fn verified(self) -> Self {
+        self.arg("verify")
     }
 
     fn command(&self, how: &str, script: &str) -> Cmd {

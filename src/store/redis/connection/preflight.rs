@@ -42,6 +42,8 @@ pub(in super::super) struct Server {
     pub(in super::super) replicas: u32,
     /// How often its data were flushed in this run. The script that arms the counter reads the same.
     pub(in super::super) flushes: u64,
+    /// It copies the texts of scripts that it knows to its replicas, so a server that knows one may be another.
+    pub(in super::super) copies_scripts: bool,
 }
 
 impl Server {
@@ -59,10 +61,14 @@ impl Server {
 /// Reads and judges.
 pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Server, Error> {
     let address = &target.options.address();
-    let mut command = ::redis::cmd("EVAL");
-    command.arg("return redis.call('INFO', 'all')").arg(0);
-    let asked = command.query_async::<String>(&mut opened.connection);
-    let text = match opened.limit.of(asked).await {
+    let mut asked = info(opened, &[]).await;
+    if matches!(&asked, Err(error) if error.kind() == Redis::Server(ServerErrorKind::ResponseError))
+    {
+        // A proxy that chooses the server by the first key passes on no script without one. A node of a cluster may not have this key.
+        let key = target.options.names.marker(None);
+        asked = info(opened, &[key]).await.or(asked);
+    }
+    let text = match asked {
         Ok(text) => text,
         Err(error) if is_no_permission(&error) => return Ok(Server::default()),
         Err(error) => return Err(fault::not_connected(&error, address)),
@@ -75,6 +81,15 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
     let mut server = info.server();
     server.remembers = remembers(opened).await;
     Ok(server)
+}
+
+/// By a script with these keys, which it does not touch.
+async fn info(opened: &mut Opened, keys: &[String]) -> Result<String, RedisError> {
+    let mut command = ::redis::cmd("EVAL");
+    command.arg("return redis.call('INFO', 'all')");
+    command.arg(keys.len()).arg(keys);
+    let asked = command.query_async(&mut opened.connection);
+    opened.limit.of(asked).await
 }
 
 fn is_no_permission(error: &RedisError) -> bool {
@@ -120,12 +135,7 @@ impl<'a> Info<'a> {
     /// Refuses a server that cannot keep a lock.
     fn judge(&self, address: &str) -> Result<(), Error> {
         let version = self.text("redis_version").unwrap_or_default();
-        if version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse().ok())
-            .is_some_and(|major: u32| major < 6)
-        {
+        if self.is_before(6) {
             return Err(Error::unsupported(format!(
                 "this redis is too old: address={address} version={version}; use version 6 or later"
             )));
@@ -141,6 +151,14 @@ impl<'a> Info<'a> {
             )));
         }
         Ok(())
+    }
+
+    fn is_before(&self, version: u32) -> bool {
+        let major = self
+            .text("redis_version")
+            .and_then(|all| all.split('.').next());
+        let major = major.and_then(|major| major.parse().ok());
+        major.is_some_and(|major: u32| major < version)
     }
 
     /// By which rule the server drops keys when its memory is full; `None` if it drops none.
@@ -168,6 +186,7 @@ impl<'a> Info<'a> {
                 .and_then(|n| n.try_into().ok())
                 .unwrap_or(0),
             flushes: self.flushes(),
+            copies_scripts: self.is_before(7),
         }
     }
 
@@ -226,6 +245,9 @@ mod tests {
         );
         let server = Info::parse(&text).server();
         assert!(server.was_replica && server.was_flushed());
+        assert!(!server.copies_scripts);
+        let before = INFO.replace("7.0.15", "6.2.14");
+        assert!(Info::parse(&before).server().copies_scripts);
         assert_eq!(server.incarnation.as_deref(), Some("00ff-0b00"));
         assert_eq!(server.flushes, 7);
     }

@@ -32,14 +32,21 @@ pub(in super::super) async fn release(
         return call.run_in(&RELEASE, &session).await;
     };
     let scripts = &counter.scripts;
-    let released = match session.ask(&call.by_hash(&scripts.release)).await {
+    let tokens = || names.tokens(None);
+    let compares = || call.clone().arg(tokens()).arg(&counter.name);
+    let by_hash = if session.server().copies_scripts {
+        compares().verified().by_hash(&scripts.release)
+    } else {
+        call.by_hash(&scripts.release)
+    };
+    let released = match session.ask(&by_hash).await {
         Err(failure) if failure.is_unknown_script() => {
-            let tokens = names.tokens(None);
-            if !scripts.fit(&session, &tokens, &counter.name).await? {
+            if !scripts.fit(&session, &tokens(), &counter.name).await? {
                 return call.run_in(&RELEASE, &session).await;
             }
-            let call = call.arg(tokens).arg(&counter.name);
-            session.ask(&call.by_verified_text(&scripts.release)).await
+            session
+                .ask(&compares().by_verified_text(&scripts.release))
+                .await
         }
         answer => answer,
     };
