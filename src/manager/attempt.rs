@@ -77,7 +77,10 @@ impl<'a> Attempt<'a> {
             Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => {
                 let capability = &context.capability;
                 // A queue without handovers keeps a node for each claim, even for one that is asked only once.
-                self.is_open = self.keeps_place() || (capability.queues && !capability.hands_over);
+                // An earlier request without an answer may still arrive.
+                self.is_open = self.was_in_doubt
+                    || self.keeps_place()
+                    || (capability.queues && !capability.hands_over);
             }
             Err(error) => match error.kind() {
                 ErrorKind::InDoubt => self.was_in_doubt = true,

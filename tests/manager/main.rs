@@ -19,6 +19,7 @@ mod handoff;
 mod health;
 mod hints;
 mod hold;
+mod late;
 mod local_turns;
 mod logs;
 mod own_runs;
