@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::budget::Budget;
+use super::engine::nanos;
 use super::guard::LockGuard;
 use super::handle::Handle;
 use super::hold::{Hold, Origin};
@@ -313,8 +314,23 @@ impl<'a> AcquireLoop<'a> {
             self.pause(context.retry_pause().min(pause)).await;
             return None;
         };
-        self.show(pause);
-        let resolved = context.pause_or(pause, waiting).await;
+        // Whoever waits for this caller has to see that it lives, and not only when it asks.
+        let is_shown = self.turn.as_ref().is_some_and(Turn::is_shown);
+        let slice = if is_shown {
+            settings.max_poll_interval
+        } else {
+            Duration::MAX
+        };
+        let end = context.clock.boot().saturating_add(nanos(pause));
+        let resolved = loop {
+            let left = Duration::from_nanos(end.saturating_sub(context.clock.boot()));
+            let part = left.min(slice);
+            self.show(part);
+            let resolved = context.pause_or(part, &mut *waiting).await;
+            if resolved.is_some() || part == left || context.is_closing() {
+                break resolved;
+            }
+        };
         if resolved.is_some() {
             *hint = None;
         }

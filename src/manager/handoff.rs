@@ -45,7 +45,7 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     };
     let next = Hold::new(lease, origin, now, turn);
     if (context.holds)
-        .transfer(hold, &next, &now, Some(settings.handoff_time))
+        .transfer(hold, &next, &now, Some(settings.call_time()))
         .is_err()
     {
         // The manager was shut down, or the time is over. This lease has ended, so only the release is left.

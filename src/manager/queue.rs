@@ -124,8 +124,8 @@ impl Queues {
             waiting: Arc::default(),
             max_waiters: settings.max_waiters,
             clock,
-            call_time: settings.handoff_time,
-            ask_time: 3 * settings.request_timeout + settings.handoff_time,
+            call_time: settings.call_time(),
+            ask_time: 3 * settings.request_timeout + settings.call_time(),
             emptied: Notify::new(),
             wake: Notify::new(),
         })
@@ -282,16 +282,19 @@ impl Queues {
         self.wake.notified().await;
     }
 
-    /// Looks at a line when its turn may have to pass, if anybody waits for that. A look that is planned already is not moved.
+    /// Looks at a line when its turn may have to pass, if anybody waits for that. A planned look only moves forward.
     fn watch(&self, lines: &mut Lines, key: &Key) {
         let Some(line) = lines.keys.get_mut(key) else {
             return;
         };
         let at = line.passes_at;
-        if at == NEVER || line.waiting.is_empty() || line.watched_at.is_some() {
+        let is_planned = line.watched_at.is_some_and(|planned| planned <= at);
+        if at == NEVER || line.waiting.is_empty() || is_planned {
             return;
         }
-        line.watched_at = Some(at);
+        if let Some(later) = line.watched_at.replace(at) {
+            lines.watched.remove(&(later, key.clone()));
+        }
         lines.watched.insert((at, key.clone()));
         if at < lines.next_look {
             lines.next_look = at;
@@ -421,6 +424,11 @@ impl Turn {
         self.passes_at(queues.clock.boot().saturating_add(span));
     }
 
+    /// Whether others may wait for its caller to show itself.
+    pub(super) fn is_shown(&self) -> bool {
+        self.number != BYPASSES
+    }
+
     /// A hold has it now: it ends with the hold.
     pub(super) fn keep(&self) {
         self.passes_at(NEVER);
@@ -460,41 +468,4 @@ impl Drop for Turn {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::store::LockMode;
-
-    fn request() -> LockRequest {
-        LockRequest {
-            key: Key::parse("a").unwrap(),
-            times: HoldTimes {
-                ttl: Duration::from_secs(10),
-                lock_delay: Duration::ZERO,
-                max_hold: None,
-                at_least: None,
-            },
-            mode: LockMode::Exclusive,
-            is_fair: false,
-            label: None,
-            allows_handoff: true,
-            is_counted: false,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_caller_put_back_after_the_turn_has_passed_gets_the_turn() {
-        let queues = Queues::new(&Settings::default(), Clock::system().unwrap());
-        let Ok(Some(Entered::Turn(turn, _))) = queues.enter(&request(), true, 0) else {
-            panic!("nobody is there");
-        };
-        let Ok(Some(Entered::Place(mut place))) = queues.enter(&request(), true, 0) else {
-            panic!("somebody has the turn");
-        };
-        let waiter = queues.next(&request().key).unwrap();
-        drop(turn);
-        queues.put_back(&request().key, waiter);
-        assert!(matches!(place.called().await, Some(Called::Turn(_))));
-    }
-}
+mod tests;

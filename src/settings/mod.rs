@@ -104,11 +104,13 @@ pub struct Settings {
     /// For how long, from the grant, a hold may be handed off. Default 200 ms; up to a minute. See
     /// [`handoff_count`](Self::handoff_count).
     ///
-    /// A caller that is called has as long to come, to a hold or to its turn. If it does not, because nobody polls it, the hold is
+    /// A caller that is called has as long to come, to a hold or to its turn, and at least 100 ms. If it does not, because nobody polls it, the hold is
     /// released, the turn passes to the next caller in this process, and the late one asks the store by itself.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub handoff_time: Duration,
 }
+
+const LEAST_CALL_TIME: Duration = Duration::from_millis(100);
 
 impl Default for Settings {
     fn default() -> Self {
@@ -140,6 +142,12 @@ impl Settings {
     #[must_use]
     pub fn usable_ttl(&self, ttl: Duration) -> Duration {
         self.terms().usable(ttl)
+    }
+
+    /// How long a caller that is called has until it comes. Without a floor a short [`handoff_time`](Self::handoff_time) would call a
+    /// whole queue before its first caller is polled.
+    pub(crate) fn call_time(&self) -> Duration {
+        self.handoff_time.max(LEAST_CALL_TIME)
     }
 
     pub(crate) fn terms(&self) -> Terms {

@@ -253,3 +253,51 @@ async fn an_acquire_of_several_keys_that_is_not_polled_keeps_none_of_them_past_i
     world.pass(secs(30)).await;
     assert!(!held.remaining().is_zero());
 }
+
+/// The turn was that of a caller that waits for the store for longer than a called one may take to come.
+#[tokio::test]
+async fn a_turn_that_nobody_takes_passes_as_early_after_a_caller_that_waited_for_long() {
+    let world = World::new();
+    let theirs = world.theirs.lock("a").acquire().await.unwrap();
+    let lock = world.ours.lock("a");
+    let mut first = Box::pin(lock.acquire());
+    assert!(poll_once(&mut first).await.is_pending());
+    let mut second = Box::pin(lock.acquire());
+    assert!(poll_once(&mut second).await.is_pending());
+    let mut third = Box::pin(lock.acquire());
+    assert!(poll_once(&mut third).await.is_pending());
+    world.settled().await;
+    drop(first);
+    theirs.release().await.unwrap();
+    world.pass(ms(400)).await;
+    let Poll::Ready(held) = poll_once(&mut third).await else {
+        panic!("the second was called, and is not polled");
+    };
+    held.unwrap().release().await.unwrap();
+    drop(second);
+}
+
+#[tokio::test]
+async fn without_handoff_time_one_caller_of_a_process_asks_the_store() {
+    let mut settings = leasehold::Settings::default();
+    settings.handoff_time = ms(0);
+    let world = World::with(settings);
+    let lock = world.ours.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let mut waiting: Vec<_> = (0..20).map(|_| Box::pin(lock.acquire())).collect();
+    for caller in &mut waiting {
+        assert!(poll_once(caller).await.is_pending());
+    }
+    let fair = world.theirs.lock("a").fair();
+    let mut theirs = Box::pin(fair.acquire());
+    assert!(poll_once(&mut theirs).await.is_pending());
+    held.release().await.unwrap();
+    world.settled().await;
+    let theirs = theirs.await.unwrap();
+    for caller in &mut waiting {
+        assert!(poll_once(caller).await.is_pending());
+    }
+    let info = world.ours.inspect("a").await.unwrap().unwrap();
+    assert_eq!(info.queue, Some(1));
+    drop(theirs);
+}
