@@ -28,10 +28,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::fence::Fence;
 use crate::lease::Lease;
@@ -46,10 +48,9 @@ pub use crate::recipes::read_write_scope::{
 };
 use crate::store::Released;
 
-/// The entries of a scope: one for each lock that it has acquired, by manager and key. The task that has locked an entry is acquiring
-/// the lock, and other tasks of the scope wait for it.
+/// The entries of a scope: one for each lock that it has acquired, by manager and key.
 struct Places<T> {
-    entries: HashMap<(usize, Key), Arc<tokio::sync::Mutex<T>>>,
+    entries: HashMap<(usize, Key), Arc<T>>,
     /// How many there may be before those without a hold are removed.
     most: usize,
 }
@@ -66,8 +67,14 @@ impl<T> Default for Places<T> {
     }
 }
 
-/// The hold, while one of its guards lives.
-type Place = tokio::sync::Mutex<Weak<LockGuard>>;
+/// What a scope holds of one key. Tasks of the scope that ask at once ask each for itself, and all enter the hold that the first of them
+/// gets: none waits for another, which nobody may poll.
+#[derive(Default)]
+struct Place {
+    /// The hold, while one of its guards lives.
+    held: Mutex<Weak<LockGuard>>,
+    changed: Notify,
+}
 
 tokio::task_local! {
     static CURRENT: OfTask<Scope>;
@@ -78,8 +85,8 @@ tokio::task_local! {
 /// Two tasks that share a scope both enter: for them the lock excludes nothing.
 #[derive(Clone, Default)]
 pub struct Scope {
-    places: Arc<Mutex<Places<Weak<LockGuard>>>>,
-    of_read_write: Arc<Mutex<Places<Entered>>>,
+    places: Arc<Mutex<Places<Place>>>,
+    of_read_write: Arc<Mutex<Places<tokio::sync::Mutex<Entered>>>>,
 }
 
 /// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one, otherwise a new one. It ends
@@ -107,14 +114,19 @@ impl Scope {
     }
 
     fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
-        place(&self.places, of, |held| held.strong_count() == 0)
+        place(&self.places, of, |place| {
+            place.held.lock().strong_count() == 0
+        })
     }
 
     pub(super) fn of_read_write(
         &self,
         of: &Lock,
     ) -> Result<Arc<tokio::sync::Mutex<Entered>>, Error> {
-        place(&self.of_read_write, of, Entered::is_empty)
+        place(&self.of_read_write, of, |place| {
+            // Whoever has locked it is acquiring the lock.
+            place.try_lock().is_ok_and(|held| held.is_empty())
+        })
     }
 }
 
@@ -122,7 +134,7 @@ fn place<T: Default>(
     places: &Mutex<Places<T>>,
     of: &Lock,
     is_empty: impl Fn(&T) -> bool,
-) -> Result<Arc<tokio::sync::Mutex<T>>, Error> {
+) -> Result<Arc<T>, Error> {
     let manager = Arc::as_ptr(of.handle().context()) as usize;
     let mut places = places.lock();
     let Places { entries, most } = &mut *places;
@@ -131,7 +143,7 @@ fn place<T: Default>(
         // twice as many as it has holds, and each acquire pays for a few.
         entries.retain(|_, place| {
             let is_asked = Arc::strong_count(place) > 1;
-            is_asked || place.try_lock().is_ok_and(|held| !is_empty(&held))
+            is_asked || !is_empty(place)
         });
         *most = (2 * entries.len()).max(FEW_PLACES);
     }
@@ -250,19 +262,30 @@ impl ReentrantLock {
         wait: Duration,
     ) -> Result<Option<ReentrantGuard>, Error> {
         let place = scope.place(&self.lock)?;
-        let Some((mut held, left)) = in_place(&self.lock, &place, wait).await else {
-            return Ok(None);
-        };
-        if let Some(guard) = held.upgrade() {
-            ensure_enterable(&self.lock, guard.lease())?;
-            return Ok(Some(ReentrantGuard { guard }));
+        let mut asked = pin!(self.lock.acquire_within(wait));
+        loop {
+            let mut changed = pin!(place.changed.notified());
+            // Registered before the look, so that a hold which another task gets in between is not missed.
+            changed.as_mut().enable();
+            let held = place.held.lock().upgrade();
+            if let Some(guard) = held {
+                ensure_enterable(&self.lock, guard.lease())?;
+                return Ok(Some(ReentrantGuard { guard }));
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                guard = &mut asked => {
+                    let Some(guard) = guard? else {
+                        return Ok(None);
+                    };
+                    let guard = Arc::new(guard);
+                    *place.held.lock() = Arc::downgrade(&guard);
+                    place.changed.notify_waiters();
+                    return Ok(Some(ReentrantGuard { guard }));
+                }
+            }
         }
-        let Some(guard) = self.lock.acquire_within(left).await? else {
-            return Ok(None);
-        };
-        let guard = Arc::new(guard);
-        *held = Arc::downgrade(&guard);
-        Ok(Some(ReentrantGuard { guard }))
     }
 }
 
@@ -337,15 +360,15 @@ mod tests {
     /// The entries of a scope with `holds` holds, and how often one was looked at for being empty.
     fn entered(holds: usize, is_held: bool) -> (usize, usize) {
         let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
-        let places: Mutex<Places<bool>> = Mutex::default();
+        let places: Mutex<Places<Cell<bool>>> = Mutex::default();
         let looks = Cell::new(0);
         for number in 0..holds {
-            let is_empty = |is_held: &bool| {
+            let is_empty = |is_held: &Cell<bool>| {
                 looks.set(looks.get() + 1);
-                !is_held
+                !is_held.get()
             };
             let entry = place(&places, &locks.lock(format!("{number}")), is_empty).unwrap();
-            *entry.try_lock().unwrap() = is_held;
+            entry.set(is_held);
         }
         let entries = places.lock().entries.len();
         (entries, looks.get())

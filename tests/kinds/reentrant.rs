@@ -139,3 +139,32 @@ async fn an_acquire_that_is_dropped_at_any_await_leaks_nothing() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_task_that_nobody_polls_keeps_no_other_task_of_its_scope_waiting() {
+    let world = World::new();
+    let theirs = world.theirs.lock("a").acquire().await.unwrap();
+    let (lock, scope) = (world.ours.reentrant("a"), Scope::new());
+    let mut unpolled = Box::pin(lock.acquire(&scope));
+    assert!(poll_once(&mut unpolled).await.is_pending());
+    theirs.release().await.unwrap();
+    let held = while_time_passes(&world, secs(10), lock.acquire(&scope)).await;
+    let held = held.unwrap();
+    // When it is polled again, it enters the hold.
+    let inner = unpolled.await.unwrap();
+    assert_eq!(inner.token(), held.token());
+    assert_eq!(world.ours.held().len(), 1);
+}
+
+#[tokio::test]
+async fn tasks_of_one_scope_that_wait_together_share_the_hold_that_the_first_gets() {
+    let world = World::new();
+    let theirs = world.theirs.lock("a").acquire().await.unwrap();
+    let (lock, scope) = (world.ours.reentrant("a"), Scope::new());
+    let both = async { tokio::join!(lock.acquire(&scope), lock.acquire(&scope)) };
+    let mut both = Box::pin(both);
+    assert!(poll_once(&mut both).await.is_pending());
+    theirs.release().await.unwrap();
+    let (one, other) = while_time_passes(&world, secs(10), both).await;
+    assert_eq!(one.unwrap().token(), other.unwrap().token());
+}
