@@ -1,3 +1,5 @@
+//! The local queue, where a caller is put back.
+
 use super::*;
 use crate::store::LockMode;
 
