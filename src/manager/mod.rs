@@ -58,8 +58,8 @@ mod lifetime;
 mod message;
 mod operators;
 mod own_runs;
-#[cfg(feature = "test-util")]
 mod place;
+#[cfg(feature = "test-util")]
 mod probe;
 mod queue;
 mod readiness;
