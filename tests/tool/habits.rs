@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 
 use crate::command::{
-    Mark, Running, TOOL, code, leasehold, printed, server, until, with_default_signals,
+    Mark, Running, TOOL, code, leasehold, printed, run_script, server, until, with_default_signals,
 };
 use crate::files::{Directory, is_root};
 
@@ -149,6 +149,18 @@ fn signals_of_timers_and_of_power_are_the_commands_business_and_the_terminal_sto
     }
 }
 
+/// Such a signal has no name, only a number.
+#[test]
+fn a_command_or_what_it_left_behind_may_end_by_a_real_time_signal() {
+    let directory = Directory::new();
+    let output = run_script(&directory.url(), "kill -34 $$");
+    assert_eq!(code(&output), 128 + 34, "{}", printed(&output));
+    let script = "sh -c 'sleep 0.2; kill -35 $$' & exit 3";
+    let words = ["--lock", "k", "--wait-children"];
+    let output = Running::run(&directory.url(), &words, script).output();
+    assert_eq!(code(&output), 3, "{}", printed(&output));
+}
+
 /// `strace` sends the signal at the system call that takes the lock.
 #[test]
 fn a_tool_that_gets_sigterm_as_it_takes_its_lock_starts_nothing() {
@@ -279,6 +291,21 @@ fn the_tool_prints_what_the_library_does_if_it_is_asked_to() {
         assert!(said.contains("event=\"acquire\" key=k"), "{said:?}");
     }
     assert_eq!(run(&[], "other=trace"), "");
+}
+
+#[test]
+fn a_log_variable_without_a_value_hides_no_warning() {
+    let server = crate::redis::RedisServer::start_with(&[
+        "--maxmemory",
+        "100mb",
+        "--maxmemory-policy",
+        "allkeys-lru",
+    ]);
+    let url = server.url("restart_quarantine=off&eviction=accept");
+    let mut command = with_default_signals(TOOL);
+    command.args(["run", "--store", &url, "-l", "k", "--", "true"]);
+    let output = command.env("RUST_LOG", "").output().unwrap();
+    assert!(printed(&output).contains("WARN"), "{}", printed(&output));
 }
 
 #[test]

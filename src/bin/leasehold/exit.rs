@@ -42,8 +42,13 @@ pub(crate) mod code {
 
     /// The exit code that shells give for a signal.
     pub(crate) fn of(signal: Signal) -> u8 {
+        of_number(signal as i32)
+    }
+
+    /// As [`of`], for a signal that may have no name.
+    pub(crate) fn of_number(signal: i32) -> u8 {
         // Signals end at 64.
-        SIGNAL | u8::try_from(signal as i32).unwrap_or(0)
+        SIGNAL | u8::try_from(signal).unwrap_or(0)
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) fn wanted(verbose: u8) -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let asked = std::env::var("RUST_LOG").ok().filter(|_| verbose == 0);
+    let asked = std::env::var("RUST_LOG").ok();
+    // Without a value it asks for nothing: by its own reading, for errors alone.
+    let asked = asked.filter(|asked| verbose == 0 && !asked.trim().is_empty());
     // In another notation it is for another program.
     let targets = asked.and_then(|asked| asked.parse::<Targets>().ok());
     let targets = targets.unwrap_or_else(|| {

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid};
+use rustix::process::{WaitOptions, wait};
 
 use super::descendants;
 use super::exec::{BACKGROUND, EXEC, FOREGROUND, language};
 use super::held::Held;
 use super::peers::has_peers;
 use super::terminal::Terminal;
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, code};
 use crate::itself;
 use crate::lease_file::VARIABLE;
 use crate::output::Output;
@@ -24,7 +24,8 @@ pub(super) struct Child {
     /// The command, and its process group.
     id: Pid,
     terminal: Option<Terminal>,
-    stopped_by: Option<Signal>,
+    /// The number of a signal.
+    stopped_by: Option<i32>,
     end: Option<End>,
     /// No child of ours is left.
     is_last: bool,
@@ -46,7 +47,8 @@ pub(super) fn asks_to_end(signal: Signal) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     Exited(i32),
-    Signalled(Signal),
+    /// By a signal of this number. Those above 31, the real-time signals, have no name.
+    Signalled(i32),
 }
 
 impl Child {
@@ -106,12 +108,13 @@ impl Child {
         match end {
             // An exit status is a byte.
             End::Exited(status) => Status::Code(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
-            End::Signalled(signal @ (Signal::SIGINT | Signal::SIGQUIT))
-                if self.terminal.is_some() =>
-            {
-                Status::Interrupt(signal)
-            }
-            End::Signalled(signal) => Status::Signal(signal),
+            End::Signalled(number) => match Signal::try_from(number) {
+                Ok(signal @ (Signal::SIGINT | Signal::SIGQUIT)) if self.terminal.is_some() => {
+                    Status::Interrupt(signal)
+                }
+                Ok(signal) => Status::Signal(signal),
+                Err(_) => Status::Code(code::of_number(number)),
+            },
         }
     }
 
@@ -145,24 +148,29 @@ impl Child {
 
     /// Takes note of every child that has ended or was stopped: the command, and processes that it has left behind.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
-        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
         self.stopped_by = None;
         loop {
-            match waitpid(None, Some(flags)) {
-                Ok(WaitStatus::StillAlive) => return Ok(()),
-                Err(Errno::ECHILD) => {
+            let (id, status) = match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some(changed)) => changed,
+                Ok(None) => return Ok(()),
+                Err(rustix::io::Errno::CHILD) => {
                     self.is_last = true;
                     return Ok(());
                 }
-                Err(Errno::EINTR) => {}
+                Err(rustix::io::Errno::INTR) => continue,
                 Err(why) => {
                     return Err(Failure::system("the command could not be waited for", &why));
                 }
-                Ok(status) if status.pid() != Some(self.id) => {}
-                Ok(WaitStatus::Exited(_, status)) => self.end = Some(End::Exited(status)),
-                Ok(WaitStatus::Signaled(_, signal, _)) => self.end = Some(End::Signalled(signal)),
-                Ok(WaitStatus::Stopped(_, signal)) => self.stopped_by = Some(signal),
-                Ok(_) => {}
+            };
+            if id.as_raw_nonzero().get() != self.id.as_raw() {
+                continue;
+            }
+            if let Some(status) = status.exit_status() {
+                self.end = Some(End::Exited(status));
+            } else if let Some(number) = status.terminating_signal() {
+                self.end = Some(End::Signalled(number));
+            } else {
+                self.stopped_by = status.stopping_signal();
             }
         }
     }
@@ -180,7 +188,7 @@ impl Child {
     /// Continues a command that was suspended from the terminal: its lease would run out, and the terminal would be without a
     /// foreground. A command that was stopped by SIGSTOP stays stopped.
     pub(super) fn keep_going(&mut self) {
-        if self.stopped_by.take() == Some(Signal::SIGTSTP) {
+        if self.stopped_by.take() == Some(Signal::SIGTSTP as i32) {
             let _ = self.signal(Signal::SIGCONT);
         }
     }
