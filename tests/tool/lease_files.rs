@@ -38,6 +38,43 @@ fn a_lease_file_that_is_deleted_under_a_live_lease_is_made_again() {
     assert_eq!(code(&output), 0, "{}", printed(&output));
 }
 
+/// Such a check does not see the process of the tool.
+#[test]
+fn a_check_in_another_process_namespace_waits_for_a_deleted_file_too() {
+    if !is_root() {
+        println!("did not run: only root can make a namespace");
+        return;
+    }
+    let directory = Directory::new();
+    let script = format!("rm $LEASEHOLD_LEASE; {TOOL} check");
+    let script = format!("unshare --pid --fork --mount-proc sh -c '{script}'");
+    let output = crate::command::run_script(&directory.url(), &script);
+    assert_eq!(code(&output), 0, "{}", printed(&output));
+}
+
+/// The names of lease files can be listed, and when the tool has deleted its own, everybody may make one of that name.
+#[test]
+fn a_check_believes_no_file_of_another_user() {
+    if !is_root() {
+        println!("did not run: only root can act for another user");
+        return;
+    }
+    let directory = Directory::new();
+    let script = format!(
+        "cp $LEASEHOLD_LEASE $LEASEHOLD_LEASE.x; chown 65534 $LEASEHOLD_LEASE.x
+        LEASEHOLD_LEASE=$LEASEHOLD_LEASE.x {TOOL} check; code=$?; rm $LEASEHOLD_LEASE.x; exit $code"
+    );
+    let output = crate::command::run_script(&directory.url(), &script);
+    assert_eq!(code(&output), 65, "{}", printed(&output));
+    // Whoever is not root believes root.
+    let script = format!(
+        "cp {TOOL} {0}; setpriv --reuid=65534 --regid=65534 --clear-groups {0} check",
+        directory.path("leasehold")
+    );
+    let output = crate::command::run_script(&directory.url(), &script);
+    assert_eq!(code(&output), 0, "{}", printed(&output));
+}
+
 /// While the tool is stopped, so that it cannot make it again.
 #[test]
 fn a_tool_whose_lease_file_was_missed_by_a_check_ends_its_command() {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub(crate) use record::{Machine, Record, State, boot_now};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
 
 /// The environment variable that names the file.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_LEASE";
@@ -128,7 +129,7 @@ pub(crate) fn look(path: &Path) -> io::Result<Record> {
     for _ in 0..CHECKS {
         match look_once(path) {
             // Deleted, and not by its tool: that makes it again.
-            Err(why) if why.kind() == ErrorKind::NotFound && stale::has_its_tool(path) => {}
+            Err(why) if why.kind() == ErrorKind::NotFound && stale::may_have_its_tool(path) => {}
             // It was made again before it was marked, or another process has locked it.
             Err(why) if why.kind() == ErrorKind::WouldBlock => {}
             found => return found,
@@ -182,17 +183,24 @@ fn make_again(path: &Path, record: &Record) -> io::Result<File> {
 
 /// A name that no other file has.
 fn name() -> String {
-    format!("{}{}-{}", stale::NAME, std::process::id(), boot_now())
+    let (tool, now) = (std::process::id(), boot_now());
+    format!("{}{tool}-{now}-{}", stale::NAME, record::namespace("pid"))
 }
 
-/// Opens a file that exists. Of another kind, such as a pipe, it neither waits for the other end nor reads.
+/// Opens a file that exists. Of another kind, such as a pipe, it neither waits for the other end nor reads. When the tool has ended,
+/// every user of the machine may put a file there: it has to be ours or root's.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.custom_flags(at_once.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() {
+    let found = file.metadata()?;
+    let why = if !found.is_file() {
+        "it is no file"
+    } else if found.uid() != 0 && found.uid() != geteuid().as_raw() {
+        "it belongs to another user"
+    } else {
         return Ok(file);
-    }
-    Err(io::Error::new(ErrorKind::InvalidData, "it is no file"))
+    };
+    Err(io::Error::new(ErrorKind::InvalidData, why))
 }
 
 /// Whether this file, and no other and none, has the name.

@@ -47,15 +47,24 @@ impl Machine {
     #[cfg(target_os = "linux")]
     pub(crate) fn this() -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let namespace = std::fs::read_link("/proc/self/ns/time");
-        let namespace = namespace.map(|path| path.to_string_lossy().into_owned());
-        let digits = |text: String| text.chars().filter(char::is_ascii_digit).collect();
         Ok(Self {
             boot: boot.trim().to_owned(),
             // A kernel without time namespaces has one time.
-            time_namespace: namespace.map_or_else(|_| "0".to_owned(), digits),
+            time_namespace: namespace("time"),
         })
     }
+}
+
+/// The number of a namespace of this process.
+pub(super) fn namespace(kind: &str) -> String {
+    let path = std::fs::read_link(format!("/proc/self/ns/{kind}"));
+    path.map_or_else(
+        |_| "0".to_owned(),
+        |path| {
+            let text = path.to_string_lossy();
+            text.chars().filter(char::is_ascii_digit).collect()
+        },
+    )
 }
 
 impl Record {

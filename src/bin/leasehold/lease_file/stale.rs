@@ -9,9 +9,10 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
+use super::record::namespace;
 use super::{Machine, read};
 
-/// The beginning of the name of every lease file; the process id of its tool follows.
+/// The beginning of the name of every lease file. The process id of its tool follows, the time, and the tool's process namespace.
 pub(super) const NAME: &str = "leasehold-";
 
 /// How old the last record of a file is before the file is looked at. So a tool opens no file of those that run beside it.
@@ -38,16 +39,19 @@ pub(super) fn remove_stale(folder: &Path, ours: &Metadata) {
     }
 }
 
-/// Whether the tool that made the file of this path is alive, as far as this process sees.
-pub(super) fn has_its_tool(path: &Path) -> bool {
+/// Whether the tool that made the file of this path may be alive. One of another process namespace may.
+pub(super) fn may_have_its_tool(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    maker(&name).is_some_and(|maker| !is_gone(maker))
+    let is_seen = name.ends_with(&format!("-{}", namespace("pid")));
+    maker(&name).is_some_and(|maker| !is_seen || !is_gone(maker))
 }
 
 /// The process that made a file of this name.
 fn maker(name: &str) -> Option<Pid> {
-    let (process, made_at) = name.strip_prefix(NAME)?.split_once('-')?;
+    let (process, rest) = name.strip_prefix(NAME)?.split_once('-')?;
+    let (made_at, namespace) = rest.split_once('-')?;
     made_at.parse::<u64>().ok()?;
+    namespace.parse::<u64>().ok()?;
     let process = process.parse().ok()?;
     (process > 0).then_some(Pid::from_raw(process))
 }
@@ -75,14 +79,16 @@ mod tests {
 
     #[test]
     fn only_names_of_lease_files_name_a_process() {
-        assert_eq!(maker("leasehold-12-345"), Some(Pid::from_raw(12)));
+        assert_eq!(maker("leasehold-12-345-6"), Some(Pid::from_raw(12)));
         for name in [
             "leasehold-12",
-            "leasehold-0-345",
-            "leasehold--1-345",
-            "leasehold-tool-12",
-            "leasehold-12-x",
-            "other-12-345",
+            "leasehold-12-345",
+            "leasehold-0-345-6",
+            "leasehold--1-345-6",
+            "leasehold-tool-12-6",
+            "leasehold-12-x-6",
+            "leasehold-12-345-x",
+            "other-12-345-6",
         ] {
             assert_eq!(maker(name), None, "{name}");
         }
