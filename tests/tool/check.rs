@@ -179,14 +179,14 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
     let place = Place::new();
     let others = [
         "leasehold-notes",
-        "leasehold-1-2-3",
-        "leasehold-999999999-1",
+        "leasehold-1-2-3-4",
+        "leasehold-999999999-1-1",
     ];
     for name in others {
         std::fs::write(format!("{}/{name}", place.0.path()), "mine").unwrap();
     }
     // Of a tool that was killed before it wrote a record.
-    std::fs::write(format!("{}/leasehold-999999999-2", place.0.path()), "").unwrap();
+    std::fs::write(format!("{}/leasehold-999999999-2-1", place.0.path()), "").unwrap();
     let begun = Mark::new();
     let script = format!("echo $LEASEHOLD_LEASE > {}; exec sleep 1000", begun.path());
     let live = Running(
