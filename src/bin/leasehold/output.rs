@@ -1,7 +1,7 @@
 //! Output for people and for scripts: answers go to stdout, everything else to stderr. With `--json` each line is one JSON object.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Output {
             .with_writer(|| stderr::Lines)
             // It would report a stream that cannot be written to the same stream, and panic.
             .log_internal_errors(false)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(false)
             .with_target(false)
             .without_time();
         if self.json {
