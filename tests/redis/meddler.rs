@@ -102,7 +102,7 @@ fn up(
 ) -> std::io::Result<()> {
     let mut server = server.try_clone()?;
     let mut commands = BufReader::new(client.try_clone()?);
-    while let Some((bytes, name, keys)) = command(&mut commands)? {
+    while let Some([bytes, name, keys]) = command(&mut commands)? {
         let port = present.load(Ordering::Relaxed);
         if server.peer_addr()?.port() != port {
             server = other_server(client, port, habit)?;
@@ -162,7 +162,7 @@ fn down([client, server]: &[TcpStream; 2], habit: Habit) -> std::io::Result<()> 
 }
 
 /// The bytes of the next command, its first word, and its third, which says how many keys a script has.
-fn command(from: &mut impl BufRead) -> std::io::Result<Option<(Vec<u8>, Vec<u8>, Vec<u8>)>> {
+fn command(from: &mut impl BufRead) -> std::io::Result<Option<[Vec<u8>; 3]>> {
     let (mut bytes, mut all) = (Vec::new(), Vec::new());
     let words = number(from, &mut bytes)?;
     for _ in 0..words.unwrap_or(0) {
@@ -173,7 +173,7 @@ fn command(from: &mut impl BufRead) -> std::io::Result<Option<(Vec<u8>, Vec<u8>,
         all.push(bytes[start..start + length].to_vec());
     }
     let keys = all.get(2).cloned().unwrap_or_default();
-    Ok(all.into_iter().next().map(|name| (bytes, name, keys)))
+    Ok(all.into_iter().next().map(|name| [bytes, name, keys]))
 }
 
 /// The number of a line such as `*3` or `$5`, which is added to `bytes`.
