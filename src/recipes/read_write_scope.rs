@@ -6,13 +6,16 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
+use super::lock::Lock;
 use super::read_write::{ReadCheck, ReadGuard, ReadWriteLock, WriteGuard};
-use super::reentrant::{Scope, ensure_enterable, in_place};
+use super::reentrant::{Scope, ensure_enterable};
 use crate::lease::{Lease, LeaseError};
 use crate::manager::in_runtime;
 use crate::model::error::Error;
@@ -20,14 +23,21 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::Released;
 
-/// What a scope holds of one key. The task that has locked its mutex is changing it.
+/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and enter the hold that one of them gets: none
+/// waits for another's request, which nobody may poll.
 #[derive(Debug, Default)]
-pub(super) struct Entered {
+pub(super) struct ReadWritePlace {
+    held: Mutex<Entered>,
+    changed: Notify,
+    /// Locked while a write hold becomes a read hold: who reads waits for that.
+    becoming: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Entered {
     writer: Weak<WriteGuard>,
     readers: Weak<Readers>,
 }
-
-type Place = tokio::sync::Mutex<Entered>;
 
 /// What the readers of a scope have in common.
 struct Readers {
@@ -44,9 +54,58 @@ enum Side {
     Over,
 }
 
-impl Entered {
+impl ReadWritePlace {
     pub(super) fn is_empty(&self) -> bool {
-        self.writer.strong_count() + self.readers.strong_count() == 0
+        let held = self.held.lock();
+        held.writer.strong_count() + held.readers.strong_count() == 0
+    }
+
+    /// Waits until no write hold is becoming a read hold. False if that took longer than `wait`.
+    async fn has_become(&self, lock: &Lock, wait: Duration) -> bool {
+        let clock = lock.handle().context().clock();
+        let became = clock.timeout(wait, self.becoming.lock()).await;
+        became.is_some()
+    }
+}
+
+impl Entered {
+    /// Another reader of the scope, if it reads or writes.
+    fn read(&mut self, lock: &ReadWriteLock) -> Result<Option<ReentrantReadGuard>, Error> {
+        if let Some(readers) = self.readers.upgrade() {
+            let lease = readers.lease.lock().clone();
+            ensure_enterable(&lock.reader, &lease)?;
+            return Ok(Some(ReentrantReadGuard { readers }));
+        }
+        let Some(writer) = self.writer.upgrade() else {
+            return Ok(None);
+        };
+        ensure_enterable(&lock.writer, writer.lease())?;
+        let lease = writer.lease().clone();
+        Ok(Some(self.first_reads(lease, Side::OfWriter(writer))))
+    }
+
+    fn first_reads(&mut self, lease: Lease, side: Side) -> ReentrantReadGuard {
+        let readers = Arc::new(Readers {
+            lease: Mutex::new(lease),
+            side: Mutex::new(side),
+        });
+        self.readers = Arc::downgrade(&readers);
+        ReentrantReadGuard { readers }
+    }
+
+    /// Another writer of the scope, if it writes.
+    fn write(&self, lock: &ReadWriteLock) -> Result<Option<Arc<WriteGuard>>, Error> {
+        if let Some(writer) = self.writer.upgrade() {
+            ensure_enterable(&lock.writer, writer.lease())?;
+            return Ok(Some(writer));
+        }
+        if self.readers.strong_count() > 0 {
+            return Err(Error::invalid(format!(
+                "the scope reads, and a reader cannot become a writer: key={}; release its read guards first, or write from the start",
+                lock.writer.key()?
+            )));
+        }
+        Ok(None)
     }
 }
 
@@ -129,33 +188,47 @@ impl ReentrantReadWriteLock {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Option<ReentrantReadGuard>, Error> {
-        let entered = async {
-            let place = self.place(scope)?;
-            let Some((mut held, left)) = in_place(&self.lock.reader, &place, wait).await else {
-                return Ok(None);
-            };
-            if let Some(readers) = held.readers.upgrade() {
-                let lease = readers.lease.lock().clone();
-                ensure_enterable(&self.lock.reader, &lease)?;
-                return Ok(Some(ReentrantReadGuard { readers }));
-            }
-            let (lease, side) = if let Some(writer) = held.writer.upgrade() {
-                ensure_enterable(&self.lock.writer, writer.lease())?;
-                (writer.lease().clone(), Side::OfWriter(writer))
-            } else {
-                let Some(reader) = self.lock.read_within(left).await? else {
-                    return Ok(None);
-                };
-                (reader.lease().clone(), Side::Read(reader))
-            };
-            let readers = Arc::new(Readers {
-                lease: Mutex::new(lease),
-                side: Mutex::new(side),
-            });
-            held.readers = Arc::downgrade(&readers);
-            Ok(Some(ReentrantReadGuard { readers }))
-        };
+        let entered = self.read_entered(scope, wait);
         in_runtime(self.lock.reader.runtime(), entered).await
+    }
+
+    async fn read_entered(
+        &self,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Option<ReentrantReadGuard>, Error> {
+        let place = self.place(scope)?;
+        let mut asked = pin!(self.lock.read_within(wait));
+        loop {
+            let mut changed = pin!(place.changed.notified());
+            // Registered before the look, so that a hold which another task gets in between is not missed.
+            changed.as_mut().enable();
+            if !place.has_become(&self.lock.reader, wait).await {
+                return Ok(None);
+            }
+            let entered = place.held.lock().read(&self.lock)?;
+            if entered.is_some() {
+                return Ok(entered);
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                reader = &mut asked => {
+                    let Some(reader) = reader? else {
+                        return Ok(None);
+                    };
+                    let mut held = place.held.lock();
+                    // Two readers of one scope may be granted at once: the second enters the hold of the first.
+                    if let Ok(Some(entered)) = held.read(&self.lock) {
+                        return Ok(Some(entered));
+                    }
+                    let first = held.first_reads(reader.lease().clone(), Side::Read(reader));
+                    drop(held);
+                    place.changed.notify_waiters();
+                    return Ok(Some(first));
+                }
+            }
+        }
     }
 
     /// Holds the key alone, or enters the write hold that the scope has; or fails when the manager's
@@ -202,38 +275,49 @@ impl ReentrantReadWriteLock {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Option<ReentrantWriteGuard>, Error> {
-        let entered = async {
-            let place = self.place(scope)?;
-            let Some((mut held, left)) = in_place(&self.lock.reader, &place, wait).await else {
-                return Ok(None);
-            };
-            let writer = if let Some(writer) = held.writer.upgrade() {
-                ensure_enterable(&self.lock.writer, writer.lease())?;
-                writer
-            } else if held.readers.strong_count() > 0 {
-                return Err(Error::invalid(format!(
-                    "the scope reads, and a reader cannot become a writer: key={}; release its read guards first, or write from the start",
-                    self.lock.writer.key()?
-                )));
-            } else {
-                let Some(writer) = self.lock.write_within(left).await? else {
-                    return Ok(None);
-                };
-                let writer = Arc::new(writer);
-                held.writer = Arc::downgrade(&writer);
-                writer
-            };
-            drop(held);
-            Ok(Some(ReentrantWriteGuard { writer, place }))
-        };
+        let entered = self.write_entered(scope, wait);
         in_runtime(self.lock.writer.runtime(), entered).await
+    }
+
+    async fn write_entered(
+        &self,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Option<ReentrantWriteGuard>, Error> {
+        let place = self.place(scope)?;
+        let mut asked = pin!(self.lock.write_within(wait));
+        loop {
+            let mut changed = pin!(place.changed.notified());
+            // As in `read_entered`.
+            changed.as_mut().enable();
+            let entered = place.held.lock().write(&self.lock)?;
+            let writer = if let Some(writer) = entered {
+                writer
+            } else {
+                tokio::select! {
+                    biased;
+                    () = changed => continue,
+                    writer = &mut asked => {
+                        let Some(writer) = writer? else {
+                            return Ok(None);
+                        };
+                        let writer = Arc::new(writer);
+                        place.held.lock().writer = Arc::downgrade(&writer);
+                        place.changed.notify_waiters();
+                        writer
+                    }
+                }
+            };
+            let place = Arc::clone(&place);
+            return Ok(Some(ReentrantWriteGuard { writer, place }));
+        }
     }
 
     fn wait(&self) -> Duration {
         self.lock.reader.handle().context().settings().wait
     }
 
-    fn place(&self, scope: &Scope) -> Result<Arc<Place>, Error> {
+    fn place(&self, scope: &Scope) -> Result<Arc<ReadWritePlace>, Error> {
         scope.of_read_write(&self.lock.reader)
     }
 }
@@ -246,7 +330,7 @@ impl ReentrantReadWriteLock {
 #[must_use = "the lock is released as soon as the last of its guards is dropped"]
 pub struct ReentrantWriteGuard {
     writer: Arc<WriteGuard>,
-    place: Arc<Place>,
+    place: Arc<ReadWritePlace>,
 }
 
 impl ReentrantWriteGuard {
@@ -270,11 +354,13 @@ impl ReentrantWriteGuard {
         let Self { writer, place } = self;
         let runtime = writer.runtime().clone();
         let left = async {
-            let held = place.lock().await;
+            let becoming = place.becoming.lock().await;
             if let Some(last) = Arc::into_inner(writer) {
+                drop(becoming);
                 return last.release().await.map(Some);
             }
-            match held.readers.upgrade() {
+            let readers = place.held.lock().readers.upgrade();
+            match readers {
                 Some(readers) => {
                     readers.become_readers().await?;
                     // The scope's own read guards may have left meanwhile: then this is the last of its guards.

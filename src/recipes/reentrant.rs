@@ -42,7 +42,7 @@ use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
 use crate::model::of_task::OfTask;
 use crate::recipes::lock::Lock;
-use crate::recipes::read_write_scope::Entered;
+use crate::recipes::read_write_scope::ReadWritePlace;
 pub use crate::recipes::read_write_scope::{
     ReentrantReadGuard, ReentrantReadWriteLock, ReentrantWriteGuard,
 };
@@ -86,7 +86,7 @@ tokio::task_local! {
 #[derive(Clone, Default)]
 pub struct Scope {
     places: Arc<Mutex<Places<Place>>>,
-    of_read_write: Arc<Mutex<Places<tokio::sync::Mutex<Entered>>>>,
+    of_read_write: Arc<Mutex<Places<ReadWritePlace>>>,
 }
 
 /// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one, otherwise a new one. It ends
@@ -119,14 +119,8 @@ impl Scope {
         })
     }
 
-    pub(super) fn of_read_write(
-        &self,
-        of: &Lock,
-    ) -> Result<Arc<tokio::sync::Mutex<Entered>>, Error> {
-        place(&self.of_read_write, of, |place| {
-            // Whoever has locked it is acquiring the lock.
-            place.try_lock().is_ok_and(|held| held.is_empty())
-        })
+    pub(super) fn of_read_write(&self, of: &Lock) -> Result<Arc<ReadWritePlace>, Error> {
+        place(&self.of_read_write, of, ReadWritePlace::is_empty)
     }
 }
 
@@ -287,19 +281,6 @@ impl ReentrantLock {
             }
         }
     }
-}
-
-/// Alone in the place, and what is left of the wait then; `None` if it is over.
-pub(super) async fn in_place<'a, T>(
-    lock: &Lock,
-    place: &'a tokio::sync::Mutex<T>,
-    wait: Duration,
-) -> Option<(tokio::sync::MutexGuard<'a, T>, Duration)> {
-    let clock = lock.handle().context().clock();
-    let started = clock.stamp();
-    let held = clock.timeout(wait, place.lock()).await?;
-    let left = wait.saturating_sub(clock.stamp().since(&started));
-    Some((held, left))
 }
 
 /// Whether enough is left of the lease of a scope's hold to enter it again.

@@ -151,7 +151,7 @@ async fn a_task_that_nobody_polls_keeps_no_other_task_of_its_scope_waiting() {
     let held = while_time_passes(&world, secs(10), lock.acquire(&scope)).await;
     let held = held.unwrap();
     // When it is polled again, it enters the hold.
-    let inner = unpolled.await.unwrap();
+    let inner = while_time_passes(&world, secs(1), unpolled).await.unwrap();
     assert_eq!(inner.token(), held.token());
     assert_eq!(world.ours.held().len(), 1);
 }

@@ -229,3 +229,49 @@ async fn an_acquire_or_a_release_that_is_dropped_at_any_await_leaks_nothing() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_task_that_nobody_polls_keeps_no_other_task_of_its_scope_waiting() {
+    let world = World::new();
+    let lock = world.ours.read_write("a").reentrant();
+    for is_writer in [true, false] {
+        let theirs = world.theirs.lock("a").acquire().await.unwrap();
+        let scope = Scope::new();
+        let mut unpolled = Box::pin(lock.write(&scope));
+        let mut unpolled_reader = Box::pin(lock.read(&scope));
+        if is_writer {
+            assert!(poll_once(&mut unpolled).await.is_pending());
+        } else {
+            assert!(poll_once(&mut unpolled_reader).await.is_pending());
+        }
+        theirs.release().await.unwrap();
+        let held = while_time_passes(&world, secs(10), lock.write(&scope)).await;
+        let held = held.unwrap();
+        // When it is polled again, it enters the hold.
+        let token = if is_writer {
+            let inner = while_time_passes(&world, secs(1), unpolled).await;
+            inner.unwrap().token()
+        } else {
+            let inner = while_time_passes(&world, secs(1), unpolled_reader).await;
+            inner.unwrap().token()
+        };
+        assert_eq!(token, held.token());
+        assert_eq!(world.ours.held().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn readers_of_one_scope_that_are_granted_at_once_share_one_hold() {
+    let world = World::new();
+    let theirs = world.theirs.lock("a").acquire().await.unwrap();
+    let (lock, scope) = (world.ours.read_write("a").reentrant(), Scope::new());
+    let both = async { tokio::join!(lock.read(&scope), lock.read(&scope)) };
+    let mut both = Box::pin(both);
+    assert!(poll_once(&mut both).await.is_pending());
+    theirs.release().await.unwrap();
+    let (one, other) = while_time_passes(&world, secs(10), both).await;
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert_eq!(one.token(), other.token());
+    assert!(one.release().await.unwrap().is_none());
+    assert!(other.release().await.unwrap().is_some());
+}
