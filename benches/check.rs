@@ -32,7 +32,7 @@ fn main() {
         "another clock is measured"
     );
 
-    // An event that is looked at: what it says is as old as its sender is late.
+    // The last event: what it says is as old as its sender is late.
     let (_sender, receiver) = watch::channel(true);
     // The deadline as most libraries keep it.
     let deadline = Mutex::new(now() + Duration::from_secs(3_600));

@@ -1,4 +1,4 @@
-//! What a guarded run costs: `cargo bench --bench guarded --features test-util`.
+//! What a guarded run costs: `cargo bench --bench guarded`.
 //!
 //! `floor` is what a run cannot do without: one fast and one strict read of the clocks. The two `two_threads` benches report the
 //! time per run of a thread while two of them run; each thread has an executor of its own, so that only the lease differs.

@@ -86,7 +86,7 @@ impl Executor {
     /// Runs `work` under the lease, on this thread. It needs no runtime.
     ///
     /// The work is committed if it returns `Ok` and the lease is live then, with the commit budget left. Otherwise what it did
-    /// through the [`Tx`] is undone, and what it did outside of it stands. A panic is undone too, and continues as a panic.
+    /// through the [`Tx`] is undone, and what it did outside of it remains. A panic is undone too, and continues as a panic.
     ///
     /// Runs may be nested, and are then independent: the inner one commits first and stays committed if the outer one does not; if
     /// both write the same cell, the outer one conflicts.
@@ -119,7 +119,8 @@ impl Executor {
 
     /// Awaits `work` under the lease. Otherwise as [`guarded`](Self::guarded).
     ///
-    /// The future is `Send` if that of the work is, and may borrow from its surroundings.
+    /// The future is `Send` if that of the work is, and may borrow from its surroundings. Outside of any tokio runtime, and in one
+    /// without its time driver, it uses the manager's timers.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// If the work panics. Outside of any tokio runtime, and in one without its time driver, the manager's timers are used.
+    /// If the work panics.
     ///
     /// # Cancel safety
     ///

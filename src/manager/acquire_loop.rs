@@ -139,11 +139,11 @@ impl<'a> AcquireLoop<'a> {
         Ok(true)
     }
 
-    /// What the caller gets to know of a request that failed. The log has the first of a row, if the caller tries again: it may wait
-    /// for long.
+    /// The error that the caller gets for a request that failed. The log has the first one of a row, if the caller tries again: it may
+    /// wait for long.
     fn told(&mut self, error: Error, was_cut_short: bool, again: Option<Duration>) -> Error {
         match &self.failure {
-            // That nothing came in the last moments of the wait says less than why nothing came before.
+            // The earlier failure explains more than a last request that had too little time.
             Some(earlier) if was_cut_short => return error.because(earlier.clone()),
             Some(_) => {}
             None if was_cut_short || error.kind() == ErrorKind::Contended => {}

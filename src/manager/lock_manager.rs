@@ -60,8 +60,9 @@ impl LockManager {
     }
 
     /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes
-    /// the store and ends the manager's thread. Renewals stop at once, so that a run or a compensation which never ends delays this by one
-    /// TTL and one `request_timeout` at most. Such a compensation goes on, and reports its debt. Callers that wait for a lock get [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// the store and ends the manager's thread. Renewals stop at once. Therefore a run or a compensation that never ends delays this by
+    /// one TTL and one `request_timeout` at most. Such a compensation continues, and reports its debt. Callers that wait for a lock get
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Cancel safety
     ///

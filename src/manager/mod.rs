@@ -20,7 +20,7 @@
 //! | files | what |
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure); `probe` measures it, `simulator` tests it |
-//! | `key_marks`, `request`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
+//! | `key_marks`, `request`, `detached_work`, `place`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
 //! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `own_runs`, `sink`, `guard`, `downgrade`, `joint` | what a holder has |

@@ -282,7 +282,7 @@ impl Queues {
         self.wake.notified().await;
     }
 
-    /// Looks at a line when its turn may have to pass, if anybody waits for that. A planned look only moves forward.
+    /// Looks at a line when its turn may have to pass, if anybody waits for that. A planned look moves to an earlier time only.
     fn watch(&self, lines: &mut Lines, key: &Key) {
         let Some(line) = lines.keys.get_mut(key) else {
             return;
@@ -444,7 +444,7 @@ impl Turn {
         std::mem::take(&mut self.gives_way)
     }
 
-    /// Whether other callers wait for this turn, so that its hold may be handed off.
+    /// Whether other callers wait for this turn: then its hold may be handed off.
     pub(super) fn is_queued(&self) -> bool {
         self.number != BYPASSES && self.is_of(self.queues.lines.lock().keys.get(&self.key))
     }

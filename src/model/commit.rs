@@ -259,11 +259,11 @@ impl From<()> for Applied {
 
 /// Why an effect outside the process, a step or a commit, did not succeed.
 ///
-/// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7). The exception is an
-/// [`io::Error`] of the operating system that says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call that fails
-/// so has changed nothing, and means [`NotApplied`](Self::NotApplied). In an effect of several calls, return
-/// [`EffectError::unknown`] for what fails after the first. A client of a Unix socket that connects again by itself makes several, and so may
-/// a network file system that sends a rename or a removal again.
+/// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7). The exception
+/// is an [`io::Error`] of the operating system which says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call
+/// that fails in this way has changed nothing, and `?` means [`NotApplied`](Self::NotApplied). In an effect of several calls, return
+/// [`EffectError::unknown`] for what fails after the first. A client of a Unix socket that connects again by itself makes several calls, and
+/// so may a network file system that sends a rename or a removal again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EffectError {
@@ -301,9 +301,9 @@ impl<E: Into<BoxError>> From<E> for EffectError {
     }
 }
 
-/// Whether a call that failed so changed nothing. Not so a refusal of rights, a full disk or a read-only file system, which come in the middle of
-/// a write as well; that a file exists, which may be the work of the same call sent twice; and a refused connection, which may be the second.
-/// An error that a library made up proves nothing.
+/// Whether a call that failed with this error changed nothing. These prove nothing: a refusal of rights, a full disk or a read-only file
+/// system, which may come in the middle of a write; a file that exists, which the same call may have made when it was sent before; a refused
+/// connection, which may be the second one; and an error that a library made up.
 fn changed_nothing(error: &io::Error) -> bool {
     let is_of_a_path = matches!(
         error.kind(),

@@ -22,7 +22,7 @@ impl<T: Clone + 'static> OfTask<T> {
         Self { value, task }
     }
 
-    /// The value of the current task; `None` outside of both scopes.
+    /// The value of the current task; `None` if it has none, also where another task on this thread has one.
     pub(crate) fn of(key: &'static LocalKey<Self>) -> Option<T> {
         let own = |this: &Self| (this.task.get() == try_id()).then(|| this.value.clone());
         key.try_with(own).ok().flatten()

@@ -37,7 +37,7 @@ pub struct Debt {
     pub state: DebtState,
 }
 
-/// The description of a commit, which its run gave none.
+/// The description of a commit. A run describes its steps only.
 pub(crate) const THE_COMMIT: &str = "the commit";
 
 /// The state of the effect behind a [`Debt`].

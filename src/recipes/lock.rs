@@ -154,7 +154,7 @@ impl Lock {
         self
     }
 
-    /// One of several that a caller waits for at once: the caller is counted among those that wait, and not this lock.
+    /// One of several locks that a caller waits for at once: the caller counts among those that wait, and this lock does not.
     pub(crate) fn counted_once(mut self) -> Self {
         self.is_counted = true;
         self
@@ -177,8 +177,8 @@ impl Lock {
     /// A run that asks for a lock that it is under would wait for itself. It gets an error at once, also if it has lost the lock.
     /// A task or thread that the run started is outside of it: it waits until the limit.
     ///
-    /// A call that nobody polls, in another branch of a `select!` or in a runtime that computes, keeps the lock from nobody for longer
-    /// than the store needs to notice that, and gets nothing once its wait is over.
+    /// A call that nobody polls (in another branch of a `select!`, or in a runtime that computes) does not keep the lock from others for
+    /// ever: its turn passes to the next caller, what it was granted ends, and it gets nothing once its wait is over.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ use crate::model::token::FencingToken;
 use crate::store::Released;
 
 /// What a scope holds of one key. Its tasks that ask at once ask each for itself, and enter the hold that one of them gets: none
-/// waits for another's request, which nobody may poll.
+/// waits for another's request, which perhaps nobody polls.
 #[derive(Debug, Default)]
 pub(super) struct ReadWritePlace {
     held: Mutex<Entered>,
@@ -201,7 +201,7 @@ impl ReentrantReadWriteLock {
         let mut asked = pin!(self.lock.read_within(wait));
         loop {
             let mut changed = pin!(place.changed.notified());
-            // Registered before the look, so that a hold which another task gets in between is not missed.
+            // Registered before the check: another task may get a hold in between.
             changed.as_mut().enable();
             if !place.has_become(&self.lock.reader, wait).await {
                 return Ok(None);

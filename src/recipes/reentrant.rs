@@ -67,8 +67,8 @@ impl<T> Default for Places<T> {
     }
 }
 
-/// What a scope holds of one key. Tasks of the scope that ask at once ask each for itself, and all enter the hold that the first of them
-/// gets: none waits for another, which nobody may poll.
+/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and all enter the hold that the first of them gets: none
+/// waits for another's request, which perhaps nobody polls.
 #[derive(Default)]
 struct Place {
     /// The hold, while one of its guards lives.
@@ -259,7 +259,7 @@ impl ReentrantLock {
         let mut asked = pin!(self.lock.acquire_within(wait));
         loop {
             let mut changed = pin!(place.changed.notified());
-            // Registered before the look, so that a hold which another task gets in between is not missed.
+            // Registered before the check: another task may get a hold in between.
             changed.as_mut().enable();
             let held = place.held.lock().upgrade();
             if let Some(guard) = held {
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
-    /// The entries of a scope with `holds` holds, and how often one was looked at for being empty.
+    /// The entries of a scope with `holds` holds, and how often one was checked for being empty.
     fn entered(holds: usize, is_held: bool) -> (usize, usize) {
         let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
         let places: Mutex<Places<Cell<bool>>> = Mutex::default();

@@ -96,7 +96,8 @@ impl Lock {
     /// As [`guarded`](Self::guarded), and repeated while nothing was applied and the policy allows it.
     ///
     /// Each attempt acquires the lock anew. The run is repeated exactly if [`RunError::is_retryable`] holds: never when parts of it
-    /// may be applied, and not when the work has failed or refused, unless its error says that another try may help. A key that [rests](Self::hold_at_least) rests after the last attempt only.
+    /// may be applied, and not when the work has failed or refused, unless its error says that another try may help. A key that
+    /// [rests](Self::hold_at_least) rests after the last attempt only.
     ///
     /// # Errors
     ///

@@ -104,8 +104,9 @@ pub struct Settings {
     /// For how long, from the grant, a hold may be handed off. Default 200 ms; up to a minute. See
     /// [`handoff_count`](Self::handoff_count).
     ///
-    /// A caller that is called has as long to come, to a hold or to its turn, and at least 100 ms. If it does not, because nobody polls it, the hold is
-    /// released, the turn passes to the next caller in this process, and the late one asks the store by itself.
+    /// A caller that is given a hold, or the turn to ask the store, has as long to take it, and at least 100 ms. If it does not, because
+    /// nobody polls it, the hold is released, the turn passes to the next caller in this process, and the late one asks the store by
+    /// itself.
     #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
     pub handoff_time: Duration,
 }
@@ -144,7 +145,7 @@ impl Settings {
         self.terms().usable(ttl)
     }
 
-    /// How long a caller that is called has until it comes. Without a floor a short [`handoff_time`](Self::handoff_time) would call a
+    /// How long a caller has to take what it is given. Without a floor a short [`handoff_time`](Self::handoff_time) would call a
     /// whole queue before its first caller is polled.
     pub(crate) fn call_time(&self) -> Duration {
         self.handoff_time.max(LEAST_CALL_TIME)

@@ -30,7 +30,7 @@ pub enum RunError<T, E = BoxError> {
         why: LeaseError,
     },
     /// The run did not commit, and everything that the work noted in its [`Tx`](crate::Tx) was undone. What the work did outside of it
-    /// stands.
+    /// remains.
     RolledBack {
         /// Why it did not commit.
         cause: Cause<E>,
@@ -93,8 +93,8 @@ impl<T, E: 'static> RunError<T, E> {
     /// rule ([`Cause::Refused`]), or its work [stopped](Cause::Stopped) or [failed](Cause::Failed). What the work decided is final, with
     /// its reason, unless the work says otherwise: its error, or one that caused it, is an [`Error`] that [is
     /// retryable](Error::is_retryable), such as `Error::unavailable("the ledger is not open yet")`. For
-    /// [`NotAcquired`](Self::NotAcquired) as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete), [`InDoubt`](Self::InDoubt) and
-    /// [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
+    /// [`NotAcquired`](Self::NotAcquired) as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete),
+    /// [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -316,7 +316,8 @@ impl<'env> Tx<'env, Blocking> {
     /// the lease was found live with at least the commit budget left. It is the last call of the work.
     ///
     /// It returns `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
-    /// bare `?` means that the commit is in doubt (I7). It should give up after [`CommitPermit::remaining`].
+    /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names. It should give up after
+    /// [`CommitPermit::remaining`].
     ///
     /// A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the [`CommitValue`]. An answer
     /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
@@ -341,7 +342,7 @@ impl Tx<'static, Awaiting> {
     /// the lease was found live with at least the commit budget left. It is the last call of the work.
     ///
     /// It returns `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
-    /// bare `?` means that the commit is in doubt (I7).
+    /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names.
     ///
     /// A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the [`CommitValue`]. An answer
     /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).

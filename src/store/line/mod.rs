@@ -11,8 +11,8 @@
 //! token that the handover gave. A waiter that died costs the others this time once, and its place is used up. So a key with
 //! a queue is never free between two holders, and a release costs the same however many wait.
 //!
-//! **Crowds.** A request costs the same however many wait ([`row`]), and whoever has many before it is not told when to ask again: it
-//! is woken. So it asks only to keep its place, and whoever is called is not late because of the others.
+//! **Crowds.** A request costs the same however many wait ([`row`]). A claim that has many before it gets no time after which to ask
+//! again: it is woken. So it asks only to keep its place, and a claim that is called is not late because of the others.
 
 mod queue;
 mod requests;

@@ -63,8 +63,8 @@ impl Line {
         first.is_none_or(|held| held.claim.mode.is_compatible_with(claim.mode))
     }
 
-    /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself after this time. `None` within if
-    /// many wait before it: one of them asks earlier than it has to.
+    /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself after this time. `Some(None)`
+    /// if many wait before it: it need not ask, because one of them asks earlier.
     pub(super) fn blocked_for(&mut self, claim: &Claim, now: Duration) -> Option<Option<Duration>> {
         let last = i64::MAX;
         let own = self.places.number_of(&claim.owner).unwrap_or(last);

@@ -1,8 +1,8 @@
 //! [`Row`]: the holders or the places of a key, in the order of their arrival.
 //!
-//! A crowd on one key makes a row long, and each request of each waiter looks at it. Therefore no request goes through the row: an
-//! entry is found by its owner, the first and the last are at its ends, and one that leaves from the middle leaves a gap. What is
-//! over is looked for when an entry may have ended, and not before.
+//! A crowd on one key makes a row long, and each request of each waiter reads it. Therefore no request goes through the whole row: an
+//! entry is found by its owner, the first and the last are at its ends, and one that leaves from the middle leaves a gap. The row is
+//! searched for entries that are over when one may have ended, and not before.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) trait Entry {
     fn set_ends(&mut self, ends: Duration);
 }
 
-/// Up to so many entries are looked through: most keys have one holder, and nobody waits.
+/// Up to so many entries are searched: most keys have one holder, and nobody waits.
 const FEW: usize = 16;
 
 /// Each owner has at most one entry.
@@ -269,7 +269,7 @@ mod tests {
         ]
     }
 
-    /// An entry that counts how often anything is looked at.
+    /// An entry that counts how often anything is read.
     struct Counted<'a>(Place, &'a std::cell::Cell<usize>);
 
     impl Entry for Counted<'_> {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a plain list that is looked through.
+        /// The model is a plain list that is searched.
         #[test]
         fn a_row_is_a_list(acts in proptest::collection::vec(act(), 1..150)) {
             let mut row: Row<Place> = Row::default();
