@@ -13,7 +13,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::lock::Lock;
 use super::read_write::{ReadCheck, ReadGuard, ReadWriteLock, WriteGuard};
 use super::reentrant::{Scope, ensure_enterable};
 use crate::lease::{Lease, LeaseError};
@@ -29,14 +28,33 @@ use crate::store::Released;
 pub(super) struct ReadWritePlace {
     held: Mutex<Entered>,
     changed: Notify,
-    /// Locked while a write hold becomes a read hold: who reads waits for that.
-    becoming: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Entered {
     writer: Weak<WriteGuard>,
     readers: Weak<Readers>,
+    /// The write hold of the readers is becoming a read hold: nobody enters before it is one.
+    is_becoming: bool,
+}
+
+/// What a writer of a scope leaves.
+enum Left {
+    /// It was the last guard of the scope.
+    Nothing(WriteGuard),
+    /// Readers, with the write hold if it was the last writer.
+    Readers(Arc<Readers>, Option<WriteGuard>),
+    Writers,
+}
+
+/// A write hold becomes a read hold, until this is dropped.
+struct Becoming<'a>(&'a ReadWritePlace);
+
+impl Drop for Becoming<'_> {
+    fn drop(&mut self) {
+        self.0.held.lock().is_becoming = false;
+        self.0.changed.notify_waiters();
+    }
 }
 
 /// What the readers of a scope have in common.
@@ -60,17 +78,27 @@ impl ReadWritePlace {
         held.writer.strong_count() + held.readers.strong_count() == 0
     }
 
-    /// Waits until no write hold is becoming a read hold. False if that took longer than `wait`.
-    async fn has_become(&self, lock: &Lock, wait: Duration) -> bool {
-        let clock = lock.handle().context().clock();
-        let became = clock.timeout(wait, self.becoming.lock()).await;
-        became.is_some()
+    /// A writer leaves. Of several that leave at once, one is the last.
+    fn leave(&self, writer: Arc<WriteGuard>) -> Left {
+        let mut held = self.held.lock();
+        if let Some(last) = Arc::into_inner(writer) {
+            return Left::Nothing(last);
+        }
+        let Some(readers) = held.readers.upgrade() else {
+            return Left::Writers;
+        };
+        let alone = readers.take_writer();
+        held.is_becoming |= alone.is_some();
+        Left::Readers(readers, alone)
     }
 }
 
 impl Entered {
     /// Another reader of the scope, if it reads or writes.
     fn read(&mut self, lock: &ReadWriteLock) -> Result<Option<ReentrantReadGuard>, Error> {
+        if self.is_becoming {
+            return Ok(None);
+        }
         if let Some(readers) = self.readers.upgrade() {
             let lease = readers.lease.lock().clone();
             ensure_enterable(&lock.reader, &lease)?;
@@ -203,9 +231,6 @@ impl ReentrantReadWriteLock {
             let mut changed = pin!(place.changed.notified());
             // Registered before the check: another task may get a hold in between.
             changed.as_mut().enable();
-            if !place.has_become(&self.lock.reader, wait).await {
-                return Ok(None);
-            }
             let entered = place.held.lock().read(&self.lock)?;
             if entered.is_some() {
                 return Ok(entered);
@@ -354,19 +379,17 @@ impl ReentrantWriteGuard {
         let Self { writer, place } = self;
         let runtime = writer.runtime().clone();
         let left = async {
-            let becoming = place.becoming.lock().await;
-            if let Some(last) = Arc::into_inner(writer) {
-                drop(becoming);
-                return last.release().await.map(Some);
-            }
-            let readers = place.held.lock().readers.upgrade();
-            match readers {
-                Some(readers) => {
-                    readers.become_readers().await?;
+            match place.leave(writer) {
+                Left::Nothing(last) => last.release().await.map(Some),
+                Left::Readers(readers, alone) => {
+                    if let Some(writer) = alone {
+                        let _becoming = Becoming(&place);
+                        readers.become_readers(writer).await?;
+                    }
                     // The scope's own read guards may have left meanwhile: then this is the last of its guards.
                     ReentrantReadGuard { readers }.release().await
                 }
-                None => Ok(None),
+                Left::Writers => Ok(None),
             }
         };
         in_runtime(&runtime, left).await
@@ -382,27 +405,20 @@ impl Deref for ReentrantWriteGuard {
 }
 
 impl Readers {
-    /// Nobody but these readers has the write hold: it becomes a read hold.
-    async fn become_readers(&self) -> Result<(), Error> {
-        let alone = {
-            let mut side = self.side.lock();
-            match std::mem::replace(&mut *side, Side::Over) {
-                Side::OfWriter(writer) => match Arc::try_unwrap(writer) {
-                    Ok(writer) => Some(writer),
-                    Err(shared) => {
-                        *side = Side::OfWriter(shared);
-                        None
-                    }
-                },
-                other => {
-                    *side = other;
-                    None
-                }
-            }
-        };
-        let Some(writer) = alone else {
-            return Ok(());
-        };
+    /// The write hold, if nobody but these readers has it.
+    fn take_writer(&self) -> Option<WriteGuard> {
+        let mut side = self.side.lock();
+        match std::mem::replace(&mut *side, Side::Over) {
+            Side::OfWriter(writer) => match Arc::try_unwrap(writer) {
+                Ok(writer) => return Some(writer),
+                Err(shared) => *side = Side::OfWriter(shared),
+            },
+            other => *side = other,
+        }
+        None
+    }
+
+    async fn become_readers(&self, writer: WriteGuard) -> Result<(), Error> {
         let reader = writer.downgrade().await?;
         *self.lease.lock() = reader.lease().clone();
         *self.side.lock() = Side::Read(reader);
