@@ -1,6 +1,7 @@
 -- Whoever owns a function runs code with the rights of the role that calls it. So everything in the schema belongs to the role that
 -- runs this or to a superuser, and nobody else may add to it: a trigger runs with the rights of the functions that change its table.
--- Types are exact: the session's search_path decides nothing.
+-- Types are exact, so no operator of another schema fits better. It is found first only if the session's search_path names its schema
+-- before pg_catalog.
 DO $$
 DECLARE what text; whose text;
 BEGIN

@@ -1,6 +1,7 @@
 -- The fence and the names of commits. Run it once as the owner of the data, inside of a transaction; by several clients at once
 -- after pg_advisory_xact_lock. It may be run again. Whoever has USAGE on the schema and EXECUTE on the functions may raise any
 -- fence, up to the largest token that a store may grant, and so lock every present holder out: grant it to applications only.
+
 -- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE.
 CREATE TABLE IF NOT EXISTS leasehold.fence_meta (
   one bool PRIMARY KEY DEFAULT true CHECK (one),

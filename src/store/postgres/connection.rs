@@ -44,7 +44,7 @@ pub(super) struct Connection {
     inner: Reconnecting<Live>,
     asks: Semaphore,
     keys: Mutex<HashMap<Key, Arc<Semaphore>>>,
-    /// Since when.
+    /// The keys about which other calls took too long, and since when.
     blocked: Mutex<HashMap<Key, Stamp>>,
 }
 
@@ -135,7 +135,7 @@ impl Connection {
         Arc::clone(of_key.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    /// Other calls about the key took too long.
+    /// Notes that other calls about the key took too long.
     pub(super) fn is_blocked(&self, key: &Key) {
         let now = self.target.clock.stamp();
         self.blocked.lock().insert(key.clone(), now);

@@ -14,7 +14,7 @@
 //! | `app:accounts/7{app:accounts/7}:grants` | token, label and `@<time>` of each reader, and `since` | the longest TTL |
 //! | `app:accounts/7{app:accounts/7}:gap` | nothing: the lock is free for other clients | 25 or 200 ms |
 //! | `app:accounts/7{app:accounts/7}:offers` | of the places that may be granted by message: for how long (ms), the counter of tokens that the claim knows, the name of the key with the counters, the mode, the label and `@<time>` | the longest place, and an eighth of one |
-//! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed |
+//! | `app:{leasehold}:tokens` | a hash: the counter of fencing tokens of all locks, and the version of the protocol; in a cluster one for each slot, `app:{<tag>}:leasehold:tokens` | a day after it was armed last |
 //! | `app:{leasehold}:marker` | the version of the protocol, the server's incarnation (its run, and the id of its data), until when it grants nothing, `max_ttl`; in a cluster one for each slot, `app:{<tag>}:leasehold:marker` | always |
 //! | `app:{<tag>}:leasehold:witness` | in a cluster: when the slot's node became what it is | always |
 //!

@@ -55,7 +55,7 @@ pub(super) struct Quarantine {
 pub(super) struct Past {
     /// For how long at least it has been what it is.
     pub(super) age: Duration,
-    /// The same, as seen by any client: for a server that was a replica, or was flushed.
+    /// The same, as seen by any client of a cluster. Zero elsewhere, and where `age` is enough.
     pub(super) same_for: Duration,
     /// This store saw the marker, if it is missing now.
     pub(super) is_missed: bool,

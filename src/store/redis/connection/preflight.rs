@@ -3,7 +3,8 @@
 //! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself, or refuses it, would describe
 //! another server than the one behind it.
 //!
-//! A server that does not allow `INFO` or `CONFIG` (managed services, access lists) is trusted less, and never an error.
+//! A server that does not allow `INFO` (managed services, access lists) is trusted less, and never an error. One that does not allow
+//! `CONFIG` is taken for one with the default of what is asked for.
 
 use std::collections::HashMap;
 use std::time::Duration;
