@@ -18,7 +18,8 @@
 //! ```
 //!
 //! In the environment the names are in upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They override the
-//! top of the file. A variable without a value counts as one that is not set. The names that the Redis starters of other lock frameworks use are aliases:
+//! top of the file. A variable without a value counts as one that is not set. The names that the Redis starters of other lock
+//! frameworks use are aliases:
 //!
 //! | alias | field |
 //! |---|---|

@@ -64,8 +64,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 ///
 /// A batch is sent once. The same request makes a node with the run's name, a child of the fence's node. A commit that is not
 /// answered is resolved by that name within the run if there is time, and later by [`Resolve`]. The nodes are deleted
-/// after a day, unless [`keep_names`](Self::keep_names) sets another time, by whoever next uses the fence of their key: each commit costs the
-/// ensemble one small node for so long.
+/// after a day, unless [`keep_names`](Self::keep_names) sets another time, by whoever next uses the fence of their key: each commit
+/// costs the ensemble one small node for so long.
 ///
 /// The driver `zookeeper-async` cannot send a batch, and refuses. Changes *without* the fence are not protected. Cloning is cheap.
 #[derive(Clone)]

@@ -78,7 +78,7 @@ async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
     .await;
 }
 
-/// A crowd that looks after the first once a second would keep it from asking.
+/// A crowd that checks once a second whether the first has asked would keep it from asking.
 #[tokio::test]
 async fn whether_the_first_used_its_turn_is_looked_at_by_the_next_alone() {
     let locks = Locks::open().await;

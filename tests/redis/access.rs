@@ -48,7 +48,7 @@ async fn a_wrong_password_is_denied_and_not_shown() {
 /// A real wait, since the server counts: short, and longer than a busy machine stands still.
 const MAX_TTL: Duration = Duration::from_secs(6);
 
-/// What an operator gives to a user of one prefix, but for what the user has to know of the server.
+/// What an operator gives to a user of one prefix, except what the user has to know of the server.
 const LIMITED: [&str; 5] = ["~app:*", "&app:*", "+@all", "-@admin", "-@dangerous"];
 
 #[tokio::test]

@@ -152,7 +152,7 @@ async fn a_grant_by_message_lasts_from_the_time_that_the_message_says() {
         let held = grant(&store, &claim("a")).await;
         let (next, hint) = fair(&store).await;
         release(&store, &held).await;
-        // A server of version 6 tells how long it lasts, and not when it ends.
+        // A server of version 6 reports how long it lasts, and not when it ends.
         let text = "local ends = redis.pcall('PEXPIRETIME', 'app:a')
             if type(ends) == 'table' then
               local time = redis.call('TIME')

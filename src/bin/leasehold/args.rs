@@ -72,7 +72,7 @@ pub(crate) struct StoreArgs {
     pub(crate) store: Option<String>,
 }
 
-/// The help of `--store` where there is no default: what the locks of one machine are for is done without these.
+/// The help of `--store` where there is no default, since these subcommands are of no use for the locks of one machine.
 const SHARED_STORE: &str = "\
 Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot. \
 There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \

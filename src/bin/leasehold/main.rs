@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     if let Err(failure) = &ended {
         output.failure(failure);
     }
-    // The end of a hold tells its script that the lease is over.
+    // The end of a hold shows its script that the lease is over.
     let is_waited_for = matches!(cli.command, Command::Hold(_));
     stderr::flush(is_waited_for.then_some(LAST_WORDS));
     ended.map_or_else(|failure| ExitCode::from(failure.code), Status::end)

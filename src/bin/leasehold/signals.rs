@@ -80,10 +80,10 @@ impl Signals {
         .await
     }
 
-    /// The signal that ends a tool that only waits, if one has arrived. Asked before a command is started: the runtime may not
-    /// have looked at its signals since the lock was acquired.
+    /// The signal that ends a tool that only waits, if one has arrived. Checked before a command is started: the runtime may not
+    /// have read its signals since the lock was acquired.
     pub(crate) async fn ended(&mut self) -> Option<Signal> {
-        // On a runtime of one thread this is a look at all that has arrived.
+        // On a runtime of one thread this reads all that has arrived.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;

@@ -263,7 +263,7 @@ impl Attempt<'_> {
 }
 
 /// Closes the connection of a transaction for which nothing more is sent. No statement of the work arrives after that, so none can end the
-/// transaction behind the look at what was sent.
+/// transaction after this function has read what was sent.
 fn close(connection: Connection, was_ended: &AtomicBool) -> Result<(), EffectError> {
     drop(connection);
     if was_ended.load(Ordering::Acquire) {

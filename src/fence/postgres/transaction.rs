@@ -61,7 +61,7 @@ impl PgTransaction {
         Arc::ptr_eq(&self.client, client)
     }
 
-    /// Whether a statement was sent that may have ended the transaction: to be looked at when this is gone, or can send nothing more.
+    /// Whether a statement was sent that may have ended the transaction: to be read when this is gone, or can send nothing more.
     pub(super) fn was_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.was_ended)
     }
@@ -179,9 +179,9 @@ impl PgTransaction {
     }
 }
 
-/// Whether a statement may end the transaction that it is in. What was sent is looked at, and not the server's answer, because a statement
-/// without an answer may have ended it too. The extended protocol takes one statement at a time, and none of these can be prepared or
-/// run by a function.
+/// Whether a statement may end the transaction that it is in. This judges what was sent, and not the server's answer, because a
+/// statement without an answer may have ended it too. The extended protocol takes one statement at a time, and none of these can be
+/// prepared or run by a function.
 fn ends_a_transaction(statement: &str) -> bool {
     let mut rest = after_blank(statement);
     while let Some(after) = rest.strip_prefix(';') {

@@ -94,7 +94,7 @@ impl Connecting {
         last.as_ref().is_some_and(|last| last.is_under_way())
     }
 
-    /// Why the last connection was of no use: what callers are told until the next attempt may begin.
+    /// Why the last connection was of no use: the error that callers get until the next attempt may begin.
     #[cfg(feature = "redis")]
     pub(crate) fn blame(&self, error: Error) {
         self.redial.lock().last_error = Some(error);

@@ -28,7 +28,7 @@ use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 /// How many asks are on their way over one connection, each for another key. Those that wait here cost the server nothing, and can be
 /// dropped.
 const ASKS: usize = 4;
-/// How long an ask waits for its turn. It ends before the time of a request does, so that nobody doubts what was not sent.
+/// How long an ask waits for its turn. It ends before the time of a request does, so nobody doubts what was not sent.
 const TURN: Duration = Duration::from_millis(250);
 /// For how long a connection that other calls hold up may answer nobody: longer than a few of them wait for a lock.
 const HELD_UP: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use crate::store::dial::{Health, MarksDead};
 const IS_SUPERUSER: &str =
     "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user";
 
-/// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends after it
-/// arrives, and the server rolls back what is open.
+/// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends
+/// after that arrives, and the server rolls back what is open.
 pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
     pub(super) health: Health,
@@ -63,8 +63,9 @@ impl Link {
         }
     }
 
-    /// Fails with `LH006` if a superuser's rights would be another role's, whose functions are in the schema; and, where this session
-    /// `creates` it, if it is not the owner's. The session's own role counts, and not the one that it acts as: any function may go back to it.
+    /// Fails with `LH006` if the session is a superuser's, whose rights the functions of another role in the schema would get; and,
+    /// where this session `creates` the schema, if that belongs to another role. For a superuser the session's own role counts, and not
+    /// the one that it acts as: any function may go back to it.
     pub(crate) async fn trust_owners(&self, creates: bool) -> Result<(), PgError> {
         let row = self.client.query_typed_one(IS_SUPERUSER, &[]).await?;
         if row.try_get(0)? {

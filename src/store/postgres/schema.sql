@@ -28,7 +28,7 @@ INSERT INTO leasehold.token SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 
 -- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
 -- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. place: at most 0 for whoever keeps
 -- others out, then those who wait in their order, and at the end, with the largest number, l. hears: messages reach whoever waits, so
--- that its place may end soon after one. called: the key was handed over to it. There is no index on ends, so that renewals are HOT.
+-- that its place may end soon after one. called: the key was handed over to it. There is no index on ends, so renewals are HOT.
 -- Nothing is changed where the table is there: an index would wait for whoever reads it, and everybody would wait behind it.
 DO $$ BEGIN
   IF EXISTS (SELECT FROM leasehold.lock_meta m WHERE m.version <> 3) THEN
@@ -119,9 +119,9 @@ END $$;
 
 -- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
 -- messages reach it. answer: granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may
--- succeed; null: it is called before. It looks at the first of those who keep o out and at no other, so that its time does not grow with the places; a plan
--- that was made while the table was small must not read all of it later. It waits for other calls about the key for a moment only:
--- over one connection requests for other keys are behind it.
+-- succeed; null: it is called before. It reads the first of those who keep o out and no other, so its time does not grow with the
+-- places; a plan that was made while the table was small must not read all of it later. It waits for other calls about the key for a
+-- moment only: over one connection requests for other keys are behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
   can_hear bool, OUT answer text, OUT token bigint, OUT left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms'
@@ -174,7 +174,7 @@ BEGIN
         -- The time of its last holder ended, so nobody has handed it over.
         PERFORM leasehold.hand_over(k, false);
       END LOOP;
-      -- The next one looks whether the first used its turn. If all did, they would keep the first from asking.
+      -- The next one checks whether the first used its turn. If all did, they would keep the first from asking.
       IF held IS NULL AND EXISTS (SELECT FROM leasehold.claim c
           WHERE c.key = k AND c.place > first_place AND c.place < coalesce(my_place, no_place) AND c.ends > now_) THEN
         blocked := now_ + want * ms;

@@ -36,9 +36,10 @@
 //! arm a new counter, which begins with the larger of the last number and the server's time in microseconds. So tokens also
 //! grow after the server lost all data (I8), as long as its clock was not set back. The counter's name has two parts:
 //!
-//! - *The incarnation* of the server: its run, and the id of its data, which is new with each promotion. The texts of the scripts that grant name
-//!   it too. A server of version 7 or later never copies or stores the texts that it knows, so a server that does not know one may be another, which a
-//!   proxy has put behind the same connection: then it compares itself with the text before it grants. One of version 6 does so each time.
+//! - *The incarnation* of the server: its run, and the id of its data, which is new with each promotion. The texts of the scripts
+//!   that grant name it too. A server of version 7 or later never copies or stores the texts that it knows, so a server that does
+//!   not know one may be another, which a proxy has put behind the same connection: then it compares itself with the text before
+//!   it grants. One of version 6 does so each time.
 //! - *The generation*, a time. **An attempt may be executed after its withdrawal** (a proxy delayed it). The withdrawal of a
 //!   claim with an unanswered request removes the counter that the request named, so the late request is refused. All clients
 //!   learn the next name from their next request. A claim that was withdrawn, or whose hold was found gone, is not granted

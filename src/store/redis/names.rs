@@ -49,7 +49,8 @@ impl Names {
     }
 
     /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so no lock has such
-    /// a name. It depends on that whole name only, and so begins with every prefix under which the lock can be named: the lock `b:x` under `a` is the lock `x` under `a:b`, and there is one of each key beside it.
+    /// a name. It depends on that whole name only, and so begins with every prefix under which the lock can be named: the lock `b:x`
+    /// under `a` is the lock `x` under `a:b`, and there is one of each key beside it.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
         joined(&self.beside_parts(key, what))
     }

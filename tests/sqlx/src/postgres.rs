@@ -86,7 +86,7 @@ where
     // It ends while the run can still be given its proof that nothing was applied. A transaction that is dropped is rolled back.
     let prepared = prepare(pool, permit, doubt, work, || left().is_zero());
     let sql = match clock.timeout(left() * 9 / 10, prepared).await {
-        // Nothing may come between this look and `COMMIT`: the process may have been stopped for a long time.
+        // Nothing may come between this check and `COMMIT`: the process may have been stopped for a long time.
         Some(Ok(sql)) if !left().is_zero() => sql,
         Some(Err(error)) => return Err(error),
         _ => {

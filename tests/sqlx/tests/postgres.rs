@@ -122,7 +122,7 @@ async fn a_holder_that_stood_still_in_its_transaction_until_the_lease_was_over_i
     let server = PgServer::start();
     with_a_bank(&server);
     let ttl = Duration::from_secs(2);
-    // The process stands still: its work blocks the thread for as long as the lease lasts.
+    // As if the process were stopped: its work blocks the thread for as long as the lease lasts.
     let late = take(&server, ttl, move || std::thread::sleep(ttl)).await;
     assert!(matches!(late, Err(RunError::RolledBack { .. })), "{late:?}");
     assert_eq!(server.psql("SELECT cents FROM account"), "100");

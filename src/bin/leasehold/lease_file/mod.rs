@@ -26,9 +26,9 @@ pub(crate) const VARIABLE: &str = "LEASEHOLD_LEASE";
 /// A record is one line of at most this many bytes.
 const MOST: usize = 64 * 1024;
 
-/// How often the tool looks whether its file is still there.
+/// How often the tool checks that its file is still there.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-/// The pause between two looks of a check that has to wait, and how many they are: some [`LOOK`]s.
+/// The pause between two reads of a check that has to wait, and how many times it reads: for longer than some [`LOOK`]s.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
 const CHECKS: u32 = 200;
 

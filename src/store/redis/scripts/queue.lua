@@ -2,7 +2,7 @@
 -- stays, and names who is next, so that nobody else can set it. That claim alone is woken. It asks, and is granted then. If it
 -- does not ask in the time of a handover, it has used up its place.
 --
--- A client that knows nothing of the queue would never find the key free then. So what the key says tells since when it was never
+-- A client that knows nothing of the queue would never find the key free then. So the key's value says since when it was never
 -- free (ms), and after some time a release opens a gap: the key is free for a moment, in which nobody of the queue is granted it.
 --
 -- Every script that frees a lock, or finds it free, begins with this; a release, once it knows that somebody waits.

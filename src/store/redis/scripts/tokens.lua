@@ -5,11 +5,12 @@
 --
 -- Before this, script.rs writes the incarnation for which the client made the text. The cache of scripts is neither copied nor
 -- persisted by version 7 and later, so a server that knows the text is that incarnation, or has compared it; earlier ones compare each
--- time. A server also knows a text whose execution it
--- refused, as a replica does, which may be promoted later. So it is asked by check.lua before a text is sent to it.
+-- time. A server also knows a text whose execution it refused, as a replica does, which may be promoted later. So it is asked by
+-- check.lua before a text is sent to it.
 local ARMED, MAX_SKEW = 1000000000000000, 1000000
 
--- With the last argument "verify" the server did not know this text, or may have it from another one: it says itself which incarnation it is.
+-- With the last argument "verify" the server did not know this text, or may have it from another one: it compares its incarnation with
+-- that of the text.
 local function is_another(tokens, counter)
   if ARGV[#ARGV] ~= 'verify' then
     return false
