@@ -10,8 +10,8 @@
 # Each file beside this one, NAME.mutant, is one mutant: two lines of header, then blocks of text to find and to replace
 # (apply.py describes them).
 #
-#   # cargo test --test fence raised           the test that must fail (with --all-features)
-#   # breaks: revocation is a swap (I2)       the rule that is broken
+#   # cargo test --test fence a_permit_that_is_kept     the test that must fail (with --all-features)
+#   # breaks: a permit ends with its run (I4)           the rule that is broken
 #
 # A mutant counts as caught when the test passes without it, compiles with it, and then fails. This script fails if a
 # mutant does not apply, does not compile or survives, and if a test runs nothing or does not end.
