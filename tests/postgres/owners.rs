@@ -279,6 +279,49 @@ async fn no_statement_calls_what_another_role_put_on_the_path_of_the_session() {
     release(&store, &held).await;
 }
 
+/// A database's owner may set the path of every session, a superuser's among them.
+#[tokio::test]
+async fn no_statement_uses_an_operator_of_a_path_that_the_databases_owner_set() {
+    let hostile = Hostile::in_(Locks::empty()).await;
+    let (mallory, database) = (&hostile.mallory, &hostile.locks.name);
+    hostile.run("CREATE SCHEMA evil").await;
+    for (number, (operator, operand)) in [
+        ("=", "name"),
+        ("=", "oid"),
+        ("=", "text"),
+        ("=", "int"),
+        ("<", "float8"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        hostile
+            .run(&format!(
+                "CREATE FUNCTION evil.trap{number}(l {operand}, r {operand}) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+                   IF session_user OPERATOR(pg_catalog.=) 'postgres'::name THEN ALTER ROLE {mallory} SUPERUSER; END IF;
+                   RETURN l OPERATOR(pg_catalog.{operator}) r; END $$;
+                 CREATE OPERATOR evil.{operator} (FUNCTION = evil.trap{number}, LEFTARG = {operand}, RIGHTARG = {operand})"
+            ))
+            .await;
+    }
+    let path = |change: &str| format!("ALTER DATABASE {database} {change}");
+    hostile
+        .locks
+        .psql(&path("SET search_path = evil, pg_catalog"));
+    let url = hostile.locks.url("create=auto&timeout_millis=20000");
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let fence = PgFence::connect(&url).await.unwrap();
+    fence.create_schema().await.unwrap();
+    hostile.schemas().unwrap();
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+    let server = hostile.locks.server();
+    server
+        .psql_in("postgres", &path("RESET search_path"))
+        .unwrap();
+    assert!(!hostile.is_superuser().await);
+}
+
 #[tokio::test]
 async fn functions_with_their_owners_rights_find_names_in_the_systems_catalog_only() {
     let locks = Locks::open().await;

@@ -1,10 +1,11 @@
 -- Whoever owns a function runs code with the rights of the role that calls it. So everything in the schema belongs to the role that
 -- runs this or to a superuser, and nobody else may add to it: a trigger runs with the rights of the functions that change its table.
--- Types are exact, so no operator of another schema fits better. It is found first only if the session's search_path names its schema
--- before pg_catalog.
+-- From here to the end of the script nothing is found in another schema: the database's owner may set a search_path for every session.
 DO $$
 DECLARE what text; whose text;
 BEGIN
+  PERFORM pg_catalog.set_config('leasehold.path', pg_catalog.current_setting('search_path'), true),
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
   SELECT x.what, CASE WHEN x.who = 0::oid THEN 'public' ELSE pg_catalog.pg_get_userbyid(x.who)::text END INTO what, whose FROM (
     SELECT 'the schema leasehold'::text, n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'leasehold'::name
     UNION ALL

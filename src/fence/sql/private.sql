@@ -9,4 +9,6 @@ BEGIN
       WHERE n.nspname = 'leasehold'::name AND a.grantee <> c.relowner LOOP
     EXECUTE 'REVOKE ALL ON TABLE leasehold.'::text || pg_catalog.quote_ident(r.what) || ' FROM '::text || r.whose || ' CASCADE'::text;
   END LOOP;
+  -- What follows in the same transaction finds its names again.
+  PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('leasehold.path', true), true);
 END $$;

@@ -13,8 +13,7 @@ use super::dialer::Driver;
 use super::schema::OWNED;
 use crate::store::dial::{Health, MarksDead};
 
-const IS_SUPERUSER: &str =
-    "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user";
+const IS_SUPERUSER: &str = "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
 
 /// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends
 /// after that arrives, and the server rolls back what is open.

@@ -116,6 +116,7 @@ if counter ~= known then
   end
   local digits = string.format('%.0f', math.max(last + 1, micros))
   redis.call('HSET', tokens, 'protocol', protocol, 'generation', string.format('%.0f', generation), 'last', digits, counter, digits)
-  redis.call('PEXPIRE', tokens, KEPT)
+  -- From the time that the last token names: a clock that was set back reaches that first.
+  redis.call('PEXPIRE', tokens, string.format('%.0f', math.max(0, math.floor(tonumber(digits) / 1000) - millis) + KEPT))
 end
 return 'armed ' .. counter .. ' ' .. now
