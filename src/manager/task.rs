@@ -157,8 +157,10 @@ impl Task {
             self.lose(hold, reason);
         }
         let calls = [due, urgent, failing];
-        if calls.iter().any(|holds| !holds.is_empty()) && self.are_clocks_sound(&now) {
-            for (holds, limit) in calls.into_iter().zip(limits) {
+        if calls.iter().any(|holds| !holds.is_empty()) {
+            let were_wrong = self.compare_clocks(&now);
+            for (mut holds, limit) in calls.into_iter().zip(limits) {
+                holds.retain(|(_, hold)| !were_wrong || hold.lease.lost_reason().is_none());
                 self.renew(holds, limit);
             }
         }
@@ -180,26 +182,34 @@ impl Task {
         self.shutdown.as_ref().map(|shutdown| shutdown.end)
     }
 
-    /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease
-    /// is lost.
-    fn are_clocks_sound(&mut self, now: &Stamp) -> bool {
+    /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease is
+    /// lost that is as old, and the answer is true.
+    fn compare_clocks(&mut self, now: &Stamp) -> bool {
         let earlier = self.context.holds.lock().next_audit(now);
-        match Audit::between(&earlier, now, self.context.settings.server_drift_ppm) {
-            Audit::Sound => true,
+        let drift_ppm = self.context.settings.server_drift_ppm;
+        match Audit::between(&earlier, now, drift_ppm) {
+            Audit::Sound => false,
             Audit::DistrustFast => {
                 self.context.clock.distrust_fast();
-                true
+                false
             }
             Audit::Fault => {
                 tracing::error!(
-                    target: "leasehold::manager", "a clock went backwards or the clocks disagree; every lease is lost"
+                    target: "leasehold::manager", "a clock went backwards or the clocks disagree; the leases that saw it are lost"
                 );
-                let holds: Vec<_> = self.context.holds.lock().holds().cloned().collect();
+                // Short holds that overlap ask for no heartbeat, so the clocks may have been wrong before a hold was asked for.
+                let saw_it = |hold: &&Arc<Hold>| {
+                    let since = [&earlier, &hold.origin.granted_at];
+                    let since = since.into_iter().max_by_key(|at| at.on(ClockKind::Boot));
+                    since.is_none_or(|at| Audit::between(at, now, drift_ppm) == Audit::Fault)
+                };
+                let holds: Vec<_> =
+                    (self.context.holds.lock().holds().filter(saw_it).cloned()).collect();
                 for hold in holds {
                     self.context.holds.forget(&hold);
                     self.lose(hold, LostReason::ClockFault);
                 }
-                false
+                true
             }
         }
     }
