@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Store};
+use leasehold::store::{Acquired, Claim, PostgresStore, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, release};
 use crate::server::until;
@@ -24,6 +24,14 @@ fn places(locks: &Locks, key: &str) -> Vec<i64> {
          WHERE key = '{key}' AND token IS NULL ORDER BY place"
     ));
     left.lines().map(|left| left.parse().unwrap()).collect()
+}
+
+/// When a claim that has to wait is told to ask again.
+async fn left(store: &PostgresStore, claim: &Claim) -> Duration {
+    match store.acquire(claim).await.unwrap() {
+        Acquired::Busy { remaining } => remaining.unwrap(),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -80,7 +88,7 @@ async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
 
 /// A crowd that checks once a second whether the first has asked would keep it from asking.
 #[tokio::test]
-async fn whether_the_first_used_its_turn_is_looked_at_by_the_next_alone() {
+async fn whether_the_first_used_its_turn_is_checked_by_one_waiter_after_the_other() {
     let locks = Locks::open().await;
     let store = locks.store("").await;
     let lasting = || {
@@ -97,11 +105,33 @@ async fn whether_the_first_used_its_turn_is_looked_at_by_the_next_alone() {
     release(&store, &held).await;
     locks
         .psql("UPDATE leasehold.claim SET ends = clock_timestamp() + interval '20 s' WHERE called");
-    let left = async |claim: &Claim| match store.acquire(claim).await.unwrap() {
-        Acquired::Busy { remaining } => remaining.unwrap(),
-        other => panic!("{other:?}"),
-    };
-    assert!(left(&next).await <= Duration::from_secs(20));
-    assert_eq!(left(&last).await, Duration::from_secs(30));
+    // The last asks before the next one, so it is told a later time whatever the machine does.
+    let [last, next] = [left(&store, &last).await, left(&store, &next).await];
+    assert!(next <= Duration::from_secs(20), "{next:?}");
+    assert!(last >= next + Duration::from_secs(1), "{last:?} {next:?}");
     release(&store, &grant(&store, &first).await).await;
+}
+
+#[tokio::test]
+async fn each_waiter_that_died_delays_those_behind_it_by_a_second() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    let lasting = || {
+        let mut claim = claim_for("a", Duration::from_secs(30));
+        claim.place_ttl = LONG;
+        claim
+    };
+    let held = grant(&store, &lasting()).await;
+    let [gone, gone_too, last] = [lasting(), lasting(), lasting()];
+    for waits in [&gone, &gone_too, &last] {
+        assert!(is_busy(&store, waits).await);
+    }
+    release(&store, &held).await;
+    // It is told when to ask again, and that time passes.
+    for dead in [2, 1] {
+        let told = left(&store, &last).await;
+        assert!(told < Duration::from_secs(dead + 1), "{told:?} for {dead}");
+        locks.psql("UPDATE leasehold.claim SET ends = clock_timestamp() WHERE called");
+    }
+    release(&store, &grant(&store, &last).await).await;
 }

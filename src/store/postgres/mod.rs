@@ -42,7 +42,7 @@
 //! Every claim that has to wait has a place, in the order of arrival, for as long as it asks again in time. An attempt reads only the first
 //! of those who keep it out, so its time does not grow with the places. A release hands the
 //! key over to the first live place, and to the readers behind a reader. They alone are notified, and nobody passes them. Their
-//! place ends a second later, so a waiter that died delays the others by that: the one behind it asks then.
+//! place ends a second later, so a waiter that died delays the others by that: the one behind it asks then, and each further one a second later.
 //! After a holder that died, whoever asks first
 //! does the same. A release notifies nobody if nobody waits. Messages come by `LISTEN`. A place of a waiter that hears none
 //! keeps its time, since that one polls: so the store [hands over](super::Capability::hands_over) only where messages arrive.

@@ -174,10 +174,12 @@ BEGIN
         -- The time of its last holder ended, so nobody has handed it over.
         PERFORM leasehold.hand_over(k, false);
       END LOOP;
-      -- The next one checks whether the first used its turn. If all did, they would keep the first from asking.
-      IF held IS NULL AND EXISTS (SELECT FROM leasehold.claim c
-          WHERE c.key = k AND c.place > first_place AND c.place < coalesce(my_place, no_place) AND c.ends > now_) THEN
-        blocked := now_ + want * ms;
+      -- The next one checks whether the first used its turn, and the others, one after the other, whether those between did. If all
+      -- asked at once, they would keep the first from asking.
+      IF held IS NULL AND blocked IS NOT NULL THEN
+        SELECT least(blocked + count(*) * interval '1 s', now_ + want * ms) INTO blocked FROM (SELECT FROM leasehold.claim c
+          WHERE c.key = k AND c.place > first_place AND c.place < coalesce(my_place, no_place) AND c.ends > now_
+          ORDER BY c.place LIMIT 16) between_us;
       END IF;
     END IF;
     IF blocked IS NOT NULL THEN
