@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::RunError;
-use leasehold::executor::Resolution;
+use leasehold::executor::{CommitProof, Resolution};
 use leasehold::fence::{Fence, PgFence, Resolve, tokio_postgres};
 use tokio_postgres::types::Type;
 
@@ -151,4 +151,34 @@ async fn behind_a_pooler_statements_that_are_prepared_have_a_true_outcome() {
         }
         assert_eq!(bank.cents(), expected);
     }
+}
+
+/// The pooler gives its connection to another client as soon as the transaction is over.
+#[tokio::test]
+async fn behind_a_pooler_a_commit_waits_for_nobody_and_leaves_nothing_to_the_next_client() {
+    let bank = Bank::open().await;
+    let pooler = PgBouncer::with_connections(bank.server(), 1);
+    let url = bank.url_at(pooler.port());
+    let fence = PgFence::connect(&url).await.unwrap();
+    let other = connect(&url).await;
+    let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let call = fence.transaction(async move |t| {
+        let rows = t.query_typed(TAKE, &[(&10_i64, Type::INT8)]).await?;
+        t.execute_typed("SELECT set_config('my.mark', 'the first run', false)", &[])
+            .await?;
+        // It gets the connection after this transaction, and keeps it.
+        let waits = tokio::spawn(async move { other.batch_execute("BEGIN").await.map(|()| other) });
+        begin.send(waits).unwrap();
+        // The pooler says to nobody that it has a waiter, but a request that is on its way arrives.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        t.done(rows[0].get::<_, i64>(0))
+    });
+    let done = hold_for(1, SHORT).executor().commit(call).await.unwrap();
+    assert_eq!((done.value, done.proof), (90, CommitProof::Fenced));
+    let other = begun.recv().await.unwrap().await.unwrap().unwrap();
+    let mark = "SELECT coalesce(current_setting('my.mark', true), '')";
+    let row = other.query_typed_one(mark, &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "");
+    other.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(bank.cents(), 90);
 }

@@ -268,6 +268,11 @@ pub(crate) struct PgBouncer {
 
 impl PgBouncer {
     pub(crate) fn before(server: &PgServer) -> Self {
+        Self::with_connections(server, 20)
+    }
+
+    /// With so many connections to the server for all clients of a database.
+    pub(crate) fn with_connections(server: &PgServer, most: u32) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = server.folder.with_extension(format!("pooler{count}"));
@@ -280,7 +285,7 @@ impl PgBouncer {
             let target = format!("host=127.0.0.1 port={} user=postgres", server.port);
             let text = format!(
                 "[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
-                 pool_mode = transaction\nunix_socket_dir =\nlogfile = {}\n",
+                 pool_mode = transaction\ndefault_pool_size = {most}\nunix_socket_dir =\nlogfile = {}\n",
                 folder.join("log").display()
             );
             fs::write(&file, text).expect("a configuration");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join, try_join};
+use futures_util::future::try_join;
 use tokio_postgres::Error as PgError;
 
 use super::connection::Connection;
@@ -20,6 +20,9 @@ use crate::model::txn::TxnId;
 /// What the work may have left in the session, which is another run's next: settings, the role, advisory locks, cursors, subscriptions,
 /// temporary tables. Prepared statements stay, because the driver's are among them.
 const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; DISCARD TEMP";
+
+/// After how many answers [`committing`] is done: those to the seal and to `COMMIT`.
+const COMMITTED: usize = 2;
 
 /// For how long after the lease the server keeps a transaction whose client hangs.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
@@ -191,42 +194,35 @@ impl Attempt<'_> {
         None
     }
 
-    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails is not executed.
+    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails is not executed. The reset is
+    /// in the same request, because a pooler may give the next one to another session, or let it wait for one.
     async fn seal_and_commit(&self, connection: Connection) -> Result<Applied, EffectError> {
         if self.left().is_zero() {
             drop(connection);
             let error = "the lease was over before the work was; COMMIT was not sent";
             return Err(EffectError::not_applied(error));
         }
-        let statements = committing(self.permit.txn_id);
-        // The reset is a request of its own, so that an error of it is no answer to the commit.
-        let asked = join(connection.run(&statements), connection.run(RESET));
-        let answered = self
-            .shared
-            .clock
-            .timeout(patience(self.left()), asked)
-            .await;
-        let (answered, is_reset) = answered.map_or((None, false), |(committed, reset)| {
-            (Some(committed), reset.is_ok())
-        });
-        let error = match answered {
-            Some(Ok(())) if !connection.link.is_unreplicated() => {
-                if is_reset {
-                    self.shared.committed(connection);
-                }
-                return Ok(Applied::fenced());
-            }
+        let statements = format!("{}; {RESET}", committing(self.permit.txn_id));
+        let mut is_committed = false;
+        let asked = connection.run_and_see(&statements, COMMITTED, &mut is_committed);
+        let clock = &self.shared.clock;
+        let answered = clock.timeout(patience(self.left()), asked).await;
+        // An error or a silence after that answer is one of the reset.
+        if is_committed {
             // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
-            Some(Ok(())) => {
+            if connection.link.is_unreplicated() {
                 return Err(EffectError::unknown(
                     "the commit is on the primary, and was not confirmed by its standbys",
                 ));
             }
-            Some(Err(error)) => error,
-            None => {
-                drop(connection);
-                return self.resolved("the commit was not answered".into()).await;
+            if matches!(answered, Some(Ok(()))) {
+                self.shared.committed(connection);
             }
+            return Ok(Applied::fenced());
+        }
+        let Some(Err(error)) = answered else {
+            drop(connection);
+            return self.resolved("the commit was not answered".into()).await;
         };
         drop(connection);
         match judge(Phase::Commit, fault::code(&error)) {

@@ -1,15 +1,17 @@
 //! [`Connection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
 
 use std::fmt;
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::runtime::Id;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Config, Error as PgError, Row};
+use tokio_postgres::{Config, Error as PgError, Row, SimpleQueryMessage};
 
 use super::fault;
 use crate::clock::Clock;
@@ -58,6 +60,24 @@ impl Connection {
     }
 }
 
+
+    /// As [`run`](Self::run). `is_done` is set when the first `count` statements were answered, whatever becomes of those behind them.
+    pub(super) async fn run_and_see(
+        &self,
+        statements: &str,
+        count: usize,
+        is_done: &mut bool,
+    ) -> Result<(), PgError> {
+        let mut answers = pin!(self.link.client.simple_query_raw(statements).await?);
+        let mut answered = 0;
+        while let Some(answer) = answers.next().await {
+            if matches!(answer?, SimpleQueryMessage::CommandComplete(_)) {
+                answered += 1;
+                *is_done = answered >= count;
+            }
+        }
+        Ok(())
+    }
 /// Which server, and how it is connected to.
 #[derive(Clone)]
 pub(super) struct Server {
