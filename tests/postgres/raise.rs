@@ -6,6 +6,7 @@ use leasehold::executor::{CommitProof, Doubt, Resolution};
 use leasehold::fence::{Fence, PgFence, Resolve};
 use leasehold::{ErrorKind, LockManager, LostReason, RunError};
 
+use crate::proxy::{Fate, Proxy};
 use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};
 
 #[tokio::test]
@@ -271,4 +272,30 @@ async fn a_zombie_is_cut_off_by_the_server_also_where_a_longer_limit_was_set() {
     let last = zombie.batch_execute("SELECT pg_sleep(600)").await;
     assert!(last.is_err());
     bank.fence().await.raise(&key("a"), token(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_connections_is_dialled_now_and_then_however_often_it_is_asked() {
+    let bank = Bank::open().await;
+    let proxy = Proxy::before(bank.server().port());
+    let fence = PgFence::connect(&bank.url_at(proxy.port())).await.unwrap();
+    proxy.all(Fate {
+        cut_up: 0,
+        ..Fate::KIND
+    });
+    let asking = async {
+        loop {
+            let error = fence.raise(&key("a"), token(1)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    };
+    // Without a pause there are hundreds of dials in this time, and on a busy machine fewer of both.
+    let _ = tokio::time::timeout(Duration::from_secs(2), asking).await;
+    let dials = proxy.wires().len();
+    assert!(dials < 20, "{dials}");
+    proxy.next(Fate::KIND);
+    crate::server::until("it is dialled again", async || {
+        fence.raise(&key("a"), token(1)).await.is_ok()
+    })
+    .await;
 }

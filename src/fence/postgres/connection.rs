@@ -16,13 +16,15 @@ use tokio_postgres::{Config, Error as PgError, Row, SimpleQueryMessage};
 use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::dial::runtime;
+use crate::store::dial::{Redial, runtime};
 use crate::store::postgres::{Dialer, Link};
 
 /// Connections that are kept for the next caller, for each runtime.
 const IDLE: usize = 8;
 /// A statement outside of a transaction fails if it writes.
 const GUARD: &str = "-c default_transaction_read_only=on";
+/// The lease of a short run. It bounds the time between two attempts to connect: a run has its lease to learn what became of a commit.
+const LEASE: Duration = Duration::from_secs(5);
 /// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -58,8 +60,6 @@ impl Connection {
     pub(super) async fn run(&self, statements: &str) -> Result<(), PgError> {
         self.link.client.batch_execute(statements).await
     }
-}
-
 
     /// As [`run`](Self::run). `is_done` is set when the first `count` statements were answered, whatever becomes of those behind them.
     pub(super) async fn run_and_see(
@@ -78,6 +78,8 @@ impl Connection {
         }
         Ok(())
     }
+}
+
 /// Which server, and how it is connected to.
 #[derive(Clone)]
 pub(super) struct Server {
@@ -149,6 +151,7 @@ pub(super) struct Pool {
     server: Server,
     clock: Clock,
     idle: Mutex<Vec<Connection>>,
+    redial: Mutex<Redial>,
 }
 
 impl Pool {
@@ -157,6 +160,7 @@ impl Pool {
             server,
             clock,
             idle: Mutex::default(),
+            redial: Mutex::new(Redial::new(LEASE)),
         }
     }
 
@@ -182,8 +186,12 @@ impl Pool {
         }
     }
 
-    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it.
+    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it. While the server refuses
+    /// all, [`dial`](Self::dial) alone tries.
     async fn dial_guarded(&self, config: &Config) -> Option<Connection> {
+        if !self.pause().is_zero() {
+            return None;
+        }
         let mut connection = self.dial_with(config).await.ok()?;
         let asked = connection.ask("SHOW default_transaction_read_only", &[]);
         let row = self.clock.timeout(self.server.limit, asked).await?.ok()?;
@@ -191,9 +199,25 @@ impl Pool {
         connection.is_guarded.then_some(connection)
     }
 
-    /// A connection that was not kept, and is not guarded.
+    /// A connection that was not kept, and is not guarded. The next attempt after one that failed waits.
     pub(super) async fn dial(&self) -> Result<Connection, Error> {
-        self.dial_with(&self.server.config).await
+        let pause = self.pause();
+        if !pause.is_zero() {
+            self.clock.sleep(pause).await;
+        }
+        let dialled = self.dial_with(&self.server.config).await;
+        if dialled.is_ok() {
+            self.redial.lock().reset();
+        } else if self.pause().is_zero() {
+            // Those that fail together count as one.
+            self.redial.lock().begin(self.clock.stamp());
+        }
+        dialled
+    }
+
+    /// How long the next attempt waits.
+    fn pause(&self) -> Duration {
+        self.redial.lock().delay(&self.clock.stamp())
     }
 
     async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {

@@ -27,3 +27,5 @@ pub(crate) use in_flight::PATIENCE;
 pub(crate) use pool::closed;
 pub(crate) use pool::{Pool, Pooled};
 pub(crate) use reconnecting::{Live, Reconnecting};
+#[cfg(feature = "postgres")]
+pub(crate) use redial::Redial;
