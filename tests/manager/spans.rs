@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::Abort;
 use leasehold::clock::Clock;
+use leasehold::executor::EffectError;
+use leasehold::fence::FenceGate;
+use leasehold::{Abort, RunError};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -102,6 +104,35 @@ async fn acquire_hold_run_and_commit_are_spans_with_key_token_and_outcome() {
         .collect();
     assert_eq!(acquires, [("held", Some(&token)), ("busy", None)]);
     drop(guard);
+}
+
+#[tokio::test]
+async fn the_span_of_a_commit_whose_fence_is_still_at_work_does_not_say_that_nothing_was_applied() {
+    let spans = Closed::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (world, gate) = (World::new(), FenceGate::new());
+    let held = world.ours.lock("a").acquire().await.unwrap();
+    let token = held.token().to_string();
+    let (began, begins) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let run = held.executor().guarded(move |tx| {
+        tx.commit_with(move |permit| {
+            std::thread::spawn(move || {
+                let change = || {
+                    began.send(()).unwrap();
+                    let _ = ends.recv();
+                };
+                gate.apply(&permit, change)
+            });
+            begins.recv().unwrap();
+            Err::<(), _>(EffectError::not_applied("not today"))
+        });
+        Ok(())
+    });
+    drop(end);
+    assert!(matches!(run, Err(RunError::InDoubt { .. })), "{run:?}");
+    assert_eq!(spans.outcomes("lock.commit", "a", &token), ["unknown"]);
 }
 
 /// Polls a future whenever it is woken, and drops it when it has waited so often. Whether it completed.

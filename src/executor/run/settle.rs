@@ -196,7 +196,6 @@ impl Prepared {
             // First, so that no panic from here on undoes a part of what is applied.
             notes.drop_undo();
         }
-        commit_answered(&self.span, &answer);
         let answer = match (self.permit.0.end(), answer) {
             (true, Ok(Err(_)) | Err(EffectError::NotApplied(_) | EffectError::Fenced { .. })) => {
                 Err(EffectError::unknown(
@@ -205,6 +204,7 @@ impl Prepared {
             }
             (_, answer) => answer,
         };
+        commit_answered(&self.span, &answer);
         let CommitPermit {
             remaining: slack,
             not_after,
