@@ -35,10 +35,9 @@ pub struct Debt {
     pub intent: Arc<str>,
     /// The state of the effect.
     pub state: DebtState,
+    /// The effect is the commit of the run, and no step.
+    pub(crate) is_commit: bool,
 }
-
-/// The description of a commit. A run describes its steps only.
-pub(crate) const THE_COMMIT: &str = "the commit";
 
 /// The state of the effect behind a [`Debt`].
 #[derive(Debug, Clone)]
@@ -58,7 +57,7 @@ pub enum DebtState {
 impl Debt {
     /// The one line of the log about this debt.
     pub(crate) fn log(&self) {
-        if matches!(self.state, DebtState::InDoubt) && *self.intent == *THE_COMMIT {
+        if self.is_commit {
             let (key, token, txn_id) = (keys(&self.locks), tokens(&self.locks), self.txn_id);
             tracing::error!(
                 target: "leasehold::executor",

@@ -126,6 +126,27 @@ async fn one_debt_is_one_line() {
     }
 }
 
+/// `leasehold resolve` finds a commit only.
+#[tokio::test]
+async fn a_step_that_is_described_as_the_commit_is_logged_as_a_step() {
+    use leasehold::executor::{Compensation, EffectError};
+    let scene = scene();
+    let guard = scene.locks.lock("log/step").acquire().await.unwrap();
+    let executor = guard.executor();
+    let mut run = Box::pin(executor.guarded_async(async |tx| {
+        let never = std::future::pending::<Result<(), EffectError>>();
+        let take_back = |_: Compensation| async { Ok::<(), std::io::Error>(()) };
+        tx.step("the commit", never, take_back).await?;
+        Ok(())
+    }));
+    assert!(crate::support::poll_once(&mut run).await.is_pending());
+    drop(run);
+    guard.release().await.unwrap();
+    let lines = log::lines(&["ERROR", "key=log/step"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("settle it by hand"), "{lines:?}");
+}
+
 /// Asks the manager what it holds at each line of the log, as a subscriber may that shows it beside the line.
 struct Asking(Arc<OnceLock<LockManager>>);
 

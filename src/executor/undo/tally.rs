@@ -11,7 +11,7 @@ use crate::lease::Lease;
 use crate::model::caught::{Caught, caught};
 use crate::model::commit::{keys, tokens};
 use crate::model::error::BoxError;
-use crate::model::run_sink::{Debt, DebtState, THE_COMMIT};
+use crate::model::run_sink::{Debt, DebtState};
 use crate::model::txn::TxnId;
 
 /// How one compensation ended.
@@ -150,11 +150,16 @@ pub(crate) fn debt(lease: &Lease, txn_id: TxnId, intent: &Arc<str>, state: DebtS
         txn_id,
         intent: Arc::clone(intent),
         state,
+        is_commit: false,
     }
 }
 
 /// The debt of a commit in doubt. Marks the hold as in doubt.
 pub(crate) fn commit_debt(lease: &Lease, txn_id: TxnId) -> Debt {
     lease.mark_in_doubt();
-    debt(lease, txn_id, &Arc::from(THE_COMMIT), DebtState::InDoubt)
+    let intent = Arc::from("the commit");
+    Debt {
+        is_commit: true,
+        ..debt(lease, txn_id, &intent, DebtState::InDoubt)
+    }
 }
