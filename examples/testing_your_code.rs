@@ -1,7 +1,7 @@
 //! Tests of code that uses locks: a clock that you move, a lease that is lost, a store that is cut off. No test waits.
 //!
 //! `cargo run --example testing_your_code`. In your crate these are tests, and leasehold is a dev-dependency with the feature
-//! `test-util`. `leasehold::test_util::explore_lapses` looks for undo hooks that are missing.
+//! `testing`. `leasehold::test_util::explore_lapses` looks for undo hooks that are missing.
 
 use std::error::Error;
 use std::time::Duration;

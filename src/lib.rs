@@ -62,14 +62,13 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `file` (on by default; Linux) | locks among the processes of one machine |
-//! | `redis`, `redis-tls`, `redis-sentinel`, `redis-cluster` | Redis stores, and Redlock |
+//! | `redis` | one Redis server, Sentinel, Cluster, Redlock |
+//! | `postgres` | the PostgreSQL store, and the fence for transactions in PostgreSQL |
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
-//! | `postgres`, `postgres-tls` | the PostgreSQL store, and the fence for transactions in PostgreSQL |
-//! | `config` | managers from files and from the environment |
-//! | `serde` | settings as data |
+//! | `tls` | TLS to Redis and PostgreSQL |
+//! | `config` | managers from files and from the environment; settings as data (`serde`) |
 //! | `metrics`, `flow-control`, `access-log-file` | observers and a handler |
-//! | `conformance`, `test-util` | tools for tests |
+//! | `testing` | tools for tests: a manual clock, a store that fails on purpose, the suite for stores |
 //! | `cli` | the command-line tool |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -77,7 +76,7 @@
 #![doc(test(attr(deny(unused_must_use))))]
 // Links to what a feature adds are checked where that feature is on, which is how the pages are published.
 #![cfg_attr(
-    not(all(feature = "config", feature = "conformance")),
+    not(all(feature = "config", feature = "testing")),
     allow(rustdoc::broken_intra_doc_links)
 )]
 
@@ -89,7 +88,7 @@ mod recipes;
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
-#[cfg(feature = "conformance")]
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod docs;
 pub mod executor;
@@ -133,7 +132,7 @@ pub mod health {
 
 /// Tools for tests and benches: holds that the test itself ends and renews, runs whose lease ends at every point, the engine
 /// alone, seeded randomness.
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub mod test_util {
     pub use crate::clock::probe::{read_fast, read_strict};
     #[doc(inline)]

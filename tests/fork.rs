@@ -67,7 +67,7 @@ fn a_fork_ends_the_hold_in_the_child_and_not_in_the_parent() {
 }
 
 /// The socket and the life file stay: they are the parent's.
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn a_child_that_drops_a_store_of_files_deletes_nothing_of_its_parent() {
     use leasehold::store::{FileOptions, FileStore, OnDeath, Store};

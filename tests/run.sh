@@ -155,7 +155,7 @@ CARGO_TARGET_DIR=$target/sqlx cargo test --locked --manifest-path tests/sqlx/Car
 
 # --- a paused tokio clock --------------------------------------------------------------------------------------
 
-# A package of its own, so that tokio's feature `test-util` does not reach the other tests.
+# A package of its own, so that tokio's feature `testing` does not reach the other tests.
 CARGO_TARGET_DIR=$target/paused cargo test --locked --manifest-path tests/paused/Cargo.toml 2>&1 | tee "$log" || problems+=("a test under a paused clock failed")
 grep -q "test result: ok. [1-9]" "$log" || problems+=("the tests under a paused clock did not run")
 

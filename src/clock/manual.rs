@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::timers::{Place, Timers};
 use super::{ClockKind, Reading, Stamp};
 
-/// A clock that moves only when a test advances it (feature `test-util`). Cloning is cheap; all clones are the same clock.
+/// A clock that moves only when a test advances it (feature `testing`). Cloning is cheap; all clones are the same clock.
 ///
 /// Sleeps on it complete as soon as the boot lane has been moved far enough, and in the order of their ends.
 #[derive(Clone)]

@@ -18,12 +18,12 @@
 
 mod audit;
 pub(crate) mod fork;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod manual;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub(crate) mod probe;
 mod system;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod timers;
 mod wall;
 
@@ -32,7 +32,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 pub(crate) use audit::Audit;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub use manual::ManualClock;
 
 use crate::model::error::Error;
@@ -109,7 +109,7 @@ pub struct Clock(Source);
 #[derive(Clone, Debug)]
 enum Source {
     System(&'static SystemClock),
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     Manual(ManualClock),
 }
 
@@ -129,7 +129,7 @@ impl Clock {
     pub(crate) fn fast(&self) -> Reading {
         match &self.0 {
             Source::System(clock) => clock.fast(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.fast(),
         }
     }
@@ -139,7 +139,7 @@ impl Clock {
     pub(crate) fn strict(&self) -> [Reading; 2] {
         match &self.0 {
             Source::System(clock) => clock.strict(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.strict(),
         }
     }
@@ -149,7 +149,7 @@ impl Clock {
     pub fn stamp(&self) -> Stamp {
         match &self.0 {
             Source::System(clock) => clock.stamp(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.stamp(),
         }
     }
@@ -158,7 +158,7 @@ impl Clock {
     pub(crate) fn distrust_fast(&self) {
         let first = match &self.0 {
             Source::System(clock) => clock.distrust_fast(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.distrust_fast(),
         };
         if first {
@@ -172,7 +172,7 @@ impl Clock {
     pub(crate) fn has_timers(&self) -> bool {
         match &self.0 {
             Source::System(_) => SystemClock::has_timers(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(_) => tokio::runtime::Handle::try_current().is_ok(),
         }
     }
@@ -191,7 +191,7 @@ impl Clock {
     pub(crate) async fn sleep_until(&self, end: u64) {
         match &self.0 {
             Source::System(clock) => clock.sleep_until(end).await,
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.sleep_until(end).await,
         }
     }
@@ -222,11 +222,11 @@ impl Clock {
     }
 
     /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that should be larger than before.
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(crate) fn wall_micros(&self) -> u64 {
         match &self.0 {
             Source::System(_) => SystemClock::wall_micros(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.stamp().on(ClockKind::Boot) / 1_000,
         }
     }
@@ -235,7 +235,7 @@ impl Clock {
     pub(crate) fn boot(&self) -> u64 {
         match &self.0 {
             Source::System(_) => SystemClock::boot(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.stamp().on(ClockKind::Boot),
         }
     }
@@ -260,7 +260,7 @@ impl Clock {
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
         Self(Source::Manual(clock))

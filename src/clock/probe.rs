@@ -2,7 +2,7 @@
 
 use super::{Clock, ClockKind};
 
-/// The clock read of a fast check: which clock was read, and what it showed in nanoseconds (feature `test-util`).
+/// The clock read of a fast check: which clock was read, and what it showed in nanoseconds (feature `testing`).
 #[inline]
 #[must_use]
 pub fn read_fast(clock: &Clock) -> (ClockKind, u64) {
@@ -10,7 +10,7 @@ pub fn read_fast(clock: &Clock) -> (ClockKind, u64) {
     (reading.lane, reading.nanos)
 }
 
-/// The clock reads of a strict check, in nanoseconds (feature `test-util`).
+/// The clock reads of a strict check, in nanoseconds (feature `testing`).
 #[inline]
 #[must_use]
 pub fn read_strict(clock: &Clock) -> [u64; 2] {

@@ -66,7 +66,7 @@ impl SystemClock {
         boot_nanos()
     }
 
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(super) fn wall_micros() -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000

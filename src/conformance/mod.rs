@@ -1,4 +1,4 @@
-//! The behaviour suite for authors of stores (feature `conformance`).
+//! The behaviour suite for authors of stores (feature `testing`).
 //!
 //! Small cases, grouped by the [clauses](Clause) of the contract of [`Store`](crate::store::Store), each with a sentence
 //! that says what it shows. The store's [`Capability`](crate::store::Capability) selects the cases, therefore the suite is

@@ -4,11 +4,7 @@
 use std::collections::HashMap;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use std::fmt::Debug;
-#[cfg(any(
-    feature = "postgres",
-    feature = "redis",
-    all(feature = "file", target_os = "linux")
-))]
+#[cfg(any(feature = "postgres", feature = "redis", target_os = "linux"))]
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,7 +21,7 @@ use crate::store::url::StoreUrl;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use crate::store::{AnyStore, MemoryStore, erase};
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use crate::store::{FileOptions, FileStore};
 #[cfg(feature = "postgres")]
 use crate::store::{PostgresOptions, PostgresStore};
@@ -34,13 +30,12 @@ use crate::store::{Quorum, RedisOptions, RedisStore};
 
 /// The schemes that some build of leasehold knows, and the feature that each needs.
 const SCHEMES: &[(&str, &str)] = &[
-    ("file", "file"),
     ("redis", "redis"),
-    ("rediss", "redis-tls"),
-    ("redis+sentinel", "redis-sentinel"),
-    ("rediss+sentinel", "redis-sentinel"),
-    ("redis+cluster", "redis-cluster"),
-    ("rediss+cluster", "redis-cluster"),
+    ("rediss", "redis"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
+    ("redis+cluster", "redis"),
+    ("rediss+cluster", "redis"),
     ("unix", "redis"),
     ("redlock", "redis"),
     ("zookeeper", "zookeeper"),
@@ -58,7 +53,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 enum Source {
     Memory(MemoryStore),
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     File(FileOptions),
     #[cfg(feature = "redis")]
     Redis(Box<RedisOptions>),
@@ -88,14 +83,13 @@ impl Plan {
         refuse_settings(rest)?;
         let source = match scheme {
             "memory" => Source::Memory(memory(rest)?),
-            #[cfg(all(feature = "file", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             "file" => Source::File(file(url, &mut settings)?),
-            "rediss" if !cfg!(feature = "redis-tls") => return Err(refusal(scheme, rest)),
-            "redis+sentinel" | "rediss+sentinel" if !cfg!(feature = "redis-sentinel") => {
-                return Err(refusal(scheme, rest));
-            }
-            "redis+cluster" | "rediss+cluster" if !cfg!(feature = "redis-cluster") => {
-                return Err(refusal(scheme, rest));
+            #[cfg(not(target_os = "linux"))]
+            "file" => {
+                return Err(Error::unsupported(
+                    "locks in files need Linux; use another store",
+                ));
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
@@ -132,7 +126,7 @@ impl Plan {
     pub(super) async fn store(self) -> Result<AnyStore, Error> {
         Ok(match self.source {
             Source::Memory(store) => erase(store),
-            #[cfg(all(feature = "file", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             Source::File(options) => erase(FileStore::open(&options)?),
             #[cfg(feature = "redis")]
             Source::Redis(options) => erase(RedisStore::connect_with(*options).await?),
@@ -189,7 +183,7 @@ fn memory(name: &str) -> Result<MemoryStore, Error> {
 }
 
 /// All processes of a machine read one clock, so no drift has to be subtracted, and a margin only for the time of a step.
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     let default = Settings::default();
     if settings.server_drift_ppm == default.server_drift_ppm {
@@ -356,7 +350,7 @@ mod tests {
     fn no_setting_is_too_large_to_be_refused() {
         let urls = [
             "memory:",
-            #[cfg(all(feature = "file", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             "file:",
             #[cfg(feature = "redis")]
             "redis://db",

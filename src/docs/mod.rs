@@ -22,12 +22,11 @@
 #![cfg_attr(
     not(all(
         feature = "config",
-        feature = "conformance",
-        feature = "file",
         feature = "flow-control",
         feature = "metrics",
         feature = "postgres",
         feature = "redis",
+        feature = "testing",
         feature = "zookeeper",
         target_os = "linux",
     )),

@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// The most points of one test: each is a whole run.
 const MOST_POINTS: u64 = 100_000;
 
-/// Runs `test` once for every point at which its lease can end, and checks the state that each run leaves (feature `test-util`).
+/// Runs `test` once for every point at which its lease can end, and checks the state that each run leaves (feature `testing`).
 ///
 /// The lease ends right before each look at its deadline, one after the other: before the run, at each `tx.check()`, before and
 /// during each step, before the commit, after it. What happens between two looks is seen at the second one, so no other moment

@@ -61,13 +61,13 @@
 
 mod cell;
 mod context;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod explore;
 mod handle;
 mod inside;
 mod outcome;
 mod run;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod test_hold;
 mod turn;
 mod tx;
@@ -78,7 +78,7 @@ pub use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
 pub use cell::{GuardedCell, Staged, Together, read_together};
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub use explore::{Explored, MissedUndo, explore_lapses, explore_lapses_async};
 pub use handle::Executor;
 pub(crate) use inside::is_inside;
@@ -87,7 +87,7 @@ pub use outcome::{
     Undone,
 };
 pub use run::AsyncTx;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub use test_hold::TestHold;
 pub use tx::{
     Awaiting, Blocking, CommitAnswer, CommitValue, Compensation, Effect, FENCED_COMPENSATION_LIMIT,

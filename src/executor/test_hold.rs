@@ -17,7 +17,7 @@ use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::model::token::FencingToken;
 use crate::settings::Settings;
 
-/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind (feature `test-util`).
+/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind (feature `testing`).
 #[derive(Debug)]
 pub struct TestHold {
     lease: Lease,

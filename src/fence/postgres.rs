@@ -91,7 +91,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
     /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts,
-    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `postgres-tls`) connections are encrypted,
+    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `tls`) connections are encrypted,
     /// and the server's certificate and name are verified with the certificates of the system; `require` means the same here.
     ///
     /// Where the locks are in the same database, the URL of [`PostgresStore`](crate::store::PostgresStore) does too: `create`, `listen`,
@@ -100,7 +100,7 @@ impl PgFence {
     /// # Errors
     ///
     /// `Invalid` if the URL is malformed, `Denied` if the server refuses the role, `Unavailable` if it cannot be reached,
-    /// `Unsupported` for TLS without the feature `postgres-tls`.
+    /// `Unsupported` for TLS without the feature `tls`.
     ///
     /// # Cancel safety
     ///

@@ -135,11 +135,11 @@ impl Lease {
     }
 
     /// The deadlines as they are, in nanoseconds of each clock, in the order of [`ClockKind::ALL`](crate::clock::ClockKind::ALL);
-    /// all zero once a reader found the lease over, or it was ended (feature `test-util`).
+    /// all zero once a reader found the lease over, or it was ended (feature `testing`).
     ///
     /// It compares nothing and marks nothing, unlike every other look at a lease. A test that judges leases with it does not
     /// change what it judges. A joint lease has no deadlines of its own: look at its members.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn peek(&self) -> [u64; 3] {
         self.cell.hot.words.peek()

@@ -89,9 +89,9 @@ impl LockManagerBuilder {
     }
 
     /// [On the current runtime](Self::on_current_runtime), and what the manager would do on threads beside it is done there too
-    /// (feature `test-util`): compensations of dropped runs, handlers around a background release, drops of what handlers
+    /// (feature `testing`): compensations of dropped runs, handlers around a background release, drops of what handlers
     /// attached. So a test on one thread decides every order of events. None of these may block.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub fn in_simulation(mut self) -> Self {
         self.is_simulated = true;
         self.on_current_runtime()

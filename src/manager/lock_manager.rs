@@ -83,7 +83,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Cancel safe: it only waits.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub async fn settled(&self) {
         let (done, is_done) = oneshot::channel();
         self.handle.context().inbox.send(Message::Settle(done));

@@ -24,7 +24,7 @@ pub(super) enum Message {
     /// End every hold, then the store, then the task.
     Shutdown(Option<oneshot::Sender<()>>),
     /// Answer when there is nothing left to do until time passes or the store answers.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     Settle(oneshot::Sender<()>),
 }
 

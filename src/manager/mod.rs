@@ -59,7 +59,7 @@ mod message;
 mod operators;
 mod own_runs;
 mod place;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod probe;
 mod queue;
 mod readiness;
@@ -81,7 +81,7 @@ pub(crate) use handle::Handle;
 pub use health::{Health, Held};
 pub(crate) use joint::joint_executor;
 pub use lock_manager::LockManager;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub use probe::Renewals;
 pub(crate) use request::{HoldTimes, LockRequest, Patience};
 pub(crate) use runtime::in_runtime;

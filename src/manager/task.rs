@@ -100,7 +100,7 @@ impl Task {
                 self.spawn(async move { retry_release(&context, &hold).await });
             }
             Message::Shutdown(done) => self.begin_shutdown(done),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             Message::Settle(done) => self.settling.push(done),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::error::Error;
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "config")]
 crate::model::serde::by_conversion!(Key, String, |key: Key| key.as_str().to_owned());
 
 /// The identity of a lock in a store.

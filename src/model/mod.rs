@@ -10,7 +10,7 @@ pub(crate) mod of_task;
 pub(crate) mod random;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;
-#[cfg(feature = "serde")]
+#[cfg(feature = "config")]
 mod serde;
 pub(crate) mod shared_runtime;
 pub(crate) mod span;

@@ -4,7 +4,7 @@ use crate::model::error::Error;
 
 /// 128 bits from the operating system's generator; in a test that called `seed_random`, from its seed.
 pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     if let Some(bytes) = seeded::random_bytes() {
         return Ok(bytes);
     }
@@ -17,7 +17,7 @@ pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
     Ok(bytes)
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub(crate) mod seeded {
     use std::cell::RefCell;
 
@@ -26,7 +26,7 @@ pub(crate) mod seeded {
     }
 
     /// Takes every owner token, run identifier and jitter that **this thread** makes from `seed`, until it is called again;
-    /// with `None` from the operating system again (feature `test-util`).
+    /// with `None` from the operating system again (feature `testing`).
     ///
     /// Owner tokens are then no secret. With a [`ManualClock`](crate::clock::ManualClock) and a manager
     /// [in a simulation](crate::LockManagerBuilder::in_simulation), a test that runs on one thread repeats exactly.
@@ -39,7 +39,7 @@ pub(crate) mod seeded {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::model::error::Error;
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "config")]
 crate::model::serde::by_conversion!(FencingToken, u64, u64::from);
 
 /// A number that grows with each grant of a key, over restarts of clients and stores (I8).

@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::holder::hex;
 use crate::model::random::random_bytes;
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "config")]
 crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
 
 /// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), a mark of the locks that the run is

@@ -1,6 +1,6 @@
 //! [`Settings`]: durations, counts and limits.
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "config")]
 mod serde;
 mod validate;
 
@@ -27,23 +27,23 @@ use crate::lease::Terms;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// With the feature `serde` they can be read and written in any format. Durations are texts such as `10s` or `200ms`, missing
+/// With the feature `config` they can be read and written in any format. Durations are texts such as `10s` or `200ms`, missing
 /// fields have their default, and unknown fields are errors.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(::serde::Serialize, ::serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "config", derive(::serde::Serialize, ::serde::Deserialize))]
+#[cfg_attr(feature = "config", serde(default, deny_unknown_fields))]
 pub struct Settings {
     /// How long the store keeps a lock without a renewal. Default 10 s; 100 ms to [`max_ttl`](Self::max_ttl).
     ///
     /// With a shorter TTL a dead holder is noticed sooner, and a slow network loses more leases. About 0.92 of it is usable (I1).
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub ttl: Duration,
     /// The longest TTL of any client of the store. Default 30 s; up to a day. All clients of a store must use the same value: a
     /// store that forgot its locks grants nothing for this long.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub max_ttl: Duration,
     /// How much earlier a lease ends for us than for the store. Default 10 ms; less than the usable TTL.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub margin: Duration,
     /// How much faster than real time the store's clock may run, in parts per million. Default 83,334 (1/12: chrony's default
     /// maximum slew); up to 500,000. Use less only if the store's clock is known to be slewed less.
@@ -53,40 +53,40 @@ pub struct Settings {
     pub renewals_per_ttl: u32,
     /// How long `acquire` waits for a busy lock. Default 45 s, which is longer than the 30 s in which a Redis server grants
     /// nothing after a restart; up to a day. There is no wait without an end.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub wait: Duration,
     /// The shortest pause between two attempts at a busy lock. Default 10 ms; 1 ms to
     /// [`max_poll_interval`](Self::max_poll_interval). When the store fails, the pause grows up to eight times that, with its
     /// random part, but not above `max_poll_interval`.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub retry_delay: Duration,
     /// The random part that is added to each pause. Default 10 ms; up to [`max_poll_interval`](Self::max_poll_interval).
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub retry_jitter: Duration,
     /// The longest pause between two attempts at a busy lock when no wake-up arrives. Default 1 s; 1 ms to a minute. A caller that is
     /// sure to be woken, behind many others in the queue of a store, asks only to keep its place there: the pause is up to this,
     /// [`retry_jitter`](Self::retry_jitter) and two [`request_timeout`](Self::request_timeout) together.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub max_poll_interval: Duration,
     /// How long one request to the store may take; a renewal at most half of the remaining lease. Default 500 ms; 1 ms to
     /// [`max_ttl`](Self::max_ttl).
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub request_timeout: Duration,
     /// The longest time that a holder keeps a lock, from its grant or its handoff; then the lease is lost. Default none; at
     /// least [`ttl`](Self::ttl).
-    #[cfg_attr(feature = "serde", serde(with = "serde::optional_duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::optional_duration"))]
     pub max_hold: Option<Duration>,
     /// How much longer the store keeps a lock than its lease lasts. The next holder waits this long after a hold that was not
     /// released. Use it for resources without a fence, so that late writes of a dead holder arrive first. Default 0;
     /// `ttl` and `lock_delay` together are at most [`max_ttl`](Self::max_ttl).
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub lock_delay: Duration,
     /// The remaining time of a lease that a commit, or a run, needs when it begins. Default 10 ms; less than the usable TTL.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub commit_budget: Duration,
     /// The remaining time of a lease that `acquire` returns; a grant with less is released and requested again.
     /// Default 50 ms; [`commit_budget`](Self::commit_budget) to less than the usable TTL.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub min_usable: Duration,
     /// How many callers may wait for locks in this manager at the same time, over all keys. Default 10,000; 1 to 10,000,000. A caller
     /// of a semaphore counts once, whatever its slots.
@@ -107,7 +107,7 @@ pub struct Settings {
     /// A caller that is given a hold, or the turn to ask the store, has as long to take it, and at least 100 ms. If it does not, because
     /// nobody polls it, the hold is released, the turn passes to the next caller in this process, and the late one asks the store by
     /// itself.
-    #[cfg_attr(feature = "serde", serde(with = "serde::duration"))]
+    #[cfg_attr(feature = "config", serde(with = "serde::duration"))]
     pub handoff_time: Duration,
 }
 

@@ -4,16 +4,16 @@
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
 //! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature
-//! `test-util`), which fails on purpose.
+//! `testing`), which fails on purpose.
 
 mod capability;
 mod claim;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod dial;
 mod erased;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 mod faulty;
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod file;
 mod line;
 mod member;
@@ -37,14 +37,14 @@ pub use capability::{Capability, Fencing};
 pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES};
 pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub use faulty::{Counts, Faults, Faulty, Operation};
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub use file::{FileOptions, FileStore, OnDeath};
 #[cfg(feature = "redis")]
 pub(crate) use line::HANDOVER_TIME;
 pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, Woken, not_held};
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub(crate) use line::{Held, Place, Row};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;

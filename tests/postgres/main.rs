@@ -1,7 +1,7 @@
 //! The fence and the store of locks on real PostgreSQL servers, which these tests start and end.
 #![allow(clippy::unwrap_used)]
 
-#[cfg(feature = "postgres-tls")]
+#[cfg(feature = "tls")]
 #[path = "../support/certificates.rs"]
 mod certificates;
 #[path = "../support/claims.rs"]
@@ -33,7 +33,7 @@ mod store_kinds;
 mod store_locks;
 mod store_odd;
 mod store_queue;
-#[cfg(feature = "postgres-tls")]
+#[cfg(feature = "tls")]
 mod store_tls;
 mod store_world;
 mod trips;

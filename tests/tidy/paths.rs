@@ -333,7 +333,7 @@ mod tests {
             #[cfg(all(test, unix))] #[allow(x)] mod tests { use crate::c; }
             #[cfg(test)] mod more;
             #[cfg(not(test))] use crate::d;
-            #[cfg(feature = \"test-util\")] use crate::e;
+            #[cfg(feature = \"testing\")] use crate::e;
             struct S { #[cfg(test)] s: crate::f::F }
             pub use child::F;";
         assert_eq!(named(&["x"], text), ["d", "e"]);

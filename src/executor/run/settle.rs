@@ -301,7 +301,7 @@ impl Settled {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use std::sync::Barrier;
     use std::thread;

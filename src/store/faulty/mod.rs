@@ -40,7 +40,7 @@ use crate::model::token::FencingToken;
 
 pub use faults::{Counts, Faults, Operation};
 
-/// A store that fails on purpose (feature `test-util`). Without faults it behaves as its inner store.
+/// A store that fails on purpose (feature `testing`). Without faults it behaves as its inner store.
 ///
 /// Cloning is cheap; all clones are the same.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! [`FileStore`]: locks among the processes of one machine, in a directory, without a server (feature `file`, on Linux).
+//! [`FileStore`]: locks among the processes of one machine, in a directory, without a server (on Linux).
 //!
 //! **What is stored.** The state of a key is the [`Line`](crate::store::line) of the memory store, in one small file. `flock`
 //! makes each request one step: lock, read, decide, write, unlock. A key that nobody holds and nobody waits for has no file, except

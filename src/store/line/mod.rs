@@ -25,9 +25,9 @@ mod waiters;
 pub(crate) use queue::HANDOVER_TIME;
 pub(crate) use queue::Wakes;
 pub(crate) use requests::{Asked, not_held};
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub(crate) use row::Row;
-#[cfg(all(feature = "file", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub(crate) use state::{Held, Place};
 pub(crate) use state::{Line, Origin};
 pub(crate) use tombstones::Tombstones;

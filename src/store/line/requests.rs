@@ -126,7 +126,7 @@ impl Line {
     }
 
     /// Takes back a handover to a claim whose process seems to have ended. One that has asked since then holds, and keeps it.
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(crate) fn skip(
         &mut self,
         owner: &OwnerToken,
@@ -140,7 +140,7 @@ impl Line {
     }
 
     /// Ends the holds and places of processes that have ended.
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(crate) fn end_dead(
         &mut self,
         is_dead: impl Fn(u64) -> bool,

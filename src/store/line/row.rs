@@ -37,7 +37,7 @@ pub(crate) struct Row<T> {
 }
 
 impl<T: Entry> Row<T> {
-    #[cfg(any(test, all(feature = "file", target_os = "linux")))]
+    #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

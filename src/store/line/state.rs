@@ -66,7 +66,7 @@ impl Line {
     }
 
     /// Removes the holds and places of processes that have ended. True if there was one.
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(crate) fn forget_dead(&mut self, is_dead: impl Fn(u64) -> bool) -> bool {
         let lives = |origin: &Origin| !(origin.ends_with_process && is_dead(origin.process));
         let before = self.holders.len() + self.places.len();

@@ -10,23 +10,23 @@ use crate::model::error::Error;
 /// Makes connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
-    #[cfg(feature = "postgres-tls")]
+    #[cfg(feature = "tls")]
     tls: Option<super::tls::Tls>,
 }
 
 impl Dialer {
     /// # Errors
     ///
-    /// `Unsupported` for TLS without the feature `postgres-tls`.
+    /// `Unsupported` for TLS without the feature `tls`.
     pub(crate) fn new(is_encrypted: bool) -> Result<Self, Error> {
-        #[cfg(feature = "postgres-tls")]
+        #[cfg(feature = "tls")]
         return Ok(Self {
             tls: is_encrypted.then(super::tls::Tls::new).transpose()?,
         });
-        #[cfg(not(feature = "postgres-tls"))]
+        #[cfg(not(feature = "tls"))]
         if is_encrypted {
             Err(Error::unsupported(
-                "leasehold was built without TLS to PostgreSQL; build it with the feature postgres-tls",
+                "leasehold was built without TLS to PostgreSQL; build it with the feature tls",
             ))
         } else {
             Ok(Self {})
@@ -34,7 +34,7 @@ impl Dialer {
     }
 
     pub(crate) async fn dial(&self, config: &Config) -> Result<(Client, Driver), PgError> {
-        #[cfg(feature = "postgres-tls")]
+        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let (client, connection) = config.connect(tls.clone()).await?;
             return Ok((client, Driver::Tls(connection)));
@@ -46,7 +46,7 @@ impl Dialer {
 
 /// What a connection needs to live: a task that drives it.
 pub(crate) enum Driver {
-    #[cfg(feature = "postgres-tls")]
+    #[cfg(feature = "tls")]
     Tls(Connection<Socket, super::tls::Encrypted>),
     Plain(Connection<Socket, NoTlsStream>),
 }
@@ -56,7 +56,7 @@ impl Driver {
     /// belongs to. `None`: it has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<AsyncMessage>> {
         let message = match self {
-            #[cfg(feature = "postgres-tls")]
+            #[cfg(feature = "tls")]
             Self::Tls(connection) => connection.poll_message(cx),
             Self::Plain(connection) => connection.poll_message(cx),
         };

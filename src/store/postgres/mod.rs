@@ -71,7 +71,7 @@ mod preflight;
 mod schema;
 mod store;
 mod target;
-#[cfg(feature = "postgres-tls")]
+#[cfg(feature = "tls")]
 mod tls;
 mod url;
 

@@ -31,7 +31,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
 /// | `create` | `never` | `auto`: creates the schema if there is none, which needs the right to |
 /// | `listen` | none | [`listen`](Self::listen) |
-/// | `sslmode` | `disable` | `verify-full`, or `require`, which means the same here: TLS (feature `postgres-tls`), with the certificates of the system |
+/// | `sslmode` | `disable` | `verify-full`, or `require`, which means the same here: TLS (feature `tls`), with the certificates of the system |
 /// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
 /// | `host` | none | the folder of the server's socket, if the URL names no host: `postgres:///app?host=/run/postgresql` |
 ///
@@ -56,7 +56,7 @@ impl PostgresOptions {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text, for an option that is not known, and for a value
-    /// that is out of range; `Unsupported` for TLS without the feature `postgres-tls`. The message never holds the URL.
+    /// that is out of range; `Unsupported` for TLS without the feature `tls`. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
         super::url::options(url)
     }

@@ -79,13 +79,13 @@ fn set(mut options: PostgresOptions, name: &str, value: &str) -> Result<Postgres
         "listen" => options.listen(value),
         "sslmode" => match value {
             "disable" => Ok(options),
-            "require" | "verify-full" if cfg!(feature = "postgres-tls") => {
+            "require" | "verify-full" if cfg!(feature = "tls") => {
                 options.is_encrypted = true;
                 options.config.ssl_mode(SslMode::Require);
                 Ok(options)
             }
             "require" | "verify-full" => Err(Error::unsupported(
-                "leasehold was built without TLS to PostgreSQL; build it with the feature postgres-tls",
+                "leasehold was built without TLS to PostgreSQL; build it with the feature tls",
             )),
             _ => Err(refuse(name, value, "disable, require or verify-full")),
         },

@@ -284,7 +284,7 @@ impl<T> Remembered<T> {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
     use crate::clock::ManualClock;

@@ -120,7 +120,7 @@ mod revoke;
 mod script;
 mod sentinel;
 mod servers;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod simulation;
 mod startup;

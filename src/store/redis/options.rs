@@ -59,14 +59,14 @@ pub struct RedisOptions {
 
 impl RedisOptions {
     /// Reads a URL: `redis://user:password@host:port/db?option=value`, `rediss://` for TLS (with the feature
-    /// `redis-tls`; certificates are always verified), `unix:///path/to.sock?db=0` for a Unix socket.
+    /// `tls`; certificates are always verified), `unix:///path/to.sock?db=0` for a Unix socket.
     ///
-    /// `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master/db?option=value` (with the feature `redis-sentinel`)
+    /// `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master/db?option=value`
     /// for the master that a majority of these sentinels names, asked again on every connect; user and password are those of
     /// the servers. [`replicas`](Self::replicas) describes what a fail-over may lose. `rediss+sentinel://` for TLS to the servers
     /// and to the sentinels.
     ///
-    /// `redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?option=value` (with the feature `redis-cluster`) for a Redis
+    /// `redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?option=value` for a Redis
     /// Cluster, whose other nodes are found through the named ones. The addresses that the nodes announce must be those by which they
     /// can be reached; with `rediss+cluster://`, for TLS, those of their certificates.
     ///

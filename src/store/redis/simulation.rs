@@ -1,4 +1,4 @@
-//! [`Dial`]: the seam at which a test puts a simulated server in the place of Redis, at the bytes of a connection (feature `test-util`).
+//! [`Dial`]: the seam at which a test puts a simulated server in the place of Redis, at the bytes of a connection (feature `testing`).
 //!
 //! Everything above it is the shipped code, the client of the crate `redis` included.
 

@@ -91,7 +91,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// `Invalid` if an option is out of range.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn simulated(
         options: RedisOptions,

@@ -31,8 +31,8 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
     };
     let url = StoreUrl::parse(text, example)?;
     let is_tls = url.scheme().starts_with("rediss");
-    if is_tls && !cfg!(feature = "redis-tls") {
-        return Err(not_built("TLS for Redis", "redis-tls"));
+    if is_tls && !cfg!(feature = "tls") {
+        return Err(not_built("TLS for Redis", "tls"));
     }
     match url.scheme() {
         "redis" | "rediss" => {
@@ -89,9 +89,6 @@ fn socket(url: &StoreUrl) -> Result<RedisOptions, Error> {
 }
 
 fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
-    if !cfg!(feature = "redis-sentinel") {
-        return Err(not_built("Redis Sentinel", "redis-sentinel"));
-    }
     let (master, db) = url.path().split_once('/').unwrap_or((url.path(), ""));
     let hosts = url.hosts(SENTINEL_PORT)?;
     let sentinels = hosts.iter().map(|host| tcp(is_tls, &host.host, host.port));
@@ -106,9 +103,6 @@ fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error>
 }
 
 fn of_cluster(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
-    if !cfg!(feature = "redis-cluster") {
-        return Err(not_built("Redis Cluster", "redis-cluster"));
-    }
     if !matches!(url.path(), "" | "0") {
         return Err(Error::invalid(format!(
             "a cluster has no database number but 0; write {CLUSTER}"
@@ -297,14 +291,12 @@ mod tests {
         for url in ["redis://me:any@db", "redis://:secret@db", "redis://db"] {
             options(url).unwrap();
         }
-        #[cfg(feature = "redis-sentinel")]
         for url in [
             "redis+sentinel://me@a/main",
             "redis+sentinel://a/main?sentinel_user=me",
         ] {
             refused(url);
         }
-        #[cfg(feature = "redis-cluster")]
         refused("redis+cluster://me@a");
     }
 
@@ -359,7 +351,6 @@ mod tests {
         assert!(message("prefix={x}").contains("not allowed"));
     }
 
-    #[cfg(feature = "redis-sentinel")]
     #[test]
     fn a_sentinel_url_names_the_sentinels_and_what_they_watch() {
         let url =
@@ -386,7 +377,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis-cluster")]
     #[test]
     fn a_cluster_url_names_some_nodes_and_no_database() {
         let url = "redis+cluster://me:secret@a:7000,b,[::1]:7002/?prefix=app";

@@ -148,7 +148,7 @@ impl BarrierSession {
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 #[cfg(test)]
 mod tests {
     use super::super::scripted::{Access, Scripted};

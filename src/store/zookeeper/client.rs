@@ -24,7 +24,7 @@ pub(crate) struct ZooKeeperClient {
     /// Those that are made, and covered, now.
     pub(super) barriers: TaskTracker,
     /// A model of an ensemble, in a simulation.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub(super) servers: Option<Arc<dyn super::simulation::Servers>>,
 }
 
@@ -37,7 +37,7 @@ impl ZooKeeperClient {
             runtime,
             state: StateCell::new(),
             barriers: TaskTracker::new(),
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             servers: None,
         }
     }

@@ -95,12 +95,12 @@ mod proof;
 mod queue;
 mod renewal;
 mod revoke;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(all(test, feature = "testing"))]
 mod scripted;
 mod session;
 mod session_state;
 mod session_thread;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod simulation;
 mod store;

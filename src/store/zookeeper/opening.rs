@@ -29,7 +29,7 @@ pub(super) async fn open(
     let clock = &client.clock;
     let asked_at = clock.stamp();
     let opening = async {
-        #[cfg(feature = "test-util")]
+        #[cfg(feature = "testing")]
         if let Some(servers) = &client.servers {
             let driver = servers.connect(options.session_timeout, ending).await;
             let driver = driver.map_err(|fault| unreachable(fault, options))?;
@@ -46,7 +46,7 @@ pub(super) async fn open(
     });
     match opened {
         // Servers that are simulated have no names.
-        #[cfg(feature = "test-util")]
+        #[cfg(feature = "testing")]
         opened if client.servers.is_some() => opened,
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             let unknown = clock.timeout(LOOKUP, unknown_host(addresses(options)));

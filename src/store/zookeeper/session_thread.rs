@@ -74,7 +74,7 @@ impl SessionThread {
     }
 
     /// A task of the client's runtime instead of a thread, in a simulation.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub(super) fn simulated(client: Arc<ZooKeeperClient>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let runtime = client.runtime.clone();
@@ -212,7 +212,7 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 #[cfg(test)]
 mod tests {
     use super::super::options::ZooKeeperOptions;

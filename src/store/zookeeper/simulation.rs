@@ -1,4 +1,4 @@
-//! [`Servers`]: the seam at which a test puts a model of an ensemble in the place of the servers (feature `test-util`).
+//! [`Servers`]: the seam at which a test puts a model of an ensemble in the place of the servers (feature `testing`).
 //!
 //! A model implements [`Driver`] for one session and [`Servers`] for what opens them. Everything above it is the shipped code.
 

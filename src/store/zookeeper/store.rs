@@ -87,7 +87,7 @@ impl ZooKeeperStore {
     /// # Errors
     ///
     /// `Invalid` if an option is out of range.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn simulated(
         options: ZooKeeperOptions,

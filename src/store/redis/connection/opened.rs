@@ -16,20 +16,20 @@ pub(super) struct Opened {
 /// clock of the store counts it. Dropped together with the connection.
 #[derive(Default)]
 pub(super) struct Limit {
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub(super) simulated: Option<simulated::Simulated>,
 }
 
 impl Limit {
     #[cfg_attr(
-        not(feature = "test-util"),
+        not(feature = "testing"),
         allow(clippy::unused_self, reason = "the client counts the time")
     )]
     pub(super) async fn of<T>(
         &self,
         request: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
-        #[cfg(feature = "test-util")]
+        #[cfg(feature = "testing")]
         if let Some(simulated) = &self.simulated {
             return simulated.limit(request).await;
         }
@@ -37,7 +37,7 @@ impl Limit {
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(feature = "testing")]
 pub(super) mod simulated {
     use std::io;
     use std::time::Duration;

@@ -18,7 +18,7 @@ pub(crate) struct Target {
     client: Client,
     clock: Clock,
     /// A simulated server, in a simulation.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     dial: Option<std::sync::Arc<dyn super::super::simulation::Dial>>,
     /// The log has the warning that the server may drop locks.
     has_warned_of_eviction: AtomicBool,
@@ -30,7 +30,7 @@ impl Target {
     }
 
     /// Connects to a simulated server.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     pub(in super::super) fn simulated(
         options: RedisOptions,
         clock: Clock,
@@ -43,14 +43,14 @@ impl Target {
 
     fn with_clock(options: RedisOptions, clock: Clock) -> Result<Self, Error> {
         options.validate()?;
-        #[cfg(feature = "redis-tls")]
+        #[cfg(feature = "tls")]
         provide_cryptography();
         let client = open(&options, options.server.clone())?;
         Ok(Self {
             options,
             client,
             clock,
-            #[cfg(feature = "test-util")]
+            #[cfg(feature = "testing")]
             dial: None,
             has_warned_of_eviction: AtomicBool::new(false),
         })
@@ -119,7 +119,7 @@ impl Target {
                 pushed(info);
                 Ok::<(), std::convert::Infallible>(())
             });
-        #[cfg(feature = "test-util")]
+        #[cfg(feature = "testing")]
         if let Some(dial) = &self.dial {
             return self.connect_simulated(&**dial, config, health).await;
         }
@@ -137,7 +137,7 @@ impl Target {
     }
 
     /// The same over a stream of a simulation. What the client would count by the timer of tokio, the clock counts.
-    #[cfg(feature = "test-util")]
+    #[cfg(feature = "testing")]
     async fn connect_simulated(
         &self,
         dial: &dyn super::super::simulation::Dial,
@@ -197,7 +197,7 @@ fn is_no_database(error: &RedisError) -> bool {
 
 /// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
 /// program has installed stays.
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error says that another thread has just installed one.

@@ -1,6 +1,6 @@
 //! The two client libraries, behind one small trait. It is public for models in tests only.
 #![cfg_attr(
-    not(feature = "test-util"),
+    not(feature = "testing"),
     allow(unreachable_pub, reason = "models in tests implement the trait")
 )]
 
