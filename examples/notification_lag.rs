@@ -112,7 +112,7 @@ fn play(kind: Kind, round: usize, count: &Count, busy: &Busy) -> Result<(), Box<
     let b_locks = LockManager::builder(store).settings(settings).build()?;
 
     let register = Arc::new(Register::default());
-    let a = a_locks.lock("r").blocking().acquire()?;
+    let a = a_locks.block_on(a_locks.lock("r").acquire())?;
     register.enter(a.token());
     register.raise(a.token());
     let news = busy.deliver(a.lease());
@@ -128,7 +128,7 @@ fn play(kind: Kind, round: usize, count: &Count, busy: &Busy) -> Result<(), Box<
                 _ => guarded(kind, &executor, register, stalled, count),
             });
         }
-        let b = b_locks.lock("r").blocking().acquire()?;
+        let b = b_locks.block_on(b_locks.lock("r").acquire())?;
         register.enter(b.token());
         register.raise(b.token());
         // B's work takes a while; A's workers may end meanwhile.

@@ -42,16 +42,16 @@ fn with_heartbeats(
     locks: &LockManager,
     accounts: &GuardedCell<Accounts>,
 ) -> Result<(), Box<dyn Error>> {
-    let lock = locks.lock("bank/accounts").blocking();
+    let lock = locks.lock("bank/accounts");
     let before = sum(accounts);
     let work = |worker: usize| -> Result<usize, Box<dyn Error + Send + Sync>> {
         for n in 0..TRANSFERS {
-            let guard = lock.acquire()?;
+            let guard = locks.block_on(lock.acquire())?;
             let _done = guard.executor().guarded(|tx| {
                 transfer(&mut tx.write(accounts), worker + n);
                 Ok(())
             })?;
-            let _released = guard.release();
+            let _released = locks.block_on(guard.release());
         }
         Ok(TRANSFERS)
     };
@@ -76,7 +76,7 @@ fn without_heartbeats(
     locks: &LockManager,
     accounts: &GuardedCell<Accounts>,
 ) -> Result<(), Box<dyn Error>> {
-    let guard = locks.lock("bank/accounts").blocking().acquire()?;
+    let guard = locks.block_on(locks.lock("bank/accounts").acquire())?;
     println!(
         "   lock held, {:?} left of the lease, and no heartbeat will arrive",
         round(guard.remaining())
@@ -125,7 +125,7 @@ fn without_heartbeats(
         println!("   worker {worker}  {line}");
     }
     // At once if every run had ended with the lease; otherwise the TTL ends the hold.
-    println!("   release   {}", guard.release()?);
+    println!("   release   {}", locks.block_on(guard.release())?);
     report_sum(before, accounts)
 }
 

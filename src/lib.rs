@@ -49,7 +49,7 @@
 //! |---|---|
 //! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
-//! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`], [`blocking`] |
+//! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`retry`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
 //! | stores and fences | [`store`], [`fence`], [`connect`] |
@@ -122,7 +122,7 @@ pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use recipes::reentrant::{ReentrantGuard, ReentrantLock};
 #[doc(inline)]
 pub use recipes::semaphore::{Semaphore, SemaphorePermit};
-pub use recipes::{blocking, election, multi, read_write, reentrant, retry, semaphore};
+pub use recipes::{election, multi, read_write, reentrant, retry, semaphore};
 pub use settings::Settings;
 
 /// What a manager reports about itself: the locks that it holds, and how its thread keeps up.

@@ -69,7 +69,7 @@ fn a_run_that_notes_nothing_allocates_nothing() {
 #[test]
 fn a_run_that_nobody_watches_allocates_nothing_under_a_manager_either() {
     let run_under = |locks: &LockManager| {
-        let guard = locks.lock("accounts/7").blocking().acquire().unwrap();
+        let guard = locks.block_on(locks.lock("accounts/7").acquire()).unwrap();
         let executor = guard.executor();
         let run = || {
             let outcome = executor.guarded(|tx| Ok(tx.check()?));

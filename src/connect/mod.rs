@@ -45,7 +45,7 @@ impl LockManager {
     /// contains the URL, which may have a password.
     ///
     /// A thread without a runtime connects once in any tokio runtime, which may end afterwards: see
-    /// [`blocking`](crate::blocking).
+    /// [`block_on`](Self::block_on).
     ///
     /// # Cancel safety
     ///

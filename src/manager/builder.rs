@@ -82,7 +82,7 @@ impl LockManagerBuilder {
     ///
     /// A task of that runtime that does not yield then delays heartbeats, and may cost leases. When the runtime ends, the
     /// manager ends too, and every lease that it still renews is lost. In the store, the TTL ends those holds. Calls of threads outside
-    /// of any runtime wait for it: somebody must drive it meanwhile.
+    /// of any runtime wait for it: somebody must drive it meanwhile, so [`block_on`](LockManager::block_on) is refused.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self
@@ -114,7 +114,7 @@ impl LockManagerBuilder {
         };
         let own = own_runtime.as_ref().and_then(OwnRuntime::handle);
         let handle = own.cloned().map_or_else(|| current_runtime(&clock), Ok)?;
-        let runtime = SharedRuntime::new(handle, clock.clone());
+        let runtime = SharedRuntime::new(handle, clock.clone(), own_runtime.is_some());
         let random = OwnerToken::generate()?;
         let (seed, rest) = random.as_bytes().split_at(8);
         let seed = seed.iter().fold(0, |n, b| n << 8 | u64::from(*b));

@@ -1,5 +1,7 @@
 //! [`LockManager`]: the public face of the manager.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokio::sync::oneshot;
 
 use super::builder::LockManagerBuilder;
@@ -57,6 +59,45 @@ impl LockManager {
     #[must_use]
     pub fn capability(&self) -> Capability {
         self.handle.context().capability
+    }
+
+    /// Runs a future to its end on this thread, which needs no runtime. Every async call of this crate can be made so.
+    ///
+    /// ```
+    /// use leasehold::LockManager;
+    ///
+    /// // Connecting needs a tokio runtime. Any will do, and it may end afterwards.
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let locks = runtime.block_on(LockManager::connect("memory:"))?;
+    /// drop(runtime);
+    ///
+    /// let guard = locks.block_on(locks.lock("nightly").acquire())?;
+    /// let done = guard.executor().guarded(|_tx| Ok(42))?;
+    /// assert_eq!(done.value, 42);
+    /// locks.block_on(guard.release())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// In a task of a tokio runtime, whose other tasks it would stop: await the call, or make it in `spawn_blocking`. And for a
+    /// manager [on a runtime of yours](LockManagerBuilder::on_current_runtime): it does not drive that runtime, and would wait
+    /// for ever if nobody did; use the `block_on` of that runtime.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let runtime = self.handle.context().runtime();
+        assert!(
+            runtime.is_driven(),
+            "the manager is on a runtime that this call does not drive; use the block_on of that runtime"
+        );
+        // Only tokio can tell a task from a thread that may block, and panics in a task.
+        let probe = AssertUnwindSafe(|| runtime.block_on(std::future::ready(())));
+        assert!(
+            catch_unwind(probe).is_ok(),
+            "block_on in a task of a tokio runtime would stop its other tasks; await the call, or make it in spawn_blocking"
+        );
+        let _in_progress = runtime.begin_call();
+        runtime.block_on(future)
     }
 
     /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes

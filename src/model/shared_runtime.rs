@@ -15,6 +15,7 @@ use crate::clock::Clock;
 pub(crate) struct SharedRuntime {
     handle: Handle,
     clock: Clock,
+    is_driven: bool,
     calls: Arc<Calls>,
 }
 
@@ -31,10 +32,12 @@ struct Calls {
 pub(crate) struct CallInProgress(Arc<Calls>);
 
 impl SharedRuntime {
-    pub(crate) fn new(handle: Handle, clock: Clock) -> Self {
+    /// `is_driven`: by a thread of the manager, not by its user.
+    pub(crate) fn new(handle: Handle, clock: Clock, is_driven: bool) -> Self {
         Self {
             handle,
             clock,
+            is_driven,
             calls: Arc::default(),
         }
     }
@@ -42,6 +45,10 @@ impl SharedRuntime {
     /// Whether the caller needs it: it is in no tokio runtime, or in one without timers.
     pub(crate) fn is_needed(&self) -> bool {
         !self.clock.has_timers()
+    }
+
+    pub(crate) fn is_driven(&self) -> bool {
+        self.is_driven
     }
 
     /// A call begins. It looks after this whether the manager was shut down: if it was not, its thread has not looked for calls yet.

@@ -2,7 +2,6 @@
 
 pub(crate) mod lock;
 
-pub mod blocking;
 mod busy;
 pub mod election;
 pub mod multi;

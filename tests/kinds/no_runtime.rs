@@ -1,5 +1,6 @@
-//! Every kind of lock is driven by any executor, and blocks where blocking is allowed.
+//! Every kind of lock is driven by any executor, and `block_on` works where blocking is allowed.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
@@ -8,7 +9,7 @@ use futures_util::StreamExt;
 use leasehold::clock::Clock;
 use leasehold::executor::{Effect, EffectError};
 use leasehold::reentrant::Scope;
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::store::{Faulty, MemoryStore, Operation, Released};
 use leasehold::{Abort, ErrorKind, LockManager, RunError, Settings};
 
 use crate::bare_thread::block_on;
@@ -75,43 +76,82 @@ fn a_one_shot_commit_needs_no_runtime_of_its_own() {
     assert!(done.is_ok(), "{done:?}");
 }
 
-#[tokio::test]
-async fn blocking_calls_are_for_threads_that_may_block() {
+/// Four threads take turns. Not an addition: two holders at once would lose one.
+#[test]
+fn threads_without_a_runtime_take_turns() {
     let locks = manager();
-    let lock = locks.lock("a").blocking();
-    let refused = lock.try_acquire().unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Invalid);
-    let held = tokio::task::spawn_blocking(move || lock.acquire().map(|guard| guard.release()));
-    let _ = held.await.unwrap().unwrap();
+    let counter = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..25 {
+                    let guard = locks.block_on(locks.lock("a").acquire()).unwrap();
+                    let seen = counter.load(Ordering::Relaxed);
+                    std::thread::yield_now();
+                    counter.store(seen + 1, Ordering::Relaxed);
+                    let released = locks.block_on(guard.release());
+                    assert!(matches!(released, Ok(Released::Released)));
+                }
+            });
+        }
+    });
+    assert_eq!(counter.into_inner(), 100);
 }
 
-/// Such a task has no budget by which it could be told from a thread that may block.
+#[tokio::test]
+async fn a_thread_that_may_block_may_call_block_on() {
+    let locks = manager();
+    let held = tokio::task::spawn_blocking(move || {
+        let guard = locks.block_on(locks.lock("a").acquire())?;
+        locks.block_on(guard.release())
+    });
+    assert!(matches!(held.await.unwrap(), Ok(Released::Released)));
+}
+
+/// What `block_on` panics with here.
+fn refusal(locks: &LockManager) -> String {
+    let call = AssertUnwindSafe(|| locks.block_on(async {}));
+    let panicked = std::panic::catch_unwind(call).unwrap_err();
+    panicked
+        .downcast_ref::<&str>()
+        .map_or_else(String::new, |text| (*text).to_owned())
+}
+
 #[test]
-fn a_blocking_call_is_refused_in_a_task_without_a_budget_too() {
+fn block_on_in_a_task_panics_and_says_what_to_do() {
     use tokio::runtime::Builder;
     use tokio::task::{LocalSet, block_in_place, unconstrained};
 
     let locks = manager();
-    let refused = || {
-        let refused = locks.lock("a").blocking().try_acquire().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid);
-        let refused = locks.block_on(async {}).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid);
-    };
+    let refused = || assert!(refusal(&locks).contains("spawn_blocking"));
     let many = Builder::new_multi_thread()
         .worker_threads(1)
         .build()
         .unwrap();
     for runtime in [&Builder::new_current_thread().build().unwrap(), &many] {
-        runtime.block_on(unconstrained(async { refused() }));
-        runtime.block_on(LocalSet::new().run_until(unconstrained(async { refused() })));
         runtime.block_on(async { refused() });
+        runtime.block_on(unconstrained(async { refused() }));
+        runtime.block_on(LocalSet::new().run_until(async { refused() }));
     }
     // This thread may block.
-    let held = many.block_on(unconstrained(async {
-        block_in_place(|| locks.lock("a").blocking().acquire())
-    }));
-    held.unwrap().release().unwrap();
+    let held =
+        many.block_on(async { block_in_place(|| locks.block_on(locks.lock("a").acquire())) });
+    locks.block_on(held.unwrap().release()).unwrap();
+}
+
+#[test]
+fn block_on_does_not_wait_for_a_runtime_that_nobody_drives() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let locks = runtime.block_on(async {
+        let builder = LockManager::builder(MemoryStore::new().unwrap());
+        builder.on_current_runtime().build().unwrap()
+    });
+    assert!(refusal(&locks).contains("the block_on of that runtime"));
+    let guard = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    runtime.block_on(guard.release()).unwrap();
 }
 
 /// The calls of a run are limited in time, and there is no runtime with timers.
@@ -195,9 +235,9 @@ fn callers_on_bare_threads_hear_of_a_shutdown_at_any_time() {
         std::thread::scope(|threads| {
             for _ in 0..3 {
                 threads.spawn(|| {
-                    let lock = locks.lock("a").blocking();
+                    let hold = async || locks.lock("a").acquire().await?.release().await;
                     let error = loop {
-                        match lock.acquire().and_then(|guard| guard.release()) {
+                        match locks.block_on(hold()) {
                             Ok(_) => holds.fetch_add(1, Ordering::SeqCst),
                             Err(error) => break error,
                         };
@@ -208,7 +248,7 @@ fn callers_on_bare_threads_hear_of_a_shutdown_at_any_time() {
             while holds.load(Ordering::SeqCst) < round {
                 std::thread::yield_now();
             }
-            locks.block_on(locks.shutdown()).unwrap();
+            locks.block_on(locks.shutdown());
         });
     }
 }
@@ -242,7 +282,7 @@ fn compensations_keep_their_timers_after_a_shutdown() {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(run.as_mut().poll(&mut cx).is_pending());
     drop(run);
-    locks.block_on(locks.shutdown()).unwrap();
+    locks.block_on(locks.shutdown());
     assert_eq!(results.iter().collect::<Vec<_>>(), [2, 1]);
 }
 

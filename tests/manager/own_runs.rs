@@ -271,8 +271,8 @@ async fn a_run_under_several_locks_may_ask_for_none_of_them() {
 #[test]
 fn a_blocking_run_may_not_ask_for_its_lock_either_also_after_a_panic_in_another() {
     let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
-    let lock = locks.lock("a").blocking();
-    let guard = lock.acquire().unwrap();
+    let lock = locks.lock("a");
+    let guard = locks.block_on(lock.acquire()).unwrap();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         guard
             .executor()
@@ -280,13 +280,13 @@ fn a_blocking_run_may_not_ask_for_its_lock_either_also_after_a_panic_in_another(
     }));
     assert!(panicked.is_err());
     let run = guard.executor().guarded(|_| {
-        let refused = lock.acquire().unwrap_err();
+        let refused = locks.block_on(lock.acquire()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         Ok(())
     });
     run.unwrap().into_value();
     drop(guard);
-    drop(lock.acquire().unwrap());
+    drop(locks.block_on(lock.acquire()).unwrap());
 }
 
 #[tokio::test]
@@ -333,12 +333,12 @@ fn a_blocking_run_may_not_ask_for_its_lock_after_a_loss_either() {
         .clock(clock.clone())
         .build()
         .unwrap();
-    let lock = locks.lock("a").blocking();
-    for asked in [lock.clone(), locks.lock("a").fair().blocking()] {
-        let guard = lock.acquire().unwrap();
+    let lock = locks.lock("a");
+    for asked in [lock.clone(), locks.lock("a").fair()] {
+        let guard = locks.block_on(lock.acquire()).unwrap();
         let run = guard.executor().guarded(|_| {
             clock.advance(secs(11));
-            let refused = asked.acquire().unwrap_err();
+            let refused = locks.block_on(asked.acquire()).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid);
             Ok(())
         });

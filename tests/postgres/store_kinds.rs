@@ -111,13 +111,14 @@ fn a_thread_without_a_runtime_locks_too() {
         (locks, ours)
     });
     drop(runtime);
-    let guard = ours.lock("a").blocking().acquire().unwrap();
-    assert!(ours.lock("a").blocking().try_acquire().unwrap().is_none());
+    let guard = ours.block_on(ours.lock("a").acquire()).unwrap();
+    let busy = ours.block_on(ours.lock("a").try_acquire()).unwrap();
+    assert!(busy.is_none());
     assert_eq!(
         locks.psql("SELECT key FROM leasehold.claim WHERE token IS NOT NULL"),
         "a"
     );
-    guard.release().unwrap();
+    ours.block_on(guard.release()).unwrap();
 }
 
 #[cfg(feature = "config")]
