@@ -13,16 +13,16 @@ use super::report::{Report, Verdict};
 /// # async fn main() {
 /// use leasehold::clock::ManualClock;
 /// use leasehold::conformance::{self, OnManualClock, Table};
-/// use leasehold::store::{MemoryStore, Prefix};
+/// use leasehold::store::{Faulty, MemoryStore};
 ///
 /// let mut table = Table::default();
 /// let clock = ManualClock::new();
 /// let store = MemoryStore::with_clock(clock.clone());
 /// let plain = OnManualClock::new(clock.clone(), || store.clone());
 /// table.add("plain", conformance::run(&plain).await);
-/// let behind = || Prefix::new(store.clone(), "app/").expect("a prefix");
-/// let behind = OnManualClock::new(clock, behind);
-/// table.add("behind a prefix", conformance::run(&behind).await);
+/// let wrapped = || Faulty::new(store.clone(), clock.clone(), 1);
+/// let wrapped = OnManualClock::new(clock.clone(), wrapped);
+/// table.add("that could fail", conformance::run(&wrapped).await);
 /// println!("{table}");
 /// table.assert_passed();
 /// # }

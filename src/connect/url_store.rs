@@ -12,7 +12,7 @@ use crate::store::{
     Revoke, Revoked, Store,
 };
 
-/// A store that was made from a URL, for code that works on any store: the conformance suite, [`Prefix`](crate::store::Prefix).
+/// A store that was made from a URL, for code that works on any store: the conformance suite, a store that wraps another.
 ///
 /// Cloning is cheap; all clones share their connections.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Prefix`], [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature
+//! A wrapper of a store is a store: [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature
 //! `testing`), which fails on purpose.
 
 mod capability;
@@ -21,7 +21,6 @@ mod memory;
 mod outcome;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod prefix;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -52,7 +51,6 @@ pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, 
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use postgres::{PostgresOptions, PostgresStore};
-pub use prefix::Prefix;
 #[doc(inline)]
 pub use quorum::Quorum;
 #[cfg(feature = "redis")]

@@ -3,7 +3,7 @@
 use leasehold::clock::ManualClock;
 use leasehold::conformance::{self, OnManualClock, Report};
 use leasehold::store::quorum::Member;
-use leasehold::store::{Faulty, MemoryStore, Prefix, Quorum};
+use leasehold::store::{Faulty, MemoryStore, Quorum};
 
 pub(crate) async fn suite<S: Member>(
     wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync,
@@ -19,10 +19,6 @@ pub(crate) async fn suite<S: Member>(
 
 pub(crate) async fn memory() -> Report {
     suite(|memory, _| memory).await
-}
-
-pub(crate) async fn behind_a_prefix() -> Report {
-    suite(|memory, _| Prefix::new(memory, "app/").unwrap()).await
 }
 
 /// With its faults off.

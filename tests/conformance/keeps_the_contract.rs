@@ -45,7 +45,6 @@ macro_rules! listed {
 
 listed! {
     memory, "memory", in_process::memory;
-    memory_behind_a_prefix, "prefix(memory)", in_process::behind_a_prefix;
     memory_that_could_fail, "faulty(memory), no faults", in_process::faulty;
     quorum_of_memory, "quorum(3 memory)", in_process::quorum;
     files, "file", on_files::plain;
@@ -59,10 +58,8 @@ listed! {
     postgres_through_a_pooler, "postgres, pgbouncer", on_postgres::through_a_pooler;
     zookeeper, "zookeeper", on_zookeeper::queue;
     zookeeper_simple, "zookeeper, simple", on_zookeeper::simple;
-    zookeeper_behind_a_prefix, "prefix(zookeeper)", on_zookeeper::behind_a_prefix;
     zookeeper_by_the_second_driver, "zookeeper-async", on_zookeeper::queue_by_the_second_driver;
     zookeeper_simple_by_the_second_driver, "zookeeper-async, simple", on_zookeeper::simple_by_the_second_driver;
-    zookeeper_behind_a_prefix_by_the_second_driver, "prefix(zookeeper-async)", on_zookeeper::behind_a_prefix_by_the_second_driver;
 }
 
 /// How many suites the table runs beside each other: they mostly wait for leases to end.

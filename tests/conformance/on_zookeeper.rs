@@ -1,4 +1,4 @@
-//! A real ZooKeeper through each driver, in both modes and behind a prefix.
+//! A real ZooKeeper through each driver, in both modes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,25 +7,23 @@ use leasehold::Error;
 use leasehold::clock::Clock;
 use leasehold::conformance::{self, Harness, Report};
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
-use leasehold::store::{Prefix, Store};
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{Server, options};
 
 /// Clients of one server, each behind a proxy of its own, by which it is cut off without a farewell.
-struct OnServer<F> {
+struct OnServer {
     server: Arc<Server>,
     mode: ZooKeeperMode,
     driver: DriverKind,
-    wrap: F,
     /// In the order in which the clients were made.
     proxies: Mutex<Vec<Proxy>>,
 }
 
-impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
-    type Store = S;
+impl Harness for OnServer {
+    type Store = ZooKeeperStore;
 
-    async fn client(&self) -> Result<S, Error> {
+    async fn client(&self) -> Result<ZooKeeperStore, Error> {
         let proxy = Proxy::to(self.server.port);
         let mut options = options(&format!("127.0.0.1:{}", proxy.port), "/conformance");
         options.session_timeout = self.ttl();
@@ -33,7 +31,7 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
         options.driver = self.driver;
         let store = ZooKeeperStore::open(options, self.clock()).await?;
         self.proxies.lock().unwrap().push(proxy);
-        Ok((self.wrap)(store))
+        Ok(store)
     }
 
     fn ttl(&self) -> Duration {
@@ -45,7 +43,7 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
     }
 
     /// A case crashes the client that it made last.
-    async fn crash(&self, client: S) {
+    async fn crash(&self, client: ZooKeeperStore) {
         self.proxies
             .lock()
             .unwrap()
@@ -56,43 +54,28 @@ impl<S: Store, F: Fn(ZooKeeperStore) -> S + Sync> Harness for OnServer<F> {
     }
 }
 
-async fn suite<S: Store>(
-    mode: ZooKeeperMode,
-    driver: DriverKind,
-    wrap: impl Fn(ZooKeeperStore) -> S + Sync,
-) -> Report {
+async fn suite(mode: ZooKeeperMode, driver: DriverKind) -> Report {
     let harness = OnServer {
         server: Server::shared(),
         mode,
         driver,
-        wrap,
         proxies: Mutex::default(),
     };
     conformance::run(&harness).await
 }
 
 pub(crate) async fn queue() -> Report {
-    suite(ZooKeeperMode::Queue, DriverKind::Client, |store| store).await
+    suite(ZooKeeperMode::Queue, DriverKind::Client).await
 }
 
 pub(crate) async fn simple() -> Report {
-    suite(ZooKeeperMode::Simple, DriverKind::Client, |store| store).await
-}
-
-pub(crate) async fn behind_a_prefix() -> Report {
-    let wrap = |store| Prefix::new(store, "app/").unwrap();
-    suite(ZooKeeperMode::Queue, DriverKind::Client, wrap).await
+    suite(ZooKeeperMode::Simple, DriverKind::Client).await
 }
 
 pub(crate) async fn queue_by_the_second_driver() -> Report {
-    suite(ZooKeeperMode::Queue, DriverKind::Async, |store| store).await
+    suite(ZooKeeperMode::Queue, DriverKind::Async).await
 }
 
 pub(crate) async fn simple_by_the_second_driver() -> Report {
-    suite(ZooKeeperMode::Simple, DriverKind::Async, |store| store).await
-}
-
-pub(crate) async fn behind_a_prefix_by_the_second_driver() -> Report {
-    let wrap = |store| Prefix::new(store, "app/").unwrap();
-    suite(ZooKeeperMode::Queue, DriverKind::Async, wrap).await
+    suite(ZooKeeperMode::Simple, DriverKind::Async).await
 }

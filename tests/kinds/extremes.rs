@@ -10,8 +10,7 @@ use leasehold::executor::TestHold;
 use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
 use leasehold::retry::RetryPolicy;
 use leasehold::store::{
-    Acquired, Claim, Faults, Faulty, LockMode, MemoryStore, OwnerToken, Prefix, Quorum, Revoke,
-    Store,
+    Acquired, Claim, Faults, Faulty, LockMode, MemoryStore, OwnerToken, Quorum, Revoke, Store,
 };
 use leasehold::{Error, ErrorKind, FencingToken, Key, Label, LockManager, Settings};
 
@@ -253,8 +252,6 @@ async fn stores_take_claims_of_any_length() {
             Box::pin(async move {
                 let clock = ManualClock::new();
                 let memory = || MemoryStore::with_clock(clock.clone());
-                let prefix = Prefix::new(memory(), "app/").unwrap();
-                requests(&prefix, &clock, span).await;
                 let faulty = Faulty::new(memory(), clock.clone(), 7);
                 let mut faults = Faults::default();
                 (faults.delayed, faults.delay) = (0.0, span);

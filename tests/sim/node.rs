@@ -15,7 +15,7 @@ use leasehold::store::Store;
 use leasehold::store::redis::{RedisOptions, RedisStore};
 #[cfg(feature = "zookeeper")]
 use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Prefix, Quorum, Revoke};
+use leasehold::store::{Quorum, Revoke};
 use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LockManagerBuilder};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -312,10 +312,9 @@ impl Node {
             is_alone: setup.members == 1,
             hints: self.hints.clone(),
         };
-        match (setup.members, setup.with_prefix) {
-            (1, false) => LockManager::builder(member(0)),
-            (1, true) => LockManager::builder(Prefix::new(member(0), "").expect("no prefix")),
-            (members, _) => {
+        match setup.members {
+            1 => LockManager::builder(member(0)),
+            members => {
                 let members: Vec<_> = (0..members).map(member).collect();
                 let quorum = Quorum::with_clock(members, self.clock.clone());
                 LockManager::builder(quorum.expect("few members"))

@@ -73,7 +73,6 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// Members of a quorum; 1 is a store without a quorum.
     pub(crate) members: usize,
-    pub(crate) with_prefix: bool,
     pub(crate) nodes: usize,
     pub(crate) workers: usize,
     pub(crate) keys: usize,
@@ -114,7 +113,6 @@ impl Setup {
         } else {
             1
         };
-        let with_prefix = dice.falls(0.1);
         let nodes = 2 + dice.below(3);
         let workers = 1 + dice.below(3);
         let keys = 1 + dice.below(3);
@@ -151,7 +149,6 @@ impl Setup {
         Self {
             seed,
             members,
-            with_prefix,
             nodes,
             workers,
             keys,
@@ -191,7 +188,6 @@ impl Setup {
         self.tick = tick * 1_000_000;
         self.members = 1;
         self.server_ppm = vec![0];
-        self.with_prefix = false;
         self
     }
 
@@ -203,7 +199,6 @@ impl Setup {
         self.is_redis = true;
         self.members = 1;
         self.server_ppm = vec![if self.has(Fault::Drift) { fast } else { 0 }];
-        self.with_prefix = false;
         self
     }
 
