@@ -7,7 +7,7 @@ usage: apply.py TREE MUTANT
 A mutant holds one or more blocks:
 
     <<<<<<<
-    the text to find, which occurs exactly once under src/
+    the text to find, which occurs exactly once under src/ and cli/src/
     =======
     the text to put there
     >>>>>>>
@@ -47,7 +47,8 @@ class Stale(Exception):
 
 
 def read(tree):
-    paths = sorted(path for path in (tree / "src").rglob("*") if path.suffix in (".rs", ".lua", ".sql"))
+    found = (path for folder in ("src", "cli/src") for path in (tree / folder).rglob("*"))
+    paths = sorted(path for path in found if path.suffix in (".rs", ".lua", ".sql"))
     return {path: path.read_text() for path in paths}
 
 

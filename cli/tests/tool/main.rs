@@ -5,15 +5,15 @@
     reason = "both kinds of servers bring the canary along"
 )]
 
-#[path = "../support/peer.rs"]
+#[path = "../../../tests/support/peer.rs"]
 mod peer;
-#[path = "../support/postgres.rs"]
+#[path = "../../../tests/support/postgres.rs"]
 mod postgres;
-#[path = "../support/proxy.rs"]
+#[path = "../../../tests/support/proxy.rs"]
 mod proxy;
-#[path = "../support/redis.rs"]
+#[path = "../../../tests/support/redis.rs"]
 mod redis;
-#[path = "../support/zookeeper.rs"]
+#[path = "../../../tests/support/zookeeper.rs"]
 mod zookeeper;
 
 mod check;

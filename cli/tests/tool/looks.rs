@@ -178,7 +178,7 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
 /// The page of the guide and the help name the same exit codes, and every option of the help is in the completions and the manual.
 #[test]
 fn the_page_of_the_tool_the_completions_and_the_manual_are_whole() {
-    let page = include_str!("../../src/docs/tool.md");
+    let page = include_str!("../../../src/docs/tool.md");
     for code in [0, 1, 64, 65, 69, 70, 71, 75, 76, 77, 126, 127] {
         assert!(page.contains(&format!("\n| {code} | ")), "{code}");
     }
