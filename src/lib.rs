@@ -69,7 +69,6 @@
 //! | `config` | managers from files and from the environment; settings as data (`serde`) |
 //! | `metrics`, `flow-control`, `access-log-file` | observers and a handler |
 //! | `testing` | tools for tests: a manual clock, a store that fails on purpose, the suite for stores |
-//! | `cli` | the command-line tool |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A warning in an example would be copied along with it.

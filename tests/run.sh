@@ -89,7 +89,7 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${host}_RUNNER=$PWD/tests/program.sh"
 # Examples are built here and run below.
-cargo test --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
+cargo test --workspace --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
 [ $status -eq 0 ] || problems+=("cargo test ended with $status")
 
 # The sum of one column of all "test result:" lines.
@@ -112,10 +112,11 @@ canary=$(sed -n 's/^pub(crate) const CANARY: &str = "\(.*\)";$/\1/p' tests/suppo
 ! grep -qF "$canary" "$log" || problems+=("a password was printed")
 
 programs=0
-for file in tests/*.rs tests/*/main.rs; do
+for file in tests/*.rs tests/*/main.rs cli/tests/*/main.rs; do
     [ -f "$file" ] || continue
     programs=$((programs + 1))
-    grep -qF "Running $file " "$log" || problems+=("$file did not run")
+    # By its name in its package.
+    grep -qF "Running ${file#cli/} " "$log" || problems+=("$file did not run")
 done
 [ -s "$conformance" ] || problems+=("the conformance of the stores was not reported")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
@@ -250,7 +251,7 @@ cat <<TEXT
 
 worlds:   $simulated
 on Redis: $on_redis
-tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs
+tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs, the tool
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants
 TEXT

@@ -20,8 +20,10 @@ macro_rules! by_conversion {
 
 pub(crate) use by_conversion;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "config"))]
 mod tests {
+    use toml::Value;
+
     use crate::{FencingToken, Key, TxnId};
 
     #[test]
@@ -29,13 +31,19 @@ mod tests {
         let key = Key::parse("accounts/7").unwrap();
         let token = FencingToken::MAX;
         let id = TxnId::generate([0; 4]).unwrap();
-        let text = serde_json::to_string(&(&key, token, id)).unwrap();
-        assert_eq!(text, format!(r#"["accounts/7",{token},"{id}"]"#));
-        let read: (Key, FencingToken, TxnId) = serde_json::from_str(&text).unwrap();
+        let written = Value::try_from((&key, token, id)).unwrap();
+        let plain = [
+            Value::from("accounts/7"),
+            Value::from((1_i64 << 53) - 1),
+            Value::from(id.to_string()),
+        ];
+        assert_eq!(written, Value::from(plain.to_vec()));
+        let read: (Key, FencingToken, TxnId) = written.try_into().unwrap();
         assert_eq!(read, (key, token, id));
 
-        assert!(serde_json::from_str::<Key>(r#""a//b""#).is_err());
-        assert!(serde_json::from_str::<FencingToken>("9007199254740992").is_err());
-        assert!(serde_json::from_str::<TxnId>(r#""7""#).is_err());
+        assert!(Value::from("a//b").try_into::<Key>().is_err());
+        let too_large = Value::from(9_007_199_254_740_992_i64);
+        assert!(too_large.try_into::<FencingToken>().is_err());
+        assert!(Value::from("7").try_into::<TxnId>().is_err());
     }
 }

@@ -38,32 +38,35 @@ as_text!(
     Ok
 );
 
-#[cfg(test)]
+#[cfg(all(test, feature = "config"))]
 mod tests {
     use std::time::Duration;
+
+    use ::serde::Deserialize;
+    use ::serde::de::value::{Error, MapDeserializer};
 
     use crate::Settings;
 
     #[test]
     fn durations_are_written_as_people_write_them() {
         let settings: Settings =
-            serde_json::from_str(r#"{"ttl": "5s", "retry_delay": "200ms", "max_hold": "1m"}"#)
-                .unwrap();
+            toml::from_str("ttl = '5s'\nretry_delay = '200ms'\nmax_hold = '1m'").unwrap();
         assert_eq!(settings.ttl, Duration::from_secs(5));
         assert_eq!(settings.retry_delay, Duration::from_millis(200));
         assert_eq!(settings.max_hold, Some(Duration::from_secs(60)));
-        let text = serde_json::to_string(&settings).unwrap();
-        assert!(text.contains(r#""ttl":"5s""#), "{text}");
-        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        let written = toml::Table::try_from(&settings).unwrap();
+        assert_eq!(written["ttl"].as_str(), Some("5s"), "{written:?}");
+        assert_eq!(written.try_into::<Settings>().unwrap(), settings);
     }
 
     #[test]
     fn an_unknown_field_is_an_error_that_names_it() {
-        let error = serde_json::from_str::<Settings>(r#"{"tll": "5s"}"#)
+        let error = toml::from_str::<Settings>("tll = '5s'")
             .unwrap_err()
             .to_string();
         assert!(error.contains("tll"), "{error}");
-        assert!(serde_json::from_str::<Settings>(r#"{"ttl": "soon"}"#).is_err());
-        assert!(serde_json::from_str::<Settings>(r#"{"ttl": null}"#).is_err());
+        assert!(toml::from_str::<Settings>("ttl = 'soon'").is_err());
+        let none = MapDeserializer::<_, Error>::new([("ttl", ())].into_iter());
+        assert!(Settings::deserialize(none).is_err());
     }
 }

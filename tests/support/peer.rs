@@ -71,9 +71,13 @@ impl Drop for Peer {
 }
 
 pub(crate) fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/peers")
-        .join(name)
+    // The package of the tool, whose tests need it too, is one folder below.
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let found = folders.find_map(|folder| {
+        let source = folder.join("tests/support/peers").join(name);
+        source.exists().then_some(source)
+    });
+    found.expect("the repository has it")
 }
 
 /// Compiles the Java peer. Gives the class path.

@@ -419,3 +419,11 @@ pub(crate) async fn children(client: &zookeeper_client::Client, path: &str) -> V
         Err(other) => panic!("{other}"),
     }
 }
+
+/// A key's contenders in the order of a client that reads only their numbers.
+pub(crate) async fn line(client: &zookeeper_client::Client, path: &str) -> Vec<String> {
+    let mut names = children(client, path).await;
+    names.retain(|name| name.len() > 10);
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    names
+}

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layers::unit_of;
-use crate::tree::{TOOLS, Tree};
+use crate::tree::{TOOL, Tree};
 
 type Arrows<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
@@ -72,7 +72,7 @@ fn is_in_one_folder(tree: &Tree, circle: &[&str]) -> bool {
     let folder = |file: &str| {
         let module = tree.module_of_file(file);
         match module.first() {
-            Some(first) if first == TOOLS => Some(TOOLS.to_owned()),
+            Some(first) if first == TOOL => Some(TOOL.to_owned()),
             _ => unit_of(module).map(|unit| unit.name),
         }
     };

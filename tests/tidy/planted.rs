@@ -189,13 +189,13 @@ fn a_parent_that_calls_its_children_is_in_their_circle() {
 }
 
 #[test]
-fn a_circle_in_a_tool_is_found() {
+fn a_circle_in_the_tool_is_found() {
     let said = circles_of(&[
-        ("bin/tool/main.rs", "mod a; mod b; fn f() { a::f() }"),
-        ("bin/tool/a.rs", "use crate::b::B;"),
-        ("bin/tool/b.rs", "use crate::f;"),
+        ("cli/main.rs", "mod a; mod b; fn f() { a::f() }"),
+        ("cli/a.rs", "use crate::b::B;"),
+        ("cli/b.rs", "use crate::f;"),
     ]);
-    assert_one(&said, "3 files", "bin/tool/a.rs -> [\"bin/tool/b.rs\"]");
+    assert_one(&said, "3 files", "cli/a.rs -> [\"cli/b.rs\"]");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::paths::{Module, Segments, find};
 /// How many re-exports are followed; more is a circle.
 const HOPS: usize = 32;
 
-/// Command-line tools are crates of their own.
-pub(crate) const TOOLS: &str = "bin";
+/// The folder of the command-line tool, which is a package of its own.
+pub(crate) const TOOL: &str = "cli";
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -17,7 +17,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The tree of files, each with its name beneath `src/` and its text. Files of tests are left out.
+    /// The tree of files, each with its name and its text: `lease/words.rs` is in `src/`, `cli/main.rs` in `cli/src/`. Files of tests are
+    /// left out.
     pub(crate) fn of<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Self {
         let mut tree = Self {
             modules: BTreeMap::new(),
@@ -91,7 +92,7 @@ impl Tree {
     }
 }
 
-/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root, `bin/tool/main.rs` that of a tool.
+/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root, `cli/main.rs` that of the tool.
 fn module_of(file: &str) -> Segments {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut module: Segments = stem.split('/').map(str::to_owned).collect();
@@ -107,7 +108,7 @@ fn module_of(file: &str) -> Segments {
 /// The module that `crate` means within a module.
 fn root_of(module: &[String]) -> Segments {
     match module {
-        [first, tool, ..] if first == TOOLS => vec![first.clone(), tool.clone()],
+        [first, ..] if first == TOOL => vec![first.clone()],
         _ => Vec::new(),
     }
 }

@@ -1,13 +1,12 @@
 //! Revocation on a real ZooKeeper: nobody enters before the old lease has ended, and everybody gets in afterwards, whichever
 //! processes are gone.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{
-    PATIENCE, SHORT, Server, children, claim, claim_in, free_port, granted, is_busy, open, options,
-    raw, renewed, short_store, simple_store, store, until, wait_for,
+    PATIENCE, SHORT, Server, children, claim, claim_in, free_port, granted, is_busy, line, open,
+    options, raw, renewed, short_store, simple_store, store, until, wait_for,
 };
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
@@ -21,14 +20,6 @@ async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
         Revoked::Revoked { free_in } => free_in,
         other => panic!("{other:?}"),
     }
-}
-
-/// A key's contenders in the order of a client that reads only their numbers.
-async fn line(client: &Client, path: &str) -> Vec<String> {
-    let mut names = children(client, path).await;
-    names.retain(|name| name.len() > 10);
-    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
-    names
 }
 
 /// Waits for a grant, and demands that it did not come before the end of an older one.
@@ -278,81 +269,4 @@ async fn the_second_driver_revokes_no_lock_and_changes_nothing() {
         "{refused}"
     );
     assert!(matches!(renewed(&store, &held).await, Renewed::Extended(_)));
-}
-
-/// Runs the tool, to its end, and gives its exit code.
-fn tool(arguments: &[&str]) -> Option<i32> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.status().unwrap().code()
-}
-
-/// The holder, the revoking tool and every job are processes of their own, and none of them lives for long.
-#[tokio::test]
-async fn a_job_that_does_not_wait_gets_in_after_a_revocation_whose_processes_are_gone() {
-    let server = Server::shared();
-    let client = raw(&server).await;
-    let url = format!(
-        "zookeeper://{}/bar-cron?session_timeout=2s&tick_time=500ms",
-        server.address()
-    );
-    let mut holder = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-        .args(["run", "--store", &url, "--lock", "k", "--", "sleep", "3600"])
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the holder holds", || async {
-        !line(&client, "/bar-cron/k").await.is_empty()
-    })
-    .await;
-    assert_eq!(tool(&["revoke", "--store", &url, "k"]), Some(0));
-    holder.wait().unwrap();
-
-    let (clock, mut refused) = (Clock::system().unwrap(), 0);
-    let start = clock.stamp();
-    let job = [
-        "run", "--store", &url, "--lock", "k", "--wait", "0s", "--", "true",
-    ];
-    while tool(&job) == Some(75) {
-        refused += 1;
-        let waited = clock.stamp().since(&start);
-        assert!(
-            waited < Duration::from_secs(20),
-            "refused {refused} times in {waited:?}"
-        );
-    }
-}
-
-/// Only processes of another library wait, and nobody of ours is left to delete anything.
-#[tokio::test]
-async fn a_client_of_another_library_gets_in_after_a_revocation_whose_processes_are_gone() {
-    let server = Server::shared();
-    let client = raw(&server).await;
-    let url = format!(
-        "zookeeper://{}/bar-java?session_timeout=2s&tick_time=500ms",
-        server.address()
-    );
-    let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let held = open({
-        let mut options = options(&server.address(), "/bar-java");
-        options.session_timeout = Duration::from_secs(2);
-        options
-    })
-    .await;
-    let _grant = granted(&held, &claim("k")).await;
-    client
-        .create("/bar-java/k/_c_java-lock-", b"", &sequential)
-        .await
-        .unwrap();
-    assert_eq!(tool(&["revoke", "--store", &url, "k"]), Some(0));
-    held.close().await.unwrap();
-    drop(held);
-    until("the other client is first", || async {
-        line(&client, "/bar-java/k").await[0].starts_with("_c_java")
-    })
-    .await;
 }

@@ -1,7 +1,7 @@
 //! What a lock in a file costs, beside `open + flock + close` and SQLite's `BEGIN IMMEDIATE`, in one run.
 //!
 //! ```sh
-//! cargo build --release --features cli
+//! cargo build --release -p leasehold-cli
 //! cargo run --release --manifest-path benches/files/Cargo.toml -- target/release/leasehold
 //! ```
 //!

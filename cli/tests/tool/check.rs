@@ -293,7 +293,7 @@ fn the_examples_in_other_languages_check_their_lease() {
     let folder = std::path::Path::new(TOOL).parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
     for example in ["backup.sh", "backup.py"] {
-        let example = format!("{}/examples/tool/{example}", env!("CARGO_MANIFEST_DIR"));
+        let example = format!("{}/../examples/tool/{example}", env!("CARGO_MANIFEST_DIR"));
         let result = Mark::new();
         let output = tool_that_runs(&url, &[&example, result.path()])
             .env("PATH", &path)
@@ -304,7 +304,7 @@ fn the_examples_in_other_languages_check_their_lease() {
     }
     // Without a tool around them they do nothing.
     let result = Mark::new();
-    let example = format!("{}/examples/tool/backup.sh", env!("CARGO_MANIFEST_DIR"));
+    let example = format!("{}/../examples/tool/backup.sh", env!("CARGO_MANIFEST_DIR"));
     let alone = Command::new(example)
         .arg(result.path())
         .env("PATH", &path)

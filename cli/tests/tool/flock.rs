@@ -9,7 +9,7 @@ use crate::command::{Mark, TOOL, printed};
 fn behaviours(which: &str) -> Vec<String> {
     let directory = format!("{}-{which}", Mark::new().path());
     std::fs::create_dir(&directory).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/tests/tool/flock.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tool/flock.sh");
     let output = Command::new("sh")
         .arg(script)
         .args([&directory, TOOL, which])

@@ -34,6 +34,7 @@ mod peers;
 mod postgres_store;
 mod resolve;
 mod rests;
+mod revocations;
 mod run;
 mod same_line;
 mod starts;
