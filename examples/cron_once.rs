@@ -36,7 +36,7 @@ async fn at_its_time(locks: &LockManager, host: &str) -> Result<bool, Box<dyn Er
         println!("{host}: another host does it, or did it just now");
         return Ok(false);
     };
-    let done = guard.executor().guarded(|_tx| {
+    let done = guard.guarded(|_tx| {
         println!("{host}: the job is done");
         Ok(())
     })?;

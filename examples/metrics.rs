@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while guard.remaining() > Duration::from_millis(250) {
         clock.sleep(Duration::from_millis(10)).await;
     }
-    let _ = guard.executor().guarded(|_| Ok(()));
+    let _ = guard.guarded(|_| Ok(()));
     guard.lost().await;
     drop(guard);
     locks.shutdown().await;

@@ -47,7 +47,7 @@ fn with_heartbeats(
     let work = |worker: usize| -> Result<usize, Box<dyn Error + Send + Sync>> {
         for n in 0..TRANSFERS {
             let guard = locks.block_on(lock.acquire())?;
-            let _done = guard.executor().guarded(|tx| {
+            let _done = guard.guarded(|tx| {
                 transfer(&mut tx.write(accounts), worker + n);
                 Ok(())
             })?;

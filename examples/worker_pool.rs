@@ -37,7 +37,7 @@ async fn work(url: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
         let job = todo.join(&name);
         if job.exists() {
             // The long part of a job belongs here; `tx.check()?` in between stops it early.
-            let ran = guard.executor().guarded(|tx| {
+            let ran = guard.guarded(|tx| {
                 tx.check()?;
                 Ok(fs::rename(&job, done.join(&name))?)
             });

@@ -16,7 +16,7 @@
 //!
 //! // Renewed until it is released or dropped.
 //! let guard = locks.lock("accounts/7").acquire().await?;
-//! let done = guard.executor().guarded(|tx| {
+//! let done = guard.guarded(|tx| {
 //!     // A copy: published if the lease is live at the end.
 //!     *tx.write(&balance) -= 10;
 //!     Ok(())

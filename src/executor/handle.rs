@@ -99,22 +99,7 @@ impl Executor {
         &'env self,
         work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
     ) -> Result<Committed<T>, RunError<T>> {
-        blocking::run(&self.context, work, Abort::into_cause)
-    }
-
-    /// [`guarded`](Self::guarded) for work with an error type of its own, which is returned in [`Cause::Failed`].
-    ///
-    /// Implement `From<LeaseError>` for it to use `tx.check()?` inside.
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    #[inline]
-    pub fn guarded_as<'env, E: 'static, T>(
-        &'env self,
-        work: impl FnOnce(&Tx<'env>) -> Result<T, E>,
-    ) -> Result<Committed<T>, RunError<T, E>> {
-        blocking::run(&self.context, work, Cause::Failed)
+        blocking::run(&self.context, work)
     }
 
     /// Awaits `work` under the lease. Otherwise as [`guarded`](Self::guarded).
@@ -140,26 +125,6 @@ impl Executor {
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
     ) -> Result<Committed<T>, RunError<T>> {
         awaiting::run(&self.context, work, Abort::into_cause).await
-    }
-
-    /// [`guarded_async`](Self::guarded_async) for work with an error type of its own, which is returned in [`Cause::Failed`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    ///
-    /// # Panics
-    ///
-    /// As [`guarded_async`](Self::guarded_async).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`guarded_async`](Self::guarded_async).
-    pub async fn guarded_async_as<E: 'static, T>(
-        &self,
-        work: impl AsyncFnOnce(&AsyncTx) -> Result<T, E>,
-    ) -> Result<Committed<T>, RunError<T, E>> {
-        awaiting::run(&self.context, work, Cause::Failed).await
     }
 
     /// A run that consists of its commit only: makes one durable change under the lease, and returns what it computed.
@@ -188,7 +153,8 @@ impl Executor {
         A::Refusal: Into<BoxError> + Send + 'static,
         F: Future<Output = Result<A, EffectError>> + Send + 'static,
     {
-        let done = self.guarded_async_as(async move |tx| Ok(tx.commit_with(call)));
+        let call = async move |tx: &AsyncTx| Ok(tx.commit_with(call));
+        let done = awaiting::run(&self.context, call, Cause::Failed);
         let value = |value: CommitValue<A::Value>| match value.take() {
             Some(value) => value,
             None => unreachable!("a commit that was applied has left its value"),

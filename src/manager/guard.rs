@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::context::ManagerContext;
@@ -12,10 +12,12 @@ use super::hold::{EndCause, Hold};
 use super::message::Message;
 use super::runtime::in_runtime;
 use super::sink::HoldSink;
-use crate::executor::Executor;
+use crate::executor::{
+    Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, Executor, RunError, Tx,
+};
 use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{BoxError, Error, LostReason};
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
@@ -23,8 +25,7 @@ use crate::store::Released;
 
 /// A held lock. Its manager renews it until it is released, dropped or lost.
 ///
-/// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and guarded runs ask it. Take an
-/// [`executor`](Self::executor) for them.
+/// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and [guarded](Self::guarded) runs ask it.
 ///
 /// Dropping the guard ends the hold: from then on no run begins or commits. In the background, runs in progress end, and
 /// then the lock is released. [`release`](Self::release) does the same and reports the result. Dropping never blocks.
@@ -33,6 +34,8 @@ pub struct LockGuard {
     hold: Arc<Hold>,
     is_ended: bool,
     is_claimed: bool,
+    /// Of the runs of the guard itself; made with the first of them.
+    executor: OnceLock<Executor>,
     /// Dropped last, so that the manager ends the hold before it may shut down.
     handle: Handle,
 }
@@ -43,6 +46,7 @@ impl LockGuard {
             hold,
             is_ended: false,
             is_claimed: true,
+            executor: OnceLock::new(),
             handle: handle.clone(),
         }
     }
@@ -74,7 +78,62 @@ impl LockGuard {
         self.hold.set_leaves_rest(false);
     }
 
-    /// What runs mutations under this lock. Give a clone of it to every worker.
+    /// Runs `work` under the lease, on this thread: [`Executor::guarded`].
+    ///
+    /// # Errors
+    ///
+    /// Every outcome except a commit within the lease: see [`RunError`].
+    #[inline]
+    pub fn guarded<'env, T>(
+        &'env self,
+        work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
+    ) -> Result<Committed<T>, RunError<T>> {
+        self.own_executor().guarded(work)
+    }
+
+    /// Awaits `work` under the lease: [`Executor::guarded_async`].
+    ///
+    /// # Errors
+    ///
+    /// Every outcome except a commit within the lease: see [`RunError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Executor::guarded_async`].
+    pub async fn guarded_async<T>(
+        &self,
+        work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
+    ) -> Result<Committed<T>, RunError<T>> {
+        self.own_executor().guarded_async(work).await
+    }
+
+    /// Makes one durable change under the lease: [`Executor::commit`].
+    ///
+    /// # Errors
+    ///
+    /// Every outcome except a commit within the lease or behind a fence: see [`RunError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Executor::guarded_async`].
+    pub async fn commit<A, F>(
+        &self,
+        call: impl FnOnce(CommitPermit) -> F + Send + 'static,
+    ) -> Result<Committed<A::Value>, RunError<A::Value, A::Refusal>>
+    where
+        A: CommitAnswer,
+        A::Value: Send + 'static,
+        A::Refusal: Into<BoxError> + Send + 'static,
+        F: Future<Output = Result<A, EffectError>> + Send + 'static,
+    {
+        self.own_executor().commit(call).await
+    }
+
+    fn own_executor(&self) -> &Executor {
+        self.executor.get_or_init(|| self.executor())
+    }
+
+    /// What runs mutations under this lock on several threads: give a clone of it to every worker.
     #[must_use]
     pub fn executor(&self) -> Executor {
         Executor::new(

@@ -37,7 +37,6 @@ use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::executor::{Abort, Committed, Executor, RunError, Tx};
 use crate::fence::Fence;
 use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
@@ -182,7 +181,7 @@ impl Election {
     /// one term. Then it resigns.
     ///
     /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: a change that
-    /// must not happen without the leadership belongs in [`Leadership::guarded`].
+    /// must not happen without the leadership belongs in [`guarded`](LockGuard::guarded).
     ///
     /// In a spawned task the work must be an `async move` closure that owns what it uses, or clones of it. For a closure that
     /// borrows, the compiler reports that `Send` or `AsyncFnMut` "is not general enough".
@@ -242,7 +241,7 @@ impl Election {
     /// It is cleared when the term ends, for whatever reason.
     ///
     /// For a health endpoint, or for code that waits until this process leads. The notification may arrive late: code that acts
-    /// as the leader uses [`Leadership::guarded`], and a reader checks [`Lease::is_live`].
+    /// as the leader uses [`guarded`](LockGuard::guarded), and a reader checks [`Lease::is_live`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -336,36 +335,12 @@ impl Observing {
 #[must_use = "the office is resigned as soon as its leadership is dropped"]
 pub struct Leadership {
     term: OwnTerm,
-    executor: Executor,
     guard: LockGuard,
 }
 
 impl Leadership {
     fn new(guard: LockGuard, term: OwnTerm) -> Self {
-        let executor = guard.executor();
-        Self {
-            term,
-            executor,
-            guard,
-        }
-    }
-
-    /// Runs `work` under the leadership, as [`Executor::guarded`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    pub fn guarded<'env, T>(
-        &'env self,
-        work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
-    ) -> Result<Committed<T>, RunError<T>> {
-        self.executor.guarded(work)
-    }
-
-    /// The executor of runs under the leadership. Give a clone of it to every worker.
-    #[must_use]
-    pub fn executor(&self) -> &Executor {
-        &self.executor
+        Self { term, guard }
     }
 
     /// The token of the term: larger than that of every term before.
@@ -384,12 +359,8 @@ impl Leadership {
     ///
     /// Cancel safe: when this future is dropped, the end continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
-        let Self {
-            term,
-            executor,
-            guard,
-        } = self;
-        drop((term, executor));
+        let Self { term, guard } = self;
+        drop(term);
         guard.release().await
     }
 }

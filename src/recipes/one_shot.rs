@@ -43,7 +43,7 @@ impl Lock {
         work: impl FnOnce(&Tx<'_>) -> Result<T, Abort>,
     ) -> Result<Committed<T>, RunError<T>> {
         let guard = self.held().await?;
-        let outcome = guard.executor().guarded(work);
+        let outcome = guard.guarded(work);
         let _ = guard.release().await;
         outcome
     }
@@ -63,8 +63,7 @@ impl Lock {
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
     ) -> Result<Committed<T>, RunError<T>> {
         let guard = self.held().await?;
-        let executor = guard.executor();
-        let outcome = executor.guarded_async(work).await;
+        let outcome = guard.guarded_async(work).await;
         let _ = guard.release().await;
         outcome
     }
@@ -90,8 +89,7 @@ impl Lock {
         F: Future<Output = Result<A, EffectError>> + Send + 'static,
     {
         let guard = self.held().await?;
-        let executor = guard.executor();
-        let outcome = executor.commit(call).await;
+        let outcome = guard.commit(call).await;
         let _ = guard.release().await;
         outcome
     }

@@ -12,7 +12,7 @@
 //! let prices = GuardedCell::new(vec![1, 2]);
 //!
 //! let writer = locks.read_write("prices").write().await?;
-//! let _done = writer.executor().guarded(|tx| Ok(tx.write(&prices).push(3)))?;
+//! let _done = writer.guarded(|tx| Ok(tx.write(&prices).push(3)))?;
 //! // No other writer comes in between.
 //! let reader = writer.downgrade().await?;
 //! let seen = reader.guarded(|_check| prices.read().len())?;
@@ -35,7 +35,7 @@
 //!
 //! ```compile_fail,E0599
 //! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
-//! reader.executor().guarded(|tx| Ok(*tx.write(cell) = 1));
+//! reader.guarded(|tx| Ok(*tx.write(cell) = 1));
 //! # }
 //! ```
 //!
@@ -276,7 +276,7 @@ impl ReadGuard {
     /// # Errors
     ///
     /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and its result may be torn.
-    pub fn guarded<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
+    pub fn read<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
         let check = ReadCheck::of(self.lease());
         check.check()?;
         let value = read(&check);

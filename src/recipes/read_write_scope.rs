@@ -464,7 +464,7 @@ impl ReentrantReadGuard {
     /// # Errors
     ///
     /// As [`ReadGuard::guarded`].
-    pub fn guarded<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
+    pub fn read<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
         let lease = self.lease();
         let check = ReadCheck::of(&lease);
         check.check()?;

@@ -40,19 +40,6 @@ fn the_error_of_the_work_is_the_source_and_is_printed_once() {
 }
 
 #[test]
-fn the_error_of_a_typed_run_is_printed_once() {
-    let stage = Stage::new();
-    let error = stage
-        .executor
-        .guarded_as::<Closed, ()>(|_| Err(Closed(std::io::Error::other("no such row"))))
-        .unwrap_err();
-    assert_eq!(
-        chain(&error),
-        "rolled back, nothing was noted; what the work did outside of its tx stands: the work failed: the account is closed"
-    );
-}
-
-#[test]
 fn a_lease_that_is_over_is_printed_once() {
     let stage = Stage::new();
     let error = failed(&stage, |tx| {

@@ -208,40 +208,20 @@ fn hooks_after_the_commit_get_its_receipt_and_harm_nobody() {
 }
 
 #[test]
-fn a_typed_run_gives_its_own_error_back() {
-    #[derive(Debug, PartialEq)]
-    enum Refused {
-        NoFunds(u32),
-        Lease(LeaseError),
-    }
-    impl From<LeaseError> for Refused {
-        fn from(error: LeaseError) -> Self {
-            Self::Lease(error)
-        }
-    }
+fn an_error_of_the_work_comes_out_as_its_own_type() {
+    #[derive(Debug, PartialEq, thiserror::Error)]
+    #[error("{0} cents are missing")]
+    struct NoFunds(u32);
     let stage = Stage::new();
-    let outcome = stage.executor.guarded_as(|tx| -> Result<(), Refused> {
-        tx.check()?;
-        Err(Refused::NoFunds(7))
-    });
-    assert!(matches!(
-        outcome,
-        Err(RunError::RolledBack {
-            cause: Cause::Failed(Refused::NoFunds(7)),
-            ..
-        })
-    ));
-    let outcome = stage.executor.guarded_as::<Refused, ()>(|tx| {
-        stage.lapse();
-        Ok(tx.check()?)
-    });
-    assert!(matches!(
-        outcome,
-        Err(RunError::RolledBack {
-            cause: Cause::Failed(Refused::Lease(_)),
-            ..
-        })
-    ));
+    let outcome = (stage.executor).guarded(|_| -> Result<(), Abort> { Err(NoFunds(7).into()) });
+    let Err(RunError::RolledBack {
+        cause: Cause::Failed(error),
+        ..
+    }) = outcome
+    else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(error.downcast_ref(), Some(&NoFunds(7)));
 }
 
 #[test]
@@ -353,9 +333,4 @@ fn public_types_are_send_and_sync_as_they_say() {
         Ok(name.len())
     });
     send_value(&future);
-    let typed = stage.executor.guarded_async_as(async |_| {
-        pause().await;
-        Err::<(), _>(name.len())
-    });
-    send_value(&typed);
 }

@@ -122,7 +122,7 @@ async fn a_leader_that_is_stopped_in_its_campaign_or_at_work_leaves_the_office_a
         let undone = Arc::new(AtomicI64::new(100));
         let gauge = Arc::clone(&undone);
         let work = async move |leader: &leasehold::Leadership| {
-            let run = leader.executor().guarded_async(async |tx| {
+            let run = leader.guarded_async(async |tx| {
                 tx.snapshot(Arc::clone(&gauge));
                 gauge.store(0, SeqCst);
                 std::future::pending::<()>().await;

@@ -8,6 +8,7 @@ mod election;
 mod exits;
 mod extremes;
 mod fair;
+mod guards;
 mod joint;
 mod leftovers;
 mod multi;

@@ -177,18 +177,14 @@ async fn a_downgrade_that_is_dropped_at_any_await_leaks_nothing() {
 async fn a_read_is_given_only_if_no_writer_came_in_between() {
     let world = World::new();
     let reader = world.ours.read_write("a").read().await.unwrap();
-    assert_eq!(reader.guarded(|_| 7).unwrap(), 7);
-    let late = reader.guarded(|check| {
+    assert_eq!(reader.read(|_| 7).unwrap(), 7);
+    let late = reader.read(|check| {
         world.clock.advance(secs(11));
         assert!(check.check().is_err());
         7
     });
     assert!(late.is_err());
-    assert!(
-        reader
-            .guarded(|_| panic!("called without a lease"))
-            .is_err()
-    );
+    assert!(reader.read(|_| panic!("called without a lease")).is_err());
     assert_eq!(reader.lost().await, LostReason::Lapsed);
 }
 

@@ -21,7 +21,7 @@ async fn a_writer_writes_and_reads_again_without_asking_the_store() {
         (again.token(), reader.token()),
         (writer.token(), writer.token())
     );
-    assert_eq!(reader.guarded(|_| 7).unwrap(), 7);
+    assert_eq!(reader.read(|_| 7).unwrap(), 7);
     assert_eq!(world.ours.held().len(), 1);
 }
 
@@ -76,7 +76,7 @@ async fn a_writer_that_leaves_readers_becomes_a_reader_without_a_gap() {
     let token = outer.token();
     assert!(outer.release().await.unwrap().is_none());
     assert_eq!(reader.token(), token);
-    assert_eq!(reader.guarded(|_| *cell.read()).unwrap(), 2);
+    assert_eq!(reader.read(|_| *cell.read()).unwrap(), 2);
     // It writes no more, and cannot again.
     assert!(write(3).is_err());
     assert_eq!(
@@ -171,7 +171,7 @@ async fn readers_learn_from_their_lease_that_the_hold_was_lost() {
     let writer = lock.write(&scope).await.unwrap();
     let reader = lock.read(&scope).await.unwrap();
     world.clock.advance(secs(11));
-    assert!(reader.guarded(|_| ()).is_err());
+    assert!(reader.read(|_| ()).is_err());
     assert!(matches!(
         lock.read(&scope).await.unwrap_err().kind(),
         ErrorKind::Lost(_)

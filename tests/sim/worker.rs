@@ -423,7 +423,7 @@ impl Guard {
                 inner.as_ref().unwrap_or(outer).executor()
             }
             Self::Permit(permit) => permit.executor(),
-            Self::Leader(leader) => leader.executor().clone(),
+            Self::Leader(leader) => leader.executor(),
         })
     }
 }
@@ -477,7 +477,7 @@ async fn under(ctx: &Ctx, plan: &Plan, guard: &Guard, leases: &Arc<[usize]>) {
             }
         }
     } else if let Guard::Read(guard) = guard {
-        let _ = guard.guarded(|check| check.check());
+        let _ = guard.read(|check| check.check());
     }
     clock
         .sleep(Duration::from_nanos(ctx.shortened(plan.hold)))

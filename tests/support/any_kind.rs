@@ -69,7 +69,7 @@ impl Guard {
             Self::Reentrant(guard) => guard.executor(),
             Self::Multi(guard) => guard.executor(),
             Self::Permit(permit) => permit.executor(),
-            Self::Leader(leader) => leader.executor().clone(),
+            Self::Leader(leader) => leader.executor(),
         }
     }
 

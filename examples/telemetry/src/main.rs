@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn nightly(locks: &LockManager) -> Result<String, Box<dyn Error>> {
     let guard = locks.lock("nightly").acquire().await?;
     let token = guard.token().to_string();
-    guard.executor().commit(async |_permit| Ok(())).await?;
+    guard.commit(async |_permit| Ok(())).await?;
     guard.release().await?;
     Ok(token)
 }

@@ -12,8 +12,8 @@ use crate::model::error::BoxError;
 /// The executor recognises a [`LeaseError`] inside it (a failed `tx.check()?`): the outcome is then [`Cause::Lease`], and not
 /// that the work failed.
 ///
-/// It does not implement [`Error`](std::error::Error), because a type that takes every error cannot. To get an error of your
-/// own type back, use [`guarded_as`](crate::Executor::guarded_as).
+/// It does not implement [`Error`](std::error::Error), because a type that takes every error cannot. An error of your
+/// own type is in [`Cause::Failed`], and `downcast_ref` gives it back.
 pub struct Abort(BoxError);
 
 impl Abort {
@@ -32,7 +32,7 @@ impl Abort {
     /// # async fn main() -> Result<(), leasehold::Error> {
     /// # let locks = leasehold::LockManager::new(leasehold::store::MemoryStore::new()?)?;
     /// # let guard = locks.lock("nightly").acquire().await?;
-    /// let ended = guard.executor().guarded(|_tx| Err::<(), _>(Abort::stop()));
+    /// let ended = guard.guarded(|_tx| Err::<(), _>(Abort::stop()));
     /// let text = ended.unwrap_err().to_string();
     /// assert!(text.ends_with(": the work asked to stop"), "{text}");
     /// # Ok(())

@@ -314,8 +314,8 @@ impl<T, E: fmt::Display + 'static> fmt::Display for RunError<T, E> {
     }
 }
 
-/// [`source`](std::error::Error::source) is what `Display` does not show: a printed chain names each error once. The error of a
-/// [typed run](crate::Executor::guarded_as) is in [`cause`](RunError::cause), and `Display` shows it.
+/// [`source`](std::error::Error::source) is what `Display` does not show: a printed chain names each error once. What the
+/// work failed with is in [`cause`](RunError::cause), and `Display` shows it.
 impl<T, E: fmt::Debug + fmt::Display + 'static> std::error::Error for RunError<T, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -6,24 +6,22 @@ use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
 use super::spans::{run_ended, run_span};
 use super::watch::Watched;
 use crate::executor::context::RunContext;
-use crate::executor::outcome::{Cause, Committed, RunError};
+use crate::executor::outcome::{Abort, Committed, RunError};
 use crate::executor::tx::{ContextRef, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt, undo_all};
+use crate::model::error::BoxError;
 
 #[inline]
-pub(crate) fn run<'env, T, E: 'static, W>(
+pub(crate) fn run<'env, T>(
     context: &'env RunContext,
-    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
-    into_cause: impl FnOnce(W) -> Cause<E>,
-) -> Result<Committed<T>, RunError<T, E>> {
+    work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
+) -> Result<Committed<T>, RunError<T>> {
     let watched = Watched::begin(context);
     let span = run_span(context);
     let entered = span.enter();
     let outcome = match context.turns() {
-        None => run_inner(context, watched.run(), work, into_cause),
-        Some(turns) => turns.blocking(context.lease(), || {
-            run_inner(context, watched.run(), work, into_cause)
-        }),
+        None => run_inner(context, watched.run(), work),
+        Some(turns) => turns.blocking(context.lease(), || run_inner(context, watched.run(), work)),
     };
     drop(entered);
     run_ended(&span, &outcome);
@@ -31,12 +29,11 @@ pub(crate) fn run<'env, T, E: 'static, W>(
 }
 
 #[inline]
-fn run_inner<'env, T, E: 'static, W>(
+fn run_inner<'env, T>(
     context: &'env RunContext,
     run: u64,
-    work: impl FnOnce(&Tx<'env>) -> Result<T, W>,
-    into_cause: impl FnOnce(W) -> Cause<E>,
-) -> Result<Committed<T>, RunError<T, E>> {
+    work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
+) -> Result<Committed<T>, RunError<T>> {
     let in_progress = match context.begin(run) {
         Ok(in_progress) => in_progress,
         Err(why) => return Err(RunError::NotStarted { why }),
@@ -63,7 +60,7 @@ fn run_inner<'env, T, E: 'static, W>(
             }
             Err(unsettled) => unsettled,
         },
-        Err(why) => Unsettled::given_up(into_cause(why), &mut armed.tx),
+        Err(why) => Unsettled::given_up(why.into_cause(), &mut armed.tx),
     };
     let tally = undo(context, &mut armed.tx, &unsettled);
     Err(unsettled.outcome(tally, has_no_change))
@@ -86,7 +83,7 @@ impl Drop for Armed<'_> {
     }
 }
 
-fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<E>> {
+fn commit(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<BoxError>> {
     let (call, prepared) = match prepare_commit(context, tx)? {
         Commit::Done(settled) => return Ok(settled),
         Commit::Call(call, prepared) => (call, prepared),
@@ -107,7 +104,7 @@ fn commit<E: 'static>(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, 
 }
 
 #[cold]
-fn undo<E>(context: &RunContext, tx: &mut Tx<'_>, unsettled: &Unsettled<E>) -> Tally {
+fn undo(context: &RunContext, tx: &mut Tx<'_>, unsettled: &Unsettled<BoxError>) -> Tally {
     let notes = tx.take_notes();
     let why = unsettled.report(context, &notes);
     undo_all(context, tx.run(), notes.to_undo, why)
