@@ -178,11 +178,10 @@ impl<'a, H: Harness> Bench<'a, H> {
         Ok(Claim::new(key.clone(), OwnerToken::generate()?, label, ttl))
     }
 
-    /// A claim that queues, for as long as its TTL.
+    /// A claim in this mode.
     pub(super) fn claim_in(&self, mode: LockMode, key: &Key) -> Result<Claim, Error> {
         let mut claim = self.claim(key)?;
         claim.mode = mode;
-        claim.is_fair = true;
         Ok(claim)
     }
 
@@ -190,9 +189,6 @@ impl<'a, H: Harness> Bench<'a, H> {
     pub(super) fn claims_of_every_kind(&self) -> Result<Vec<Claim>, Error> {
         let capability = self.a.capability();
         let mut claims = vec![self.claim(&self.key()?)?];
-        if capability.is_fair() {
-            claims.push(self.claim_in(LockMode::Exclusive, &self.key()?)?);
-        }
         if capability.read_write {
             claims.push(self.claim_in(LockMode::Read, &self.key()?)?);
             claims.push(self.claim_in(LockMode::Write, &self.key()?)?);
@@ -232,7 +228,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    /// This claim has to wait. If it queues, it keeps a place.
+    /// This claim has to wait. If the store keeps a queue, it keeps a place.
     pub(super) async fn waits(&self, store: &H::Store, claim: &Claim) -> CaseResult {
         match store.acquire(claim).await? {
             Acquired::Busy { .. } => Ok(()),

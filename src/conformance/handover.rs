@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use super::case::{Bench, Case, CaseError, CaseResult, broken, cases, ensure, own_ttl, unexpected};
 use super::harness::Harness;
 use crate::model::key::Key;
-use crate::store::{Acquired, Capability, Claim, Hint, LockMode, Store};
+use crate::store::{Acquired, Capability, Claim, Hint, LockMode, Queue, Store};
 
 /// The longest handover, at most the claim's TTL.
 const HANDOVER_TIME: Duration = Duration::from_secs(1);
@@ -19,8 +19,6 @@ cases! {
         "after a release the key is held for the first waiter, before that one asks again and under the token that it gets";
     a_withdrawal_grants_to_the_next_place, hands_over,
         "after the withdrawal of a hold the key is held for the first waiter, before that one asks again";
-    a_plain_waiter_keeps_a_place, hands_over,
-        "a claim that is not fair, and that waits, is served in its turn too";
     a_handover_becomes_a_hold_for_the_full_ttl, hands_over_by_ttl,
         "a claim that was granted by a handover and asks again is held for the ttl that this answer proves, which is its full ttl";
     a_waiter_that_does_not_ask_costs_the_handover_time, hands_over_by_ttl,
@@ -34,7 +32,8 @@ cases! {
 }
 
 fn hands_over(capability: &Capability) -> Option<&'static str> {
-    (!capability.hands_over).then_some("a release frees the key, and its waiters ask for it")
+    (capability.queue != Queue::Handover)
+        .then_some("a release frees the key, and its waiters ask for it")
 }
 
 fn hands_over_by_ttl(capability: &Capability) -> Option<&'static str> {
@@ -115,26 +114,6 @@ async fn a_withdrawal_grants_to_the_next_place<H: Harness>(bench: &Bench<'_, H>)
     })
     .await?;
     bench.release(&bench.b, &held).await
-}
-
-async fn a_plain_waiter_keeps_a_place<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
-    let key = bench.key()?;
-    let held = bench.hold(&bench.a, &key).await?;
-    let (plain, fair) = (
-        bench.claim(&key)?,
-        bench.claim_in(LockMode::Exclusive, &key)?,
-    );
-    bench.waits(&bench.b, &plain).await?;
-    bench.waits(&bench.a, &fair).await?;
-    let held = within_the_handover(bench, async {
-        bench.release(&bench.a, &held).await?;
-        bench.waits(&bench.a, &fair).await?;
-        bench.granted(&bench.b, &plain).await
-    })
-    .await?;
-    bench.release(&bench.b, &held).await?;
-    let held = bench.granted(&bench.a, &fair).await?;
-    bench.release(&bench.a, &held).await
 }
 
 async fn a_handover_becomes_a_hold_for_the_full_ttl<H: Harness>(

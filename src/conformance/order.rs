@@ -5,7 +5,7 @@ use super::handover::within_the_handover;
 use super::harness::Harness;
 use crate::model::error::Error;
 use crate::model::key::Key;
-use crate::store::{Capability, Claim, LockMode, Store};
+use crate::store::{Capability, Claim, LockMode, Queue, Store};
 
 /// More than fit into the time that a claim is waited for, if each of them cost a TTL.
 const DEAD: usize = 8;
@@ -37,7 +37,7 @@ fn queues_by_ttl(capability: &Capability) -> Option<&'static str> {
 
 fn beside_the_queue(capability: &Capability) -> Option<&'static str> {
     queues(capability).or_else(|| {
-        let all_queue = capability.queues && !capability.hands_over;
+        let all_queue = capability.queue == Queue::Places;
         all_queue.then_some("every claim queues in this store, even one that is asked only once")
     })
 }
@@ -152,7 +152,7 @@ async fn who_asks_once_takes_no_place<H: Harness>(bench: &Bench<'_, H>) -> CaseR
     once.place_ttl = std::time::Duration::ZERO;
     bench.waits(&bench.b, &once).await?;
     let capability = bench.b.capability();
-    if capability.queues && !capability.hands_over {
+    if capability.queue == Queue::Places {
         bench.b.withdraw(&once).await?;
     }
     bench.release(&bench.a, &held).await?;

@@ -14,7 +14,7 @@ use super::request::LockRequest;
 use crate::clock::Stamp;
 use crate::lease::{Granted, Lease};
 use crate::model::error::{Error, ErrorKind};
-use crate::store::{Acquired, Fencing, Grant, Hint, LockMode};
+use crate::store::{Acquired, Fencing, Grant, Hint, LockMode, Queue};
 
 /// The caller whose turn it is to ask the store.
 pub(super) struct AcquireLoop<'a> {
@@ -172,7 +172,7 @@ impl<'a> AcquireLoop<'a> {
     async fn give_way(&mut self) {
         let context = self.handle.context();
         let has_to = self.turn.as_mut().is_some_and(Turn::take_give_way);
-        if !has_to || context.capability.queues {
+        if !has_to || context.capability.is_fair() {
             return;
         }
         let look = context.store.inspect(&self.request.key);
@@ -192,7 +192,7 @@ impl<'a> AcquireLoop<'a> {
         };
         let mut attempt = Attempt::new(context, &self.request, place_ttl)?;
         let mut hint = self.subscribed_first(&attempt).await;
-        if hint.is_none() {
+        if hint.is_none() && !self.request.bypasses_queue() {
             // It is not known whether it has to wait.
             attempt.defer_place();
         }
@@ -302,7 +302,8 @@ impl<'a> AcquireLoop<'a> {
         let settings = &context.settings;
         let most = settings.max_poll_interval;
         // It is woken when it is called, and whoever is before it asks when a holder's time is over.
-        let only_keeps = busy_for.is_none() && hint.is_some() && context.capability.hands_over;
+        let only_keeps =
+            busy_for.is_none() && hint.is_some() && context.capability.queue == Queue::Handover;
         let poll = if only_keeps {
             context.keeping_pause()
         } else {

@@ -7,7 +7,7 @@ use super::context::ManagerContext;
 use super::request::LockRequest;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
-use crate::store::{Acquired, Claim, Hint};
+use crate::store::{Acquired, Claim, Hint, Queue};
 
 /// A claim that the store may know of. Dropped while it is open, it is withdrawn in the background.
 pub(super) struct Attempt<'a> {
@@ -35,7 +35,6 @@ impl<'a> Attempt<'a> {
         let label = request.label.as_ref().unwrap_or(&context.label).clone();
         let mut claim = Claim::new(request.key.clone(), owner, label, request.times.ttl);
         claim.mode = request.mode;
-        claim.is_fair = request.is_fair;
         claim.place_ttl = place_ttl;
         Ok(Self {
             context,
@@ -75,12 +74,11 @@ impl<'a> Attempt<'a> {
         match &answer {
             Ok(Acquired::Granted(_)) => {}
             Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => {
-                let capability = &context.capability;
                 // A queue without handovers keeps a node for each claim, even for one that is asked only once.
                 // An earlier request without an answer may still arrive.
                 self.is_open = self.was_in_doubt
                     || self.keeps_place()
-                    || (capability.queues && !capability.hands_over);
+                    || context.capability.queue == Queue::Places;
             }
             Err(error) => match error.kind() {
                 ErrorKind::InDoubt => self.was_in_doubt = true,
@@ -94,8 +92,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether the store keeps a place for the claim once it has to wait.
     pub(super) fn has_place(&self) -> bool {
-        let queues = self.claim.queues() || self.context.capability.queues;
-        queues && !self.place_ttl.is_zero()
+        self.context.capability.is_fair() && !self.place_ttl.is_zero()
     }
 
     /// Whether the store has kept a place for the claim since the last busy answer.
@@ -105,7 +102,7 @@ impl<'a> Attempt<'a> {
 
     /// The next requests take no place, if it is better to [subscribe](Self::subscribe) before.
     pub(super) fn defer_place(&mut self) {
-        if self.context.capability.subscribes_first && !self.claim.queues() {
+        if self.context.capability.subscribes_first {
             self.claim.place_ttl = Duration::ZERO;
         }
     }

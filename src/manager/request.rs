@@ -76,7 +76,7 @@ impl LockRequest {
         }
         if self.is_fair && !capability.is_fair() {
             return Err(Error::unsupported(format!(
-                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability says fair or queues: {FAIR_STORES}"
+                "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability names a queue: {FAIR_STORES}"
             )));
         }
         if self.times.at_least.is_some() && !capability.rests {

@@ -96,7 +96,7 @@ pub struct Settings {
     ///
     /// So one process has at most `handoff_count + 1` critical sections in a row under one grant, and hands it off no later than
     /// [`handoff_time`](Self::handoff_time) after it. Then the lock is released in the store, which wakes the other processes, and
-    /// this one lets them ask first. On a store that [queues](crate::store::Capability::queues) every claim its new place is
+    /// this one lets them ask first. On a store with a [queue](crate::store::Queue) its new place is
     /// behind all that wait, so each of `p` processes waits for at most `p - 1` grants. On a quorum, which has no queue, it reads
     /// the lock once before it asks. As a rule the processes that were woken are first; on a busy machine it may get a few
     /// grants in a row. If you need a promise there, use [`fair`](crate::Lock::fair) locks, which are never handed off, or set 0.

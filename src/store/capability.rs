@@ -21,6 +21,20 @@ pub enum Fencing {
     Monotonic,
 }
 
+/// Whether a store keeps a queue of those that wait for a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Queue {
+    /// No claim has a place. Whoever asks first after a release is granted the key.
+    None,
+    /// Every claim that has to wait keeps a place until it is granted or withdrawn. Claims are served in the order of arrival.
+    Places,
+    /// The same, and a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a
+    /// short handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for
+    /// its full TTL under the same token; or its [hint](super::Hint) is the grant.
+    Handover,
+}
+
 /// What a store supports. [The table of all stores](crate::docs::stores#capabilities) is in the guide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -31,19 +45,12 @@ pub struct Capability {
     pub wakes: bool,
     /// Whether the store uses each claim's own TTL. If not, it has one for all.
     pub ttl_per_lock: bool,
-    /// Whether every claim that has to wait keeps a place in the store's queue until it is granted or withdrawn. Claims are
-    /// then served in the order of arrival, and every lock is fair.
-    pub queues: bool,
-    /// Whether a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a short
-    /// handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for its full
-    /// TTL under the same token; or its [hint](super::Hint) is the grant.
-    pub hands_over: bool,
+    /// Who is served next.
+    pub queue: Queue,
     /// Whether all claims of a process for one key share a subscription that needs no place in the queue. The manager then
     /// subscribes before it takes a place, so that it need not ask once more after it has subscribed.
     pub subscribes_first: bool,
-    /// Whether a [fair](super::Claim::is_fair) exclusive claim queues in the store, if other claims do not.
-    pub fair: bool,
-    /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader.
+    /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader. It needs a queue.
     pub read_write: bool,
     /// Whether an operator can take a lock away ([`revoke`](super::Store::revoke)).
     pub revokes: bool,
@@ -63,10 +70,8 @@ impl Capability {
             fencing: Fencing::None,
             wakes: false,
             ttl_per_lock: false,
-            queues: false,
-            hands_over: false,
+            queue: Queue::None,
             subscribes_first: false,
-            fair: false,
             read_write: false,
             revokes: false,
             rests: false,
@@ -81,8 +86,7 @@ impl Capability {
             fencing: Fencing::Monotonic,
             wakes: true,
             ttl_per_lock: true,
-            queues: true,
-            hands_over: true,
+            queue: Queue::Handover,
             read_write: true,
             revokes: true,
             rests: true,
@@ -91,9 +95,9 @@ impl Capability {
         }
     }
 
-    /// Whether exclusive claims can be served in the order of arrival.
+    /// Whether claims are served in the order of arrival.
     #[must_use]
     pub const fn is_fair(&self) -> bool {
-        self.queues || self.fair
+        !matches!(self.queue, Queue::None)
     }
 }

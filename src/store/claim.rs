@@ -14,13 +14,12 @@ use crate::model::token::FencingToken;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// Alone. A waiting claim has no place in the store, unless it [is fair](Claim::is_fair) or the store's capability says that
-    /// [all claims queue](super::Capability::queues).
+    /// Alone.
     #[default]
     Exclusive,
-    /// Together with other readers. It queues: a reader waits for every earlier writer.
+    /// Together with other readers. A reader waits for every earlier writer.
     Read,
-    /// Alone. It queues.
+    /// Alone, and it may become a reader.
     Write,
 }
 
@@ -58,16 +57,13 @@ pub struct Claim {
     pub ttl: Duration,
     /// Alone or with others.
     pub mode: LockMode,
-    /// Whether an exclusive claim queues too: first come, first served over all processes.
-    pub is_fair: bool,
     /// How long the store keeps the claim's place in the queue without a further request. A place is a short lease of its
     /// own, so a waiter that died does not block those behind it. Zero for a claim that is sent once: it takes no place.
     pub place_ttl: Duration,
 }
 
 impl Claim {
-    /// Makes a claim for the exclusive lock. If it gets a place in a queue, because it is made fair or because
-    /// [all claims queue](super::Capability::queues), the place is kept for its TTL.
+    /// Makes a claim for the exclusive lock. If it gets a place in a [queue](super::Queue), the place is kept for its TTL.
     #[must_use]
     pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
         Self {
@@ -76,16 +72,8 @@ impl Claim {
             label,
             ttl,
             mode: LockMode::Exclusive,
-            is_fair: false,
             place_ttl: ttl,
         }
-    }
-
-    /// Whether the claim asks for a place in the store's queue when it has to wait. Where
-    /// [all claims queue](super::Capability::queues), others get one too.
-    #[must_use]
-    pub fn queues(&self) -> bool {
-        self.is_fair || self.mode != LockMode::Exclusive
     }
 }
 

@@ -32,7 +32,7 @@ pub mod zookeeper;
 use std::fmt::Debug;
 use std::time::Duration;
 
-pub use capability::{Capability, Fencing};
+pub use capability::{Capability, Fencing, Queue};
 pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES};
 pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
@@ -77,18 +77,17 @@ use crate::model::key::Key;
 /// 5. **Honesty.** The store answers only with proof. A request whose outcome is unknown is
 ///    [`ErrorKind::InDoubt`](crate::ErrorKind::InDoubt); [`Unavailable`](crate::ErrorKind::Unavailable) means that it had
 ///    no effect and will have none.
-/// 6. **Order**, for claims that [queue](Claim::queues), if the capability says that the store supports it: a claim that has
-///    to wait has a place from its first request on. It keeps it until it is granted or withdrawn, or has sent no request for
-///    its [`place_ttl`](Claim::place_ttl). No claim is granted before an earlier place whose mode is not
+/// 6. **Order**, if the capability says that the store keeps a [queue](Queue): a claim that has to wait has a place from its
+///    first request on whose [`place_ttl`](Claim::place_ttl) is not zero. It keeps it until it is granted or withdrawn, or has
+///    sent no request for this time. No claim is granted before an earlier place whose mode is not
 ///    [compatible](LockMode::is_compatible_with); a claim without a place comes after all places. Several dead waiters delay the
 ///    others as long as one does.
-///    If the capability says that all claims [queue](Capability::queues), this is so for every claim whose place lasts for any
-///    time.
-/// 7. **Handover**, if the capability says [`hands_over`](Capability::hands_over): a release, a withdrawal or the end of a TTL
-///    grants the key in the same step to the first places, as far as their modes are compatible. Each is granted for at most a
-///    second or its TTL, and only these claims are woken. Such a claim asks again, and is then granted for its full TTL with that
-///    token. Its [hint](Hint) may be the grant already, for this time. Where clients without places may set a store's keys too, the store may leave a key to them for at most 200 ms, once
-///    it was never free for seconds. Then it wakes the first place, and grants it nothing before that time.
+/// 7. **Handover**, if the capability says [so](Queue::Handover): a release, a withdrawal or the end of a TTL grants the key in
+///    the same step to the first places, as far as their modes are compatible. Each is granted for at most a second or its TTL,
+///    and only these claims are woken. Such a claim asks again, and is then granted for its full TTL with that token. Its
+///    [hint](Hint) may be the grant already, for this time. Where clients without places may set a store's keys too, the store may
+///    leave a key to them for at most 200 ms, once it was never free for seconds. Then it wakes the first place, and grants it
+///    nothing before that time.
 /// 8. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
 ///    renewed and is released separately.
 ///

@@ -55,8 +55,8 @@ pub(crate) enum Fault {
     RenewExtendsHalf,
     /// A claim that holds and asks again gets proof of a full TTL, and keeps the time that it had.
     AskingAgainExtendsNothing,
-    /// Forgets a withdrawn claim, if it queued.
-    QueuedClaimsLeaveNoTombstone,
+    /// Forgets a withdrawn claim of a reader or a writer.
+    ReadersAndWritersLeaveNoTombstone,
     /// After a downgrade the hold is known by its new mode only.
     DowngradeForgetsTheGrant,
     /// The end of a client frees what it holds.
@@ -261,7 +261,7 @@ impl Changes for Faults {
                 let _ = self.store.release(&grant).await;
                 Ok(())
             }
-            Fault::QueuedClaimsLeaveNoTombstone if claim.queues() => {
+            Fault::ReadersAndWritersLeaveNoTombstone if claim.mode != LockMode::Exclusive => {
                 let mut known = claim.clone();
                 known.owner = self.known_by(claim);
                 self.store.withdraw(&known).await?;

@@ -39,7 +39,10 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::DowngradeReleases, Clause::ReadWrite),
         (Fault::RenewExtendsHalf, Clause::Renewal),
         (Fault::AskingAgainExtendsNothing, Clause::Expiry),
-        (Fault::QueuedClaimsLeaveNoTombstone, Clause::Uncertainty),
+        (
+            Fault::ReadersAndWritersLeaveNoTombstone,
+            Clause::Uncertainty,
+        ),
         (Fault::DowngradeForgetsTheGrant, Clause::ReadWrite),
         (Fault::CloseReleases, Clause::Expiry),
         (Fault::RevokesAtOnce, Clause::Revocation),

@@ -182,7 +182,6 @@ fn claim(key: &str) -> Claim {
     let label = Label::parse("waiter").unwrap();
     let owner = OwnerToken::generate().unwrap();
     let mut claim = Claim::new(Key::parse(key).unwrap(), owner, label, secs(10));
-    claim.is_fair = true;
     claim.place_ttl = secs(3);
     claim
 }

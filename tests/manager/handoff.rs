@@ -6,7 +6,7 @@ use crate::support::over::{Changes, Over};
 use crate::support::{World, held_and_waited_for, secs, while_time_passes};
 use leasehold::clock::ManualClock;
 use leasehold::store::{
-    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Store,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Queue, Released, Store,
 };
 use leasehold::{Error, FencingToken, Key, LockManager, Settings};
 use tokio::task::JoinSet;
@@ -63,7 +63,7 @@ impl Changes for Far {
     fn capability(&self) -> Capability {
         let mut capability = self.store.capability();
         if !self.queues {
-            (capability.queues, capability.hands_over) = (false, false);
+            capability.queue = Queue::None;
         }
         capability
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, PostgresStore, Store};
+use leasehold::store::{Acquired, Claim, PostgresStore, Queue, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, release};
 use crate::server::until;
@@ -38,7 +38,7 @@ async fn left(store: &PostgresStore, claim: &Claim) -> Duration {
 async fn a_release_cuts_short_the_place_of_the_next_waiter_alone() {
     let locks = Locks::open().await;
     let store = locks.store("").await;
-    assert!(store.capability().hands_over);
+    assert_eq!(store.capability().queue, Queue::Handover);
     let held = grant(&store, &claim("a")).await;
     for _ in 0..2 {
         assert!(is_busy(&store, &patient("a")).await);

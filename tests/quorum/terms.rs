@@ -34,10 +34,9 @@ async fn a_claim_may_ask_for_any_time() {
 async fn what_a_quorum_does_not_support_is_refused() {
     let world = World::new(3);
     let store = world.client();
-    let (mut reads, mut writes, mut fair) = (claim(), claim(), claim());
+    let (mut reads, mut writes) = (claim(), claim());
     (reads.mode, writes.mode) = (LockMode::Read, LockMode::Write);
-    fair.is_fair = true;
-    for claim in [reads, writes, fair] {
+    for claim in [reads, writes] {
         let refused = store.acquire(&claim).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{claim:?}");
     }

@@ -22,11 +22,10 @@ pub(crate) fn claim_for(text: &str, ttl: Duration) -> Claim {
     Claim::new(key(text), OwnerToken::generate().unwrap(), label, ttl)
 }
 
-/// A claim that queues.
+/// A claim in this mode.
 pub(crate) fn queued(text: &str, mode: LockMode) -> Claim {
     let mut claim = claim(text);
     claim.mode = mode;
-    claim.is_fair = true;
     claim
 }
 

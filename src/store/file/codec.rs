@@ -118,7 +118,6 @@ fn put_claim(to: &mut Vec<u8>, claim: &Claim) {
         LockMode::Read => 1,
         LockMode::Write => 2,
     });
-    to.push(u8::from(claim.is_fair));
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -179,7 +178,6 @@ impl<'a> Reader<'a> {
             [2] => LockMode::Write,
             _ => return None,
         };
-        claim.is_fair = self.flag()?;
         Some(claim)
     }
 

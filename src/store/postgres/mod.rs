@@ -45,7 +45,7 @@
 //! place ends a second later, so a waiter that died delays the others by that: the one behind it asks then, and each further one a second later.
 //! After a holder that died, whoever asks first
 //! does the same. A release notifies nobody if nobody waits. Messages come by `LISTEN`. A place of a waiter that hears none
-//! keeps its time, since that one polls: so the store [hands over](super::Capability::hands_over) only where messages arrive.
+//! keeps its time, since that one polls: so the store [hands over](super::Queue::Handover) only where messages arrive.
 //! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both. If it does
 //! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages: callers poll then.
 //! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler. While the server's queue of messages is nearly full,

@@ -22,8 +22,8 @@ use crate::model::key::Key;
 use crate::model::span::in_millis;
 use crate::store::dial::runtime;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockInfo, LockMode, Released,
-    Renewed, Revoke, Revoked, Store,
+    Acquired, Capability, Claim, Fencing, Grant, GrantProof, Hint, LockInfo, LockMode, Queue,
+    Released, Renewed, Revoke, Revoked, Store,
 };
 
 /// How long the store waits for the message that it sent to itself.
@@ -229,7 +229,11 @@ impl Store for PostgresStore {
             fencing: self.client.fencing,
             wakes: self.client.wakes,
             // A place that polls could not be served within the time of a handover.
-            hands_over: self.client.wakes,
+            queue: if self.client.wakes {
+                Queue::Handover
+            } else {
+                Queue::Places
+            },
             ..Capability::queued()
         }
     }

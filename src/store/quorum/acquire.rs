@@ -19,7 +19,7 @@ use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::model::random::random_bytes;
 use crate::model::token::FencingToken;
-use crate::store::{Acquired, Claim, Grant, GrantProof, Member, Raised, Renewed, Vote};
+use crate::store::{Acquired, Claim, Grant, GrantProof, LockMode, Member, Raised, Renewed, Vote};
 
 /// How many attempts follow one in which the votes were split.
 const MOST_RETRIES: u32 = 6;
@@ -45,9 +45,9 @@ pub(super) async fn acquire<M: Member>(
     electorate: &Arc<Electorate<M>>,
     claim: &Claim,
 ) -> Result<Acquired, Error> {
-    if claim.queues() {
+    if claim.mode != LockMode::Exclusive {
         return Err(Error::unsupported(format!(
-            "a quorum keeps no queue and has no readers: key={}; use an exclusive lock that is not fair, or another store",
+            "a quorum has no readers and writers: key={}; use an exclusive lock, or another store",
             claim.key
         )));
     }

@@ -57,8 +57,10 @@ enum Ask {
 
 impl Ask {
     /// A claim that listens waits, or other claims of this process did a moment ago: the lock is hardly free.
-    fn of(client: &RedisClient, claim: &Claim) -> Self {
-        if claim.queues() || listens(client, claim) {
+    fn of(client: &RedisClient, attempt: &Attempt<'_>) -> Self {
+        let claim = attempt.claim;
+        let has_order = claim.mode != LockMode::Exclusive || place_millis(attempt) > 0;
+        if has_order || listens(client, claim) {
             Self::Queued
         } else {
             Self::Plain
@@ -113,8 +115,8 @@ pub(super) fn judge(outcome: Outcome) -> Acquired {
     }
 }
 
-/// An attempt at one server, which is judged first if its counter of tokens is not known. A claim that need not be fair learns
-/// from the first script that it has to wait, or that others do, and takes a place then.
+/// An attempt at one server, which is judged first if its counter of tokens is not known. A claim without a place may learn
+/// from the first script that others wait.
 async fn attempt_at(
     client: &RedisClient,
     claim: &Claim,
@@ -146,14 +148,9 @@ async fn attempt_at(
                 continue;
             }
         };
-        let first = Ask::of(client, claim);
+        let first = Ask::of(client, &attempt);
         let mut answer = ask(client, first, &attempt, &counter).await?;
-        let needs_place = match answer {
-            Attempted::Queued => true,
-            Attempted::Busy { .. } => place_millis(&attempt) > 0,
-            _ => false,
-        };
-        if first == Ask::Plain && needs_place {
+        if first == Ask::Plain && matches!(answer, Attempted::Queued) {
             answer = ask(client, Ask::Queued, &attempt, &counter).await?;
         }
         if matches!(answer, Attempted::Slow) {

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Revoke,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Queue, Released, Renewed, Revoke,
     Revoked, Store,
 };
 
@@ -141,12 +141,17 @@ impl Store for ZooKeeperStore {
     }
 
     fn capability(&self) -> Capability {
+        let has_queue = self.client.options.mode == ZooKeeperMode::Queue;
         Capability {
             fencing: Fencing::Monotonic,
             wakes: true,
             ttl_per_lock: false,
-            queues: self.client.options.mode == ZooKeeperMode::Queue,
-            read_write: self.client.options.mode == ZooKeeperMode::Queue,
+            queue: if has_queue {
+                Queue::Places
+            } else {
+                Queue::None
+            },
+            read_write: has_queue,
             revokes: self.client.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
             reports_holder: true,
