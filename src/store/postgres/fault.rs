@@ -208,6 +208,9 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
             "postgresql refuses the user or the password: {details}; check both in the URL, and pg_hba.conf"
         )),
         ("42501", _) => not_permitted(&details),
+        ("LH007", _) => Error::invalid(format!(
+            "the schema of the locks is of another version: {details}; while no client runs, drop the tables claim, token, withdrawn and lock_meta, and create the schema again"
+        )),
         ("3D000", _) => Error::invalid(format!(
             "there is no such database: {details}; write one that exists behind the host of the URL"
         )),
