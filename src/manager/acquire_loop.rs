@@ -141,7 +141,7 @@ impl<'a> AcquireLoop<'a> {
 
     /// The error that the caller gets for a request that failed. The log has the first one of a row, if the caller tries again: it may
     /// wait for long.
-    fn told(&mut self, error: Error, was_cut_short: bool, again: Option<Duration>) -> Error {
+    fn reported(&mut self, error: Error, was_cut_short: bool, again: Option<Duration>) -> Error {
         match &self.failure {
             // The earlier failure explains more than a last request that had too little time.
             Some(earlier) if was_cut_short => return error.because(earlier.clone()),
@@ -218,7 +218,7 @@ impl<'a> AcquireLoop<'a> {
                     let pause = self.back_off();
                     let left = self.budget.left();
                     let error =
-                        self.told(error, attempt.was_cut_short, (left > pause).then_some(left));
+                        self.reported(error, attempt.was_cut_short, (left > pause).then_some(left));
                     if !attempt.has_place() || left <= pause {
                         return Ok(ClaimEnd::Failed(error));
                     }

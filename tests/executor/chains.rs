@@ -35,7 +35,7 @@ fn the_error_of_the_work_is_the_source_and_is_printed_once() {
     assert!(source.is::<Closed>(), "{source:?}");
     assert_eq!(
         chain(&error),
-        "rolled back, nothing was noted; what the work did outside of its tx stands: the work failed: the account is closed: no such row"
+        "rolled back, nothing was noted; what the work did outside of its tx was not undone: the work failed: the account is closed: no such row"
     );
 }
 

@@ -82,7 +82,9 @@ impl UndoReport {
 impl fmt::Display for UndoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_noted_nothing {
-            return f.write_str("nothing was noted; what the work did outside of its tx stands");
+            return f.write_str(
+                "nothing was noted; what the work did outside of its tx was not undone",
+            );
         }
         write!(f, "undone={}/{}", self.done(), self.results.len())
     }

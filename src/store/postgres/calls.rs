@@ -71,7 +71,7 @@ pub(super) async fn ask(
         )
         .await;
     if answer.as_ref().is_err_and(Failure::is_blocked) {
-        at.is_blocked(&claim.key);
+        at.note_blocked(&claim.key);
     }
     let rows = answer?;
     let row = one(&rows)?;

@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Notes that other calls about the key took too long.
-    pub(super) fn is_blocked(&self, key: &Key) {
+    pub(super) fn note_blocked(&self, key: &Key) {
         let now = self.target.clock.stamp();
         self.blocked.lock().insert(key.clone(), now);
     }

@@ -83,11 +83,11 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  c record; held "char"; first "char"; head bigint; is_told bool;
-  can_tell constant bool := pg_notification_queue_usage() < 0.9;
+  c record; held "char"; first "char"; head bigint; is_notified bool;
+  can_notify constant bool := pg_notification_queue_usage() < 0.9;
   no_place constant bigint := 9223372036854775807;
 BEGIN
-  IF is_freed AND can_tell THEN
+  IF is_freed AND can_notify THEN
     WITH gone AS (DELETE FROM leasehold.claim x WHERE x.key = k AND x.place = no_place RETURNING x.owner)
       SELECT count(*) INTO head FROM gone, LATERAL pg_notify('leasehold', left(gone.owner::text, 13));
     head := NULL;
@@ -104,13 +104,13 @@ BEGIN
     END IF;
     EXIT WHEN (c.called AND NOT is_freed) OR first <> 'r' OR (c.mode <> 'r' AND coalesce(first, held) = 'r');
     first := c.mode;
-    is_told := c.hears AND can_tell;
+    is_notified := c.hears AND can_notify;
     IF NOT c.called THEN
       UPDATE leasehold.claim x SET called = true,
-          ends = CASE WHEN is_told THEN least(x.ends, clock_timestamp() + least(c.ttl, interval '1 s')) ELSE x.ends END
+          ends = CASE WHEN is_notified THEN least(x.ends, clock_timestamp() + least(c.ttl, interval '1 s')) ELSE x.ends END
         WHERE x.owner = c.owner;
     END IF;
-    IF is_told THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
+    IF is_notified THEN PERFORM pg_notify('leasehold', left(c.owner::text, 13)); END IF;
   END LOOP;
   IF head IS NULL THEN
     DELETE FROM leasehold.claim x WHERE x.key = k AND x.place > 0 AND x.ends <= clock_timestamp();

@@ -87,7 +87,7 @@ async fn rolled_back_when_the_lease_lapsed_before_the_commit() {
 }
 
 /// The words of every outcome in which nothing was undone because nothing was noted.
-const OUTSIDE: &str = "nothing was noted; what the work did outside of its tx stands";
+const OUTSIDE: &str = "nothing was noted; what the work did outside of its tx was not undone";
 
 #[tokio::test]
 async fn what_the_work_did_outside_of_its_tx_is_said_to_stand() {
