@@ -132,30 +132,22 @@ impl Held {
     }
 }
 
-impl Entry for Held {
-    fn claim(&self) -> &Claim {
-        &self.claim
-    }
+macro_rules! entries {
+    ($($entry:ty),*) => {$(
+        impl Entry for $entry {
+            fn claim(&self) -> &Claim {
+                &self.claim
+            }
 
-    fn ends(&self) -> Duration {
-        self.ends
-    }
+            fn ends(&self) -> Duration {
+                self.ends
+            }
 
-    fn set_ends(&mut self, ends: Duration) {
-        self.ends = ends;
-    }
+            fn set_ends(&mut self, ends: Duration) {
+                self.ends = ends;
+            }
+        }
+    )*};
 }
 
-impl Entry for Place {
-    fn claim(&self) -> &Claim {
-        &self.claim
-    }
-
-    fn ends(&self) -> Duration {
-        self.ends
-    }
-
-    fn set_ends(&mut self, ends: Duration) {
-        self.ends = ends;
-    }
-}
+entries!(Held, Place);
