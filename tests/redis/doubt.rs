@@ -442,3 +442,44 @@ async fn a_process_that_is_stopped_before_the_answer_learns_what_another_resolve
         assert_eq!(server.cli(&["GET", "count"]), count);
     }
 }
+
+/// Tokens of a store that counts from one are never larger than those of one that counts microseconds.
+#[tokio::test]
+async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
+    const THEIRS: u64 = 1 << 50;
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let add_one = async |number: u64| {
+        let clock = Clock::system().unwrap();
+        let hold = TestHold::new(clock, &Settings::default(), key("a"), token(number), LONG);
+        let (commit, executor) = (fence.clone(), hold.executor());
+        let run = executor.guarded_async(async |tx| {
+            let (commit, batch) = (commit.clone(), RedisBatch::new().increment_by("count", 1));
+            tx.commit_with(move |permit| commit.apply(permit, batch));
+            Ok(tx.txn_id()?)
+        });
+        run.await.map(|done| (done.proof, done.value))
+    };
+    add_one(THEIRS).await.unwrap();
+
+    let refused = fence.raise(&key("a"), token(2)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(!refused.is_retryable());
+    let text = refused.to_string();
+    let (_, forget) = text.split_once("forget the key: ").unwrap();
+    let words: Vec<&str> = forget.split(' ').collect();
+    assert_eq!(server.cli(&words), "1", "{forget}");
+
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    let (proof, name) = add_one(2).await.unwrap();
+    assert_eq!(proof, CommitProof::Fenced);
+    let zombie = add_one(1).await;
+    assert!(matches!(zombie, Err(RunError::Fenced { .. })), "{zombie:?}");
+    assert_eq!(server.cli(&["GET", "count"]), "2");
+    let locks = vec![HeldKey {
+        key: key("a"),
+        token: token(2),
+    }];
+    let resolution = fence.resolve(&Doubt::new(locks, name)).await.unwrap();
+    assert_eq!(resolution, Resolution::Applied);
+}

@@ -107,6 +107,19 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Runs one command in the command-line client of ZooKeeper.
+    pub(crate) fn cli(&self, command: &str) {
+        let status = Command::new("java")
+            .args(["-cp", JAR, "org.apache.zookeeper.ZooKeeperMain"])
+            .args(["-server", &self.address()])
+            .args(command.split(' '))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success(), "{command}");
+    }
+
     /// The answer to a four-letter word.
     pub(crate) fn ask(&self, word: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;

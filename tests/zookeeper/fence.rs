@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{
-    Server, again, claim, granted, open, options, raw, signal, simple_store, store, wait_for,
+    PATIENCE, Server, again, claim, granted, open, options, raw, signal, simple_store, store,
+    wait_for,
 };
+use leasehold::clock::Clock;
 use leasehold::executor::{CommitProof, EffectError};
 use leasehold::fence::{Fence, ZkBatch, ZkFence};
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Released, Store};
-use leasehold::{ErrorKind, LockManager, RunError};
+use leasehold::test_util::TestHold;
+use leasehold::{ErrorKind, FencingToken, LockManager, RunError, Settings};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 pub(crate) async fn data(client: &Client, path: &str) -> String {
@@ -375,4 +378,45 @@ async fn a_fence_with_a_session_of_its_own_shuts_out_who_is_older() {
     let stands = theirs.read("/apart-data").await.unwrap();
     assert_eq!(stands.as_deref(), Some(&b"first"[..]));
     assert_eq!(theirs.read("/apart-none").await.unwrap(), None);
+}
+
+/// Transactions of one ensemble are fewer than the microseconds by which other stores count.
+#[tokio::test]
+async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
+    const THEIRS: u64 = 1 << 50;
+    let server = Server::shared();
+    let client = with_data(&server, "/moved-data").await;
+    let store = store(&server, "/moved").await;
+    let commit = async |fence: &ZkFence, number: u64| {
+        let (clock, token) = (Clock::system().unwrap(), FencingToken::new(number).unwrap());
+        let key = "a/b".parse().unwrap();
+        let hold = TestHold::new(clock, &Settings::default(), key, token, PATIENCE);
+        let executor = hold.executor();
+        let run = executor.guarded_async(async |tx| {
+            let fence = fence.clone();
+            let batch = ZkBatch::new().set("/moved-data", number.to_string());
+            tx.commit_with(move |permit| fence.apply(permit, batch));
+            Ok(())
+        });
+        run.await.map(|done| done.proof)
+    };
+    commit(&ZkFence::new(&store), THEIRS).await.unwrap();
+    assert_eq!(data(&client, "/moved-data").await, THEIRS.to_string());
+
+    // Another process.
+    let fence = ZkFence::new(&store);
+    let (key, token) = ("a/b".parse().unwrap(), FencingToken::new(2).unwrap());
+    let refused = fence.raise(&key, token).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(!refused.is_retryable());
+    let text = refused.to_string();
+    let (_, forget) = text.split_once("forget the key: ").unwrap();
+    server.cli(forget);
+
+    fence.raise(&key, token).await.unwrap();
+    let proof = commit(&fence, 2).await.unwrap();
+    assert_eq!(proof, CommitProof::Fenced);
+    let zombie = commit(&ZkFence::new(&store), 1).await;
+    assert!(matches!(zombie, Err(RunError::Fenced { .. })), "{zombie:?}");
+    assert_eq!(data(&client, "/moved-data").await, "2");
 }

@@ -12,7 +12,7 @@ use leasehold::ErrorKind;
 use leasehold::clock::Clock;
 use leasehold::store::zookeeper::{DriverKind, ZooKeeperStore};
 use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acls, CreateMode};
 
 async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
     let key = key.parse().unwrap();
