@@ -170,7 +170,8 @@ async fn behind_a_pooler_a_commit_waits_for_nobody_and_leaves_nothing_to_the_nex
         let waits = tokio::spawn(async move { other.batch_execute("BEGIN").await.map(|()| other) });
         begin.send(waits).unwrap();
         // The pooler says to nobody that it has a waiter, but a request that is on its way arrives.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let clock = leasehold::clock::Clock::system().unwrap();
+        clock.sleep(Duration::from_millis(200)).await;
         t.done(rows[0].get::<_, i64>(0))
     });
     let done = hold_for(1, SHORT).executor().commit(call).await.unwrap();

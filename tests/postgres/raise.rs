@@ -290,7 +290,8 @@ async fn a_server_that_refuses_connections_is_dialled_now_and_then_however_often
         }
     };
     // Without a pause there are hundreds of dials in this time, and on a busy machine fewer of both.
-    let _ = tokio::time::timeout(Duration::from_secs(2), asking).await;
+    let clock = leasehold::clock::Clock::system().unwrap();
+    let _ = clock.timeout(Duration::from_secs(2), asking).await;
     let dials = proxy.wires().len();
     assert!(dials < 20, "{dials}");
     proxy.next(Fate::KIND);
