@@ -218,7 +218,7 @@ impl Lock {
     }
 
     /// Holds the lock, or returns `None` if it is not free now: one attempt, without a wait.
-    /// [`acquire_now`](Self::acquire_now) says who that is.
+    /// [`inspect`](LockManager::inspect) says who holds it.
     ///
     /// # Errors
     ///
@@ -229,24 +229,6 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         self.ask(Patience::Once).await
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), but a lock that is not free is an error, [`Contended`](ErrorKind::Contended). It
-    /// says what the store knows: who holds the lock and for how long, what is left of it, how many others wait, or that it
-    /// [rests](Self::hold_at_least). If the lock is not free, this costs a look at the store.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    pub async fn acquire_now(&self) -> Result<LockGuard, Error> {
-        match self.try_acquire().await? {
-            Some(guard) => Ok(guard),
-            None => Err(self.contended().await),
-        }
     }
 
     pub(crate) fn runtime(&self) -> &SharedRuntime {

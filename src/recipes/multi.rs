@@ -118,25 +118,7 @@ impl MultiLock {
     /// Cancel safe: the keys that were acquired are released in the background, and open requests are withdrawn.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         let wait = self.manager.settings().wait;
-        self.held_or_contended(Some(wait)).await
-    }
-
-    /// As [`acquire`](Self::acquire), without a wait: [`Contended`](crate::ErrorKind::Contended) if one of the keys is not free,
-    /// with [what the store knows](Lock::acquire_now) of that key.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    pub async fn acquire_now(&self) -> Result<MultiGuard, Error> {
-        self.held_or_contended(None).await
-    }
-
-    async fn held_or_contended(&self, wait: Option<Duration>) -> Result<MultiGuard, Error> {
-        match self.hold_all(wait).await? {
+        match self.hold_all(Some(wait)).await? {
             Ok(guard) => Ok(guard),
             Err(busy) => Err(busy.contended().await),
         }

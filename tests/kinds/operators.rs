@@ -245,14 +245,17 @@ async fn a_manager_that_was_shut_down_takes_no_lock_away() {
 }
 
 #[tokio::test]
-async fn whoever_asks_once_learns_who_holds_and_for_how_long_and_how_many_wait() {
-    let world = World::labelled("web-3:4502");
+async fn whoever_does_not_wait_learns_who_holds_and_for_how_long_and_how_many_wait() {
+    let mut settings = Settings::default();
+    settings.wait = Duration::ZERO;
+    let label = leasehold::Label::parse("web-3:4502").unwrap();
+    let world = World::built(settings, |builder| builder.label(label));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.pass(secs(12)).await;
     let first = world.theirs.lock("a");
-    let mut waiting = Box::pin(first.acquire());
+    let mut waiting = Box::pin(first.acquire_within(secs(45)));
     assert!(poll_once(&mut waiting).await.is_pending());
-    let error = world.theirs.lock("a").acquire_now().await.unwrap_err();
+    let error = world.theirs.lock("a").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     let text = error.to_string();
     let expected = "key=a; held by web-3:4502 for 12.0 s, ";
@@ -266,7 +269,7 @@ async fn whoever_asks_once_learns_who_holds_and_for_how_long_and_how_many_wait()
     drop(waiting);
     world.settled().await;
     guard.release().await.unwrap();
-    let guard = world.theirs.lock("a").acquire_now().await.unwrap();
+    let guard = world.theirs.lock("a").acquire().await.unwrap();
     let info = world.ours.inspect("a").await.unwrap().unwrap();
     assert_eq!(info.held_for, Some(Duration::ZERO));
     drop(guard);

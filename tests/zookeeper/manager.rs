@@ -10,7 +10,7 @@ use crate::proxy::Proxy;
 use crate::zookeeper::{Server, again, open, options, pause, raw, rest, signal, until};
 use futures_util::future::join_all;
 use leasehold::store::{Released, Revoke, Revoked};
-use leasehold::{Abort, Label, LockManager, RunError};
+use leasehold::{Abort, Label, LockManager, RunError, Settings};
 
 /// Four ticks: the shortest.
 const SHORT: Duration = Duration::from_secs(2);
@@ -47,8 +47,12 @@ async fn a_wait_in_vain_says_who_holds_and_how_long_ago_it_asked() {
     let holder = LockManager::builder(store).label(Label::parse("web-3:4502").unwrap());
     let holder = holder.build().unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
-    let locks = manager(&address, "/manager-busy").await;
-    let error = locks.lock("k").acquire_now().await.unwrap_err();
+    let store = open(options(&address, "/manager-busy")).await;
+    let mut settings = Settings::default();
+    settings.wait = Duration::ZERO;
+    let locks = LockManager::builder(store).settings(settings);
+    let locks = locks.build().unwrap();
+    let error = locks.lock("k").acquire().await.unwrap_err();
     let text = error.to_string();
     let words = "key=k; held by web-3:4502, which asked for it ";
     let (_, ago) = text.split_once(words).unwrap_or_else(|| panic!("{text}"));
