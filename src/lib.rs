@@ -50,7 +50,7 @@
 //! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
 //! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`] |
-//! | runs | [`Executor`], [`GuardedCell`], [`retry`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
+//! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
 //! | stores and fences | [`store`], [`fence`], [`connect`] |
 //! | operation | [`handler`], [`health`] |
@@ -121,7 +121,7 @@ pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use recipes::reentrant::{ReentrantGuard, ReentrantLock};
 #[doc(inline)]
 pub use recipes::semaphore::{Semaphore, SemaphorePermit};
-pub use recipes::{election, multi, read_write, reentrant, retry, semaphore};
+pub use recipes::{election, multi, read_write, reentrant, semaphore};
 pub use settings::Settings;
 
 /// What a manager reports about itself: the locks that it holds, and how its thread keeps up.

@@ -53,7 +53,7 @@ impl LockGuard {
 
     /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
     pub(crate) fn handed_out(self) -> Self {
-        self.hold.set_leaves_rest(true);
+        self.hold.leave_rest();
         self.claimed()
     }
 
@@ -71,11 +71,6 @@ impl LockGuard {
             self.context().holds.claim(&self.hold);
         }
         self
-    }
-
-    /// The job under this hold is not done, and its holder tries again: the key does not rest.
-    pub(crate) fn forgo_rest(&self) {
-        self.hold.set_leaves_rest(false);
     }
 
     /// Runs `work` under the lease, on this thread: [`Executor::guarded`].

@@ -141,8 +141,8 @@ impl Hold {
         self.is_reported.load(Ordering::SeqCst)
     }
 
-    pub(super) fn set_leaves_rest(&self, leaves_rest: bool) {
-        self.leaves_rest.store(leaves_rest, Ordering::SeqCst);
+    pub(super) fn leave_rest(&self) {
+        self.leaves_rest.store(true, Ordering::SeqCst);
     }
 
     /// How long the key rests after a release now: not at all if the lease was lost or no caller got the guard. It counts from when

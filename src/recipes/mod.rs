@@ -9,6 +9,5 @@ mod one_shot;
 pub mod read_write;
 mod read_write_scope;
 pub mod reentrant;
-pub mod retry;
 pub mod semaphore;
 mod term;

@@ -8,7 +8,6 @@ use futures_util::future::BoxFuture;
 use leasehold::clock::{Clock, ClockKind, ManualClock};
 use leasehold::executor::TestHold;
 use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
-use leasehold::retry::RetryPolicy;
 use leasehold::store::{
     Acquired, Claim, Faults, Faulty, LockMode, MemoryStore, OwnerToken, Quorum, Revoke, Store,
 };
@@ -167,35 +166,6 @@ async fn locks_of_any_kind_take_any_span() {
                 let guard = world.ours.lock("a").acquire().await.unwrap();
                 let _ = guard.lease().ensure(span);
                 briefly(&world, guard.release_within(span)).await;
-            })
-        }),
-        ("a policy of repetitions", |span| {
-            Box::pin(async move {
-                for field in 0..4 {
-                    let mut policy = RetryPolicy::within(span);
-                    if field != 0 {
-                        policy = RetryPolicy::default();
-                    }
-                    if field & 1 != 0 {
-                        policy.delay = span;
-                    }
-                    if field & 2 != 0 {
-                        policy.max_delay = span;
-                    }
-                    let world = World::new();
-                    let lock = world.ours.lock("a");
-                    let run = lock.guarded_retry(&policy, |_tx| {
-                        Err::<(), _>(leasehold::Error::unavailable("not yet").into())
-                    });
-                    let mut run = Box::pin(run);
-                    for _ in 0..20 {
-                        if poll_once(&mut run).await.is_ready() {
-                            break;
-                        }
-                        world.settled().await;
-                        world.clock.advance(Duration::from_millis(700));
-                    }
-                }
             })
         }),
     ];

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use leasehold::executor::{Applied, EffectError};
 use leasehold::fence::FenceGate;
 use leasehold::reentrant::Scope;
-use leasehold::retry::RetryPolicy;
 use leasehold::store::{Revoke, Revoked};
-use leasehold::{Abort, Cause, RunError, Settings};
+use leasehold::{Abort, Cause, RunError};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{World, poll_and_drop, poll_once, secs, until_ended, while_time_passes};
+use crate::support::{World, poll_and_drop, poll_once, secs, until_ended};
 use crate::yielding::yielding;
 
 /// One of two keys is revoked in the middle of a commit call: what was sent is late, and the other key is not free before its
@@ -47,8 +46,7 @@ async fn a_commit_under_two_locks_of_which_one_was_revoked_is_late() {
 
 #[tokio::test]
 async fn one_shot_runs_of_every_form_that_are_dropped_at_any_await_leave_nothing() {
-    let policy = RetryPolicy::within(secs(5));
-    for form in 0..5 {
+    for form in 0..3 {
         for times in 0.. {
             let (_clock, locks) = yielding();
             let lock = locks.lock("a");
@@ -61,15 +59,13 @@ async fn one_shot_runs_of_every_form_that_are_dropped_at_any_await_leave_nothing
             let completed = match form {
                 0 => poll_and_drop(times, lock.guarded(|_| Ok(()))),
                 1 => poll_and_drop(times, lock.guarded_async(work)),
-                2 => poll_and_drop(
+                _ => poll_and_drop(
                     times,
                     lock.commit(|_| async {
                         tokio::task::yield_now().await;
                         Ok(Applied::fenced())
                     }),
                 ),
-                3 => poll_and_drop(times, lock.guarded_retry(&policy, |_| Ok(()))),
-                _ => poll_and_drop(times, lock.guarded_retry_async(&policy, work)),
             };
             locks.settled().await;
             // A dropped commit call is in doubt: that hold has to stay.
@@ -144,32 +140,25 @@ async fn a_leader_that_is_stopped_in_its_campaign_or_at_work_leaves_the_office_a
     }
 }
 
-/// A retried run whose lock is lost in the middle is repeated under a new grant; one that sent its commit is not.
 #[tokio::test]
-async fn a_retried_run_that_loses_its_lock_is_repeated_only_before_its_commit() {
+async fn a_run_that_loses_its_lock_may_be_repeated_only_before_its_commit() {
     for sends in [false, true] {
         let world = World::new();
         let lock = world.ours.lock("a");
-        let runs = AtomicUsize::new(0);
-        let policy = RetryPolicy::within(secs(60));
-        let world_ref = &world;
-        let run = lock.guarded_retry_async(&policy, async |tx| {
-            if runs.fetch_add(1, SeqCst) == 0 {
-                if sends {
-                    tx.step(
-                        "debit",
-                        async { Err::<(), _>(EffectError::unknown("no answer")) },
-                        |_| async {},
-                    )
-                    .await?;
-                }
-                world_ref.clock.advance(secs(11));
+        let run = lock.guarded_async(async |tx| {
+            if sends {
+                tx.step(
+                    "debit",
+                    async { Err::<(), _>(EffectError::unknown("no answer")) },
+                    |_| async {},
+                )
+                .await?;
             }
+            world.clock.advance(secs(11));
             Ok(())
         });
-        let outcome = while_time_passes(&world, secs(60), run).await;
-        assert_eq!(outcome.is_ok(), !sends, "{outcome:?}");
-        assert_eq!(runs.load(SeqCst), if sends { 1 } else { 2 });
+        let error = run.await.unwrap_err();
+        assert_eq!(error.is_retryable(), !sends, "{error:?}");
     }
 }
 
@@ -222,26 +211,21 @@ async fn a_reentrant_hold_lives_as_long_as_its_last_guard_in_any_order() {
     assert!(next.lease().is_live());
 }
 
-/// Work that stopped on purpose: nothing is repeated, nothing is applied, the lock is free.
+/// Work that stopped on purpose: nothing is applied, the lock is free.
 #[tokio::test]
-async fn a_run_that_breaks_a_rule_is_not_repeated() {
-    let world = World::with(Settings::default());
-    let lock = world.ours.lock("a");
-    let runs = AtomicUsize::new(0);
+async fn a_run_that_breaks_a_rule_may_not_be_repeated() {
+    let world = World::new();
     let cell = leasehold::GuardedCell::for_key("b".parse().unwrap(), 0);
-    let policy = RetryPolicy::within(secs(60));
-    let run = lock.guarded_retry(&policy, |tx| {
-        runs.fetch_add(1, SeqCst);
+    let lock = world.ours.lock("a");
+    let run = lock.guarded(|tx| {
         *tx.write(&cell) += 1;
         Ok(())
     });
-    let outcome = while_time_passes(&world, secs(5), run).await;
-    assert!(matches!(
-        outcome,
-        Err(RunError::RolledBack {
-            cause: Cause::Refused(_),
-            ..
-        })
-    ));
-    assert_eq!((runs.load(SeqCst), *cell.read()), (1, 0));
+    let error = run.await.unwrap_err();
+    assert!(
+        matches!(error.cause(), Some(Cause::Refused(_))),
+        "{error:?}"
+    );
+    assert!(!error.is_retryable());
+    assert_eq!(*cell.read(), 0);
 }

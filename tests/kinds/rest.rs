@@ -5,9 +5,8 @@ use std::time::Duration;
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate};
 use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
-use leasehold::retry::RetryPolicy;
 use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released, Revoke};
-use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError, Settings};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 
 use crate::plain::plain;
 use crate::support::{World, ms, poll_once, secs, while_time_passes};
@@ -246,50 +245,6 @@ impl Handler for RefusesOne {
         }
         Ok(granted)
     }
-}
-
-/// A timer of another host must not start the job either while it is tried again.
-#[tokio::test]
-async fn a_run_that_is_repeated_does_not_wait_for_its_own_rest() {
-    for is_awaited in [false, true] {
-        let world = World::new();
-        let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
-        let (policy, mut attempts) = (RetryPolicy::default(), 0);
-        let mut work = || {
-            attempts += 1;
-            if attempts < 3 {
-                return Err(Error::unavailable("not yet").into());
-            }
-            Ok(attempts)
-        };
-        let done = if is_awaited {
-            let run = lock.guarded_retry_async(&policy, async |_| work());
-            while_time_passes(&world, secs(40), run).await
-        } else {
-            let run = lock.guarded_retry(&policy, |_| work());
-            while_time_passes(&world, secs(40), run).await
-        };
-        assert_eq!(done.unwrap().value, 3);
-        let info = world.theirs.inspect("nightly").await.unwrap().unwrap();
-        assert!(info.is_resting, "{info:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_run_that_fails_for_good_leaves_its_rest() {
-    let world = World::new();
-    let lock = world.ours.lock("nightly").hold_at_least(AT_LEAST);
-    let policy = RetryPolicy::within(secs(5));
-    let run = lock.guarded_retry(&policy, |_| {
-        Err::<(), _>(Error::unavailable("never").into())
-    });
-    let ended = while_time_passes(&world, secs(40), run).await;
-    assert!(
-        matches!(ended, Err(RunError::RolledBack { .. })),
-        "{ended:?}"
-    );
-    let info = world.theirs.inspect("nightly").await.unwrap().unwrap();
-    assert!(info.is_resting, "{info:?}");
 }
 
 #[tokio::test]

@@ -35,7 +35,6 @@ fn a_task_that_a_blocking_run_polls_by_chance_waits_for_the_lock_of_the_run() {
         Request::OneShot,
         Request::OneShotAwaited,
         Request::OneCommit,
-        Request::Retry,
     ];
     requests.extend([Plain, Fair, Write, Reentrant, Multi, Election].map(Request::Hold));
     for asked in requests {

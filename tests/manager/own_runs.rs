@@ -4,7 +4,6 @@ use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
 use leasehold::executor::{Applied, EffectError};
 use leasehold::reentrant::Scope;
-use leasehold::retry::RetryPolicy;
 use leasehold::store::MemoryStore;
 use leasehold::{ErrorKind, LockManager, RunError};
 
@@ -22,8 +21,6 @@ pub(crate) enum Request {
     OneShot,
     OneShotAwaited,
     OneCommit,
-    Retry,
-    RetryAwaited,
 }
 
 /// When the run asks.
@@ -39,7 +36,6 @@ enum When {
 /// What becomes of a request: an error, or a hold, which is dropped.
 pub(crate) async fn ask(locks: &LockManager, request: Request) -> Result<(), ErrorKind> {
     let lock = locks.lock("a");
-    let policy = RetryPolicy::within(secs(20));
     let run = match request {
         Request::Read => {
             let held = locks.read_write("a").read().await;
@@ -55,8 +51,6 @@ pub(crate) async fn ask(locks: &LockManager, request: Request) -> Result<(), Err
             let done = lock.commit(|_| async { Ok(Applied::plain()) }).await;
             return done.map(drop).map_err(|error| not_acquired(&error));
         }
-        Request::Retry => lock.guarded_retry(&policy, |_| Ok(())).await,
-        Request::RetryAwaited => lock.guarded_retry_async(&policy, async |_| Ok(())).await,
         Request::Hold(kind) => {
             let held = acquire(locks, kind).await;
             return held.map(drop).map_err(|error| error.kind());
@@ -103,8 +97,6 @@ async fn a_run_that_asks_for_its_own_lock_gets_an_error_at_once() {
         Request::OneShot,
         Request::OneShotAwaited,
         Request::OneCommit,
-        Request::Retry,
-        Request::RetryAwaited,
     ];
     requests.extend([Plain, Fair, Write, Reentrant, Election].map(Request::Hold));
     for held in [Plain, Fair, Write, Reentrant, Multi, Election] {
