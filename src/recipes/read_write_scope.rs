@@ -458,12 +458,12 @@ impl ReentrantReadGuard {
         self.lease().token()
     }
 
-    /// Reads under the hold, as [`ReadGuard::guarded`]. A read in another task of the scope during which the last writer of the
+    /// Reads under the hold, as [`ReadGuard::read`]. A read in another task of the scope during which the last writer of the
     /// scope is released may be refused.
     ///
     /// # Errors
     ///
-    /// As [`ReadGuard::guarded`].
+    /// As [`ReadGuard::read`].
     pub fn read<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
         let lease = self.lease();
         let check = ReadCheck::of(&lease);
