@@ -20,6 +20,9 @@ const OURS: [Signal; 6] = [
 ];
 
 /// The signals that end a tool that runs no command: it waits for its lock, or counts. They are forwarded to a command too.
+///
+/// SIGSYS is not among them. By it seccomp reports a system call that it refused; after a handler that returns, such a call looks
+/// like one that succeeded, also one that reads a clock.
 const ENDING: &[Signal] = &[
     Signal::SIGHUP,
     Signal::SIGINT,
