@@ -67,7 +67,7 @@
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
 //! | `tls` | TLS to Redis and PostgreSQL |
 //! | `config` | managers from files and from the environment; settings as data (`serde`) |
-//! | `metrics`, `flow-control`, `access-log-file` | observers and a handler |
+//! | `metrics`, `flow-control` | observers and a handler |
 //! | `testing` | tools for tests: a manual clock, a store that fails on purpose, the suite for stores |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -479,14 +479,6 @@ fn a_handler_that_cannot_be_built_is_reported_with_its_line() {
         ("rate_in_total = '0/s'", "a rate such as"),
         ("at_once = 0", "a whole number above zero"),
         ("access_log = 'yes'", "true, false or the name of a file"),
-        (
-            "access_log_rotation = 'daily'",
-            "the access log goes to no file",
-        ),
-        (
-            "access_log_rotation = 'weekly'",
-            "\"never\", \"daily\" or \"hourly\"",
-        ),
         ("waits = true", "no limit is set"),
         ("accesslog = true", "unknown name"),
     ] {
@@ -512,7 +504,6 @@ fn a_handler_that_cannot_be_built_is_reported_with_its_line() {
     );
 }
 
-#[cfg(feature = "access-log-file")]
 #[tokio::test]
 async fn the_access_log_goes_to_a_file_of_its_own() {
     let folder = std::env::temp_dir().join(format!("leasehold-access-{}", std::process::id()));
@@ -557,4 +548,17 @@ async fn the_access_log_goes_to_a_file_of_its_own() {
         assert!(written.contains(part), "{part}: {written}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_costs_the_lines_and_nothing_else() {
+    let text = "store = 'memory:config/full'\n[handlers]\naccess_log = '/dev/full'\n";
+    let config = Config::parse(text).unwrap();
+    let locks = config.top().unwrap().connect().await.unwrap();
+    for _ in 0..1_000 {
+        let guard = locks.lock("orders/7").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    locks.shutdown().await;
 }

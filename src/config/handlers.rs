@@ -3,10 +3,8 @@
 //! ```toml
 //! [handlers]
 //! # One line for each acquire, release and loss: to the subscriber of
-//! # the process, or to a file of its own (feature `access-log-file`).
+//! # the process, or to a file of its own.
 //! access_log = "locks.log"
-//! # "never" (default), "daily" or "hourly": the date is added to the name.
-//! access_log_rotation = "daily"
 //! # Feature `metrics`.
 //! metrics = true
 //! # These four: feature `flow-control`. `waits` delays a call that is over
@@ -22,6 +20,7 @@ use std::time::Duration;
 use toml::Value;
 
 use super::entry::{Entry, Section, located};
+use super::log_file::LogFile;
 use crate::handler::AccessLog;
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
@@ -29,7 +28,6 @@ use crate::model::span::LONGEST_RATE;
 
 pub(super) const FIELDS: &[&str] = &[
     "handlers.access_log",
-    "handlers.access_log_rotation",
     "handlers.metrics",
     "handlers.rate_per_key",
     "handlers.rate_in_total",
@@ -51,15 +49,7 @@ enum AccessLogTo {
     #[default]
     Nowhere,
     Subscriber,
-    File(String, RotationName),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum RotationName {
-    #[default]
-    Never,
-    Daily,
-    Hourly,
+    File(String),
 }
 
 /// A number of calls for each span of time.
@@ -96,16 +86,6 @@ impl Handlers {
             let message = "no limit is set; set rate_per_key, rate_in_total or at_once";
             return Err(read.refusal("handlers.waits", ErrorKind::Invalid, message));
         }
-        let is_file = matches!(handlers.access_log, AccessLogTo::File(..));
-        if is_file && cfg!(not(feature = "access-log-file")) {
-            let message = "this build of leasehold writes no file; switch on its feature \"access-log-file\", or say true";
-            return Err(read.refusal("handlers.access_log", ErrorKind::Unsupported, message));
-        }
-        if !is_file && section.has("handlers.access_log_rotation") {
-            let message = "the access log goes to no file; set access_log to the name of one";
-            let field = "handlers.access_log_rotation";
-            return Err(read.refusal(field, ErrorKind::Invalid, message));
-        }
         if handlers.metrics && cfg!(not(feature = "metrics")) {
             let message =
                 "this build of leasehold does not include it; switch on its feature \"metrics\"";
@@ -113,7 +93,7 @@ impl Handlers {
         }
         if handlers.flow != Flow::default() && cfg!(not(feature = "flow-control")) {
             let message = "this build of leasehold does not include it; switch on its feature \"flow-control\"";
-            let field = FIELDS[3..].iter().find(|field| section.has(field));
+            let field = FIELDS[2..].iter().find(|field| section.has(field));
             let field = field.copied().unwrap_or("handlers.waits");
             return Err(read.refusal(field, ErrorKind::Unsupported, message));
         }
@@ -156,20 +136,7 @@ impl AccessLogTo {
         match self {
             Self::Nowhere => Ok(builder),
             Self::Subscriber => Ok(builder.observer(AccessLog::new())),
-            #[cfg(feature = "access-log-file")]
-            Self::File(path, rotation) => {
-                use crate::handler::{AccessLogFile, Rotation};
-                let rotation = match rotation {
-                    RotationName::Never => Rotation::NEVER,
-                    RotationName::Daily => Rotation::DAILY,
-                    RotationName::Hourly => Rotation::HOURLY,
-                };
-                Ok(builder.observer(AccessLogFile::create(path, rotation)?))
-            }
-            #[cfg(not(feature = "access-log-file"))]
-            Self::File(path, rotation) => Err(Error::unsupported(format!(
-                "this build of leasehold writes no access log to a file: path={path} rotation={rotation:?}; switch on its feature access-log-file"
-            ))),
+            Self::File(path) => Ok(builder.observer(AccessLog::to(LogFile::open(path)?))),
         }
     }
 }
@@ -219,16 +186,6 @@ impl Read<'_> {
     }
 
     fn access_log(&self) -> Result<AccessLogTo, Error> {
-        let rotation = self.value(
-            "handlers.access_log_rotation",
-            "\"never\", \"daily\" or \"hourly\"",
-            |value| match value.as_str()? {
-                "never" => Some(RotationName::Never),
-                "daily" => Some(RotationName::Daily),
-                "hourly" => Some(RotationName::Hourly),
-                _ => None,
-            },
-        )?;
         let needed = "true, false or the name of a file, such as \"locks.log\",";
         let to = self.value("handlers.access_log", needed, |value| match value {
             Value::Boolean(true) => Some(AccessLogTo::Subscriber),
@@ -236,10 +193,9 @@ impl Read<'_> {
             Value::String(text) if text == "true" => Some(AccessLogTo::Subscriber),
             Value::String(text) if text == "false" => Some(AccessLogTo::Nowhere),
             // A word is more likely a switch that was misspelt than a file.
-            Value::String(text) if text.contains(['.', '/', '\\']) => Some(AccessLogTo::File(
-                text.clone(),
-                rotation.unwrap_or_default(),
-            )),
+            Value::String(text) if text.contains(['.', '/', '\\']) => {
+                Some(AccessLogTo::File(text.clone()))
+            }
             _ => None,
         })?;
         Ok(to.unwrap_or_default())

@@ -52,8 +52,8 @@ impl LockManager {
 ///
 /// [handlers]
 /// # One `tracing` line for each acquire, release and loss. With the name
-/// # of a file instead of `true`: to that file (feature `access-log-file`),
-/// # and `access_log_rotation` is "never" (default), "daily" or "hourly".
+/// # of a file instead of `true`: to that file, which a thread writes;
+/// # what it cannot keep up with, or cannot write, is dropped.
 /// access_log = true
 /// # Feature `metrics`. Install the recorder before `connect`.
 /// metrics = true

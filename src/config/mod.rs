@@ -38,6 +38,7 @@ mod environment;
 mod field;
 mod file;
 mod handlers;
+mod log_file;
 mod manager;
 mod managers;
 

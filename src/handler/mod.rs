@@ -54,8 +54,6 @@
 //! ```
 
 mod access_log;
-#[cfg(feature = "access-log-file")]
-mod access_log_file;
 mod aside;
 mod attachments;
 mod chain;
@@ -73,8 +71,6 @@ mod request;
 mod step;
 
 pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
-#[cfg(feature = "access-log-file")]
-pub use access_log_file::{AccessLogFile, Rotation};
 pub(crate) use aside::Aside;
 pub(crate) use attachments::Attachments;
 pub(crate) use chain::Chain;

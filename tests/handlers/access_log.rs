@@ -1,4 +1,7 @@
 //! The access log: one line for each acquire, release and loss.
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use crate::support::{World, log, no_handoff, secs, until_ended, while_time_passes};
 use leasehold::clock::ManualClock;
 use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog, Event};
@@ -166,4 +169,56 @@ async fn a_panicking_observer_is_logged_once_and_without_its_text() {
     }
     assert_eq!(log::lines(&["an observer panicked"]).len(), 1);
     assert!(log::lines(&["a planted text"]).is_empty());
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, some: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(some)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_writer_gets_the_lines_that_tracing_gets() {
+    log::keep();
+    let written = Written::default();
+    let name = Label::parse("host-a").unwrap();
+    let world = World::built(no_handoff(), |builder| {
+        let to = AccessLog::to(written.clone());
+        builder.label(name).observer(AccessLog::new()).observer(to)
+    });
+    let held = world.theirs.lock("written").acquire().await.unwrap();
+    let busy = world.ours.lock("written").try_acquire().await;
+    assert!(busy.unwrap().is_none());
+    let _ = held.release().await;
+    let guard = world.ours.lock("written").acquire().await.unwrap();
+    let _ = guard.release().await;
+    let guard = world.ours.lock("written").acquire().await.unwrap();
+    world.store.forget();
+    world.pass(secs(10)).await;
+    drop(guard);
+    world.settled().await;
+
+    let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let (times, of_writer): (Vec<_>, Vec<_>) = (written.lines())
+        .map(|line| line.split_once(' ').unwrap())
+        .unzip();
+    let of_tracing: Vec<_> = (log::lines(&[ACCESS_LOG_TARGET, "key=written "]).into_iter())
+        .map(|line| line.replacen(&format!("{ACCESS_LOG_TARGET}: "), "", 1))
+        .collect();
+    assert!(of_writer.len() >= 5, "{written}");
+    for (writer, tracing) in of_writer.iter().zip(&of_tracing) {
+        assert!(tracing.ends_with(writer), "{writer:?} {tracing:?}");
+    }
+    assert_eq!(of_writer.len(), of_tracing.len(), "{of_tracing:?}");
+    // A date and a time in UTC, such as 2026-01-31T12:00:00.000Z.
+    for time in times {
+        assert_eq!((time.len(), &time[10..11], &time[23..]), (24, "T", "Z"));
+    }
 }

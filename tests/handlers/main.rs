@@ -8,7 +8,6 @@ mod prometheus;
 mod support;
 
 mod access_log;
-mod access_log_file;
 mod apart;
 mod attached;
 mod chain;
