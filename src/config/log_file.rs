@@ -67,3 +67,28 @@ impl Drop for LogFile {
         let _ = self.ended.recv_timeout(LAST_LINES);
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_hangs_delays_no_line() {
+        // Nobody reads from this pipe.
+        let (unread, pipe) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        let mut log = LogFile::open(&path).unwrap();
+        let (done, is_done) = channel();
+        std::thread::spawn(move || {
+            for _ in 0..2 * LINES {
+                log.write_all(&[b'x'; 100]).unwrap();
+            }
+            done.send(log).unwrap();
+        });
+        let log = is_done.recv_timeout(Duration::from_secs(60));
+        drop(unread);
+        assert!(log.is_ok(), "a line waits for the disk");
+    }
+}
