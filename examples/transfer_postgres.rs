@@ -4,8 +4,10 @@ use leasehold::{BoxError, LockManager, fence::PgFence};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let locks = LockManager::connect("memory:").await?; // "redis://..." where several processes transfer
-    let fence = PgFence::connect(&std::env::var("DATABASE_URL")?).await?;
+    // The locks are in the database of the data.
+    let url = std::env::var("DATABASE_URL")?;
+    let locks = LockManager::connect(&format!("{url}?create=auto")).await?;
+    let fence = PgFence::connect(&url).await?;
     fence.create_schema().await?; // once, as the owner of the data
 
     let lock = locks.lock("accounts/7").fence(fence.clone());
@@ -21,5 +23,6 @@ async fn main() -> Result<(), BoxError> {
     }));
     let done = transfer.await?;
     println!("{} cents are left ({:?})", done.value, done.proof);
+    locks.shutdown().await;
     Ok(())
 }

@@ -142,6 +142,6 @@ pub mod test_util {
     pub use crate::model::random::seeded::seed_random;
 }
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
