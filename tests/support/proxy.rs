@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ pub(crate) struct Wire {
     /// Bytes that came from the client, passed on or not.
     came: Mutex<usize>,
     doubled: AtomicUsize,
-    ends: [TcpStream; 2],
+    /// Of the client and of the server, until both directions have ended: a proxy remembers all its wires.
+    ends: Weak<[TcpStream; 2]>,
 }
 
 impl Wire {
@@ -72,7 +73,7 @@ impl Wire {
     }
 
     pub(crate) fn cut(&self) {
-        for end in &self.ends {
+        for end in self.ends.upgrade().iter().flat_map(|ends| ends.iter()) {
             let _ = end.shutdown(Shutdown::Both);
         }
     }
@@ -145,6 +146,7 @@ impl Shared {
         for end in [&client, &server] {
             end.set_nodelay(true).unwrap();
         }
+        let ends = Arc::new([client, server]);
         let wire = Arc::new(Wire {
             fate: Mutex::new(*self.next.lock().unwrap()),
             changed: Condvar::new(),
@@ -152,16 +154,12 @@ impl Shared {
             down: Mutex::new(0),
             came: Mutex::new(0),
             doubled: AtomicUsize::new(0),
-            ends: [client.try_clone().unwrap(), server.try_clone().unwrap()],
+            ends: Arc::downgrade(&ends),
         });
         self.wires.lock().unwrap().push(Arc::clone(&wire));
-        let (from, to, up) = (
-            client.try_clone().unwrap(),
-            server.try_clone().unwrap(),
-            Arc::clone(&wire),
-        );
-        thread::spawn(move || pump(&up, from, to, true));
-        thread::spawn(move || pump(&wire, server, client, false));
+        let (up, up_ends) = (Arc::clone(&wire), Arc::clone(&ends));
+        thread::spawn(move || pump(&up, &up_ends[0], &up_ends[1], true));
+        thread::spawn(move || pump(&wire, &ends[1], &ends[0], false));
     }
 }
 
@@ -194,7 +192,7 @@ fn are_messages(mut bytes: &[u8]) -> bool {
     bytes.is_empty() && !is_empty
 }
 
-fn pump(wire: &Wire, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
+fn pump(wire: &Wire, mut from: &TcpStream, mut to: &TcpStream, is_up: bool) {
     let mut buffer = [0; 16 * 1024];
     loop {
         let length = from.read(&mut buffer).unwrap_or(0);
