@@ -66,6 +66,7 @@ mod explore;
 mod handle;
 mod inside;
 mod outcome;
+mod own_runs;
 mod run;
 #[cfg(feature = "testing")]
 mod test_hold;
@@ -86,6 +87,7 @@ pub use outcome::{
     Abort, Cause, CommitProof, Committed, HookResult, Receipt, RunError, UndoReport, UndoResult,
     Undone,
 };
+pub(crate) use own_runs::own_runs;
 pub use run::AsyncTx;
 #[cfg(feature = "testing")]
 pub use test_hold::TestHold;

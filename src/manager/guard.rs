@@ -12,12 +12,10 @@ use super::hold::{EndCause, Hold};
 use super::message::Message;
 use super::runtime::in_runtime;
 use super::sink::HoldSink;
-use crate::executor::{
-    Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, Executor, RunError, Tx,
-};
+use crate::executor::{Executor, own_runs};
 use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::{BoxError, Error, LostReason};
+use crate::model::error::{Error, LostReason};
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
@@ -73,60 +71,7 @@ impl LockGuard {
         self
     }
 
-    /// Runs `work` under the lease, on this thread: [`Executor::guarded`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    #[inline]
-    pub fn guarded<'env, T>(
-        &'env self,
-        work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
-    ) -> Result<Committed<T>, RunError<T>> {
-        self.own_executor().guarded(work)
-    }
-
-    /// Awaits `work` under the lease: [`Executor::guarded_async`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Executor::guarded_async`].
-    pub async fn guarded_async<T>(
-        &self,
-        work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
-    ) -> Result<Committed<T>, RunError<T>> {
-        self.own_executor().guarded_async(work).await
-    }
-
-    /// Makes one durable change under the lease: [`Executor::commit`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease or behind a fence: see [`RunError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Executor::guarded_async`].
-    pub async fn commit<A, F>(
-        &self,
-        call: impl FnOnce(CommitPermit) -> F + Send + 'static,
-    ) -> Result<Committed<A::Value>, RunError<A::Value, A::Refusal>>
-    where
-        A: CommitAnswer,
-        A::Value: Send + 'static,
-        A::Refusal: Into<BoxError> + Send + 'static,
-        F: Future<Output = Result<A, EffectError>> + Send + 'static,
-    {
-        self.own_executor().commit(call).await
-    }
-
-    fn own_executor(&self) -> &Executor {
-        self.executor.get_or_init(|| self.executor())
-    }
+    own_runs!();
 
     /// What runs mutations under this lock on several threads: give a clone of it to every worker.
     #[must_use]

@@ -72,7 +72,7 @@ impl LockManager {
     /// drop(runtime);
     ///
     /// let guard = locks.block_on(locks.lock("nightly").acquire())?;
-    /// let done = guard.executor().guarded(|_tx| Ok(42))?;
+    /// let done = guard.guarded(|_tx| Ok(42))?;
     /// assert_eq!(done.value, 42);
     /// locks.block_on(guard.release())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -90,7 +90,7 @@ impl LockManager {
             runtime.is_driven(),
             "the manager is on a runtime that this call does not drive; use the block_on of that runtime"
         );
-        // Only tokio can tell a task from a thread that may block, and panics in a task.
+        // Only tokio knows whether this is a task or a thread that may block. It panics in a task.
         let probe = AssertUnwindSafe(|| runtime.block_on(std::future::ready(())));
         assert!(
             catch_unwind(probe).is_ok(),

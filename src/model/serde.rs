@@ -20,7 +20,7 @@ macro_rules! by_conversion {
 
 pub(crate) use by_conversion;
 
-#[cfg(all(test, feature = "config"))]
+#[cfg(test)]
 mod tests {
     use toml::Value;
 

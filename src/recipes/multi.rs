@@ -38,14 +38,12 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::executor::{
-    Abort, AsyncTx, CommitAnswer, CommitPermit, Committed, EffectError, Executor, RunError, Tx,
-};
+use crate::executor::{Executor, own_runs};
 use crate::fence::{Fence, erase};
 use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, joint_executor};
 use crate::model::commit::not_held;
-use crate::model::error::{BoxError, Error, LostReason};
+use crate::model::error::{Error, LostReason};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
@@ -239,60 +237,7 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Runs `work` under all of these leases, on this thread: [`Executor::guarded`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    #[inline]
-    pub fn guarded<'env, T>(
-        &'env self,
-        work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
-    ) -> Result<Committed<T>, RunError<T>> {
-        self.own_executor().guarded(work)
-    }
-
-    /// Awaits `work` under all of these leases: [`Executor::guarded_async`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease: see [`RunError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Executor::guarded_async`].
-    pub async fn guarded_async<T>(
-        &self,
-        work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
-    ) -> Result<Committed<T>, RunError<T>> {
-        self.own_executor().guarded_async(work).await
-    }
-
-    /// Makes one durable change under all of these leases: [`Executor::commit`].
-    ///
-    /// # Errors
-    ///
-    /// Every outcome except a commit within the lease or behind a fence: see [`RunError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Executor::guarded_async`].
-    pub async fn commit<A, F>(
-        &self,
-        call: impl FnOnce(CommitPermit) -> F + Send + 'static,
-    ) -> Result<Committed<A::Value>, RunError<A::Value, A::Refusal>>
-    where
-        A: CommitAnswer,
-        A::Value: Send + 'static,
-        A::Refusal: Into<BoxError> + Send + 'static,
-        F: Future<Output = Result<A, EffectError>> + Send + 'static,
-    {
-        self.own_executor().commit(call).await
-    }
-
-    fn own_executor(&self) -> &Executor {
-        self.executor.get_or_init(|| self.executor())
-    }
+    own_runs!();
 
     /// The executor of runs under all of these locks. A run begins, continues and commits only while every lease is live, and the
     /// end of each hold waits for it.

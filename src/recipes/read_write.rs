@@ -15,7 +15,7 @@
 //! let _done = writer.guarded(|tx| Ok(tx.write(&prices).push(3)))?;
 //! // No other writer comes in between.
 //! let reader = writer.downgrade().await?;
-//! let seen = reader.guarded(|_check| prices.read().len())?;
+//! let seen = reader.read(|_check| prices.read().len())?;
 //! assert_eq!(seen, 3);
 //! # Ok(())
 //! # }

@@ -38,7 +38,7 @@ as_text!(
     Ok
 );
 
-#[cfg(all(test, feature = "config"))]
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 

@@ -26,7 +26,7 @@ fn places(locks: &Locks, key: &str) -> Vec<i64> {
     left.lines().map(|left| left.parse().unwrap()).collect()
 }
 
-/// When a claim that has to wait is told to ask again.
+/// After which time a claim that has to wait is to ask again.
 async fn left(store: &PostgresStore, claim: &Claim) -> Duration {
     match store.acquire(claim).await.unwrap() {
         Acquired::Busy { remaining } => remaining.unwrap(),
@@ -105,7 +105,7 @@ async fn whether_the_first_used_its_turn_is_checked_by_one_waiter_after_the_othe
     release(&store, &held).await;
     locks
         .psql("UPDATE leasehold.claim SET ends = clock_timestamp() + interval '20 s' WHERE called");
-    // The last asks before the next one, so it is told a later time whatever the machine does.
+    // The last asks before the next one, so its answer is a later time whatever the machine does.
     let [last, next] = [left(&store, &last).await, left(&store, &next).await];
     assert!(next <= Duration::from_secs(20), "{next:?}");
     assert!(last >= next + Duration::from_secs(1), "{last:?} {next:?}");
@@ -127,10 +127,13 @@ async fn each_waiter_that_died_delays_those_behind_it_by_a_second() {
         assert!(is_busy(&store, waits).await);
     }
     release(&store, &held).await;
-    // It is told when to ask again, and that time passes.
+    // The time after which it is to ask again passes.
     for dead in [2, 1] {
-        let told = left(&store, &last).await;
-        assert!(told < Duration::from_secs(dead + 1), "{told:?} for {dead}");
+        let pause = left(&store, &last).await;
+        assert!(
+            pause < Duration::from_secs(dead + 1),
+            "{pause:?} for {dead}"
+        );
         locks.psql("UPDATE leasehold.claim SET ends = clock_timestamp() WHERE called");
     }
     release(&store, &grant(&store, &last).await).await;

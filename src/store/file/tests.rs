@@ -292,6 +292,23 @@ fn a_file_of_tokens_that_is_not_ours_is_corrupt() {
     assert_eq!(refused(&directory.options()), ErrorKind::Corrupt);
 }
 
+/// The records of keys differ between versions: a process of one version takes no part where another one was.
+#[test]
+fn a_directory_of_another_version_is_refused_with_what_to_do() {
+    let directory = Temporary::new();
+    drop(directory.store());
+    let path = directory.0.join("leasehold");
+    let mut files = std::fs::OpenOptions::new();
+    let file = files.read(true).write(true).open(&path).unwrap();
+    let former = b"leasehold-1\nboot\n0\n1\n1\n";
+    for sequence in [100, 101] {
+        slots::write(file.as_fd(), sequence, &[0; 16], former, &path).unwrap();
+    }
+    let error = FileStore::open(&directory.options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("only this version"), "{error}");
+}
+
 /// A process that is stopped inside a request keeps the file locked.
 #[tokio::test]
 async fn a_request_does_not_wait_for_ever_for_a_process_that_is_stopped_in_its_own() {

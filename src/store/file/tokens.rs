@@ -19,7 +19,7 @@ use crate::model::error::Error;
 use crate::model::holder::hex;
 use crate::model::token::FencingToken;
 
-const FORMAT: &str = "leasehold-1";
+const FORMAT: &str = "leasehold-2";
 /// An hour, in microseconds.
 const AHEAD: u64 = 3_600_000_000;
 /// How often a locked file is tried again, with a pause of 2 ms: for 20 s when a store is opened, which may wait for a disk,
@@ -151,7 +151,7 @@ impl Tokens {
             let slot = slots::read(file.as_fd(), size as u64, &NO_BOOT, &self.path)?;
             let content = Content::parse(&slot.payload).ok_or_else(|| {
                 Error::corrupt(format!(
-                    "the file of the tokens is of another format: directory={}; use a directory of leasehold's own",
+                    "the file of the tokens is of another format: directory={}; use a directory that only this version of leasehold has used, or delete this one while nobody uses it",
                     self.path.display()
                 ))
             })?;
