@@ -1,4 +1,4 @@
-//! [`Hand`]: the two scripts of our fair lock, enter and release, sent by hand: what the protocol costs without anything of ours.
+//! [`Hand`]: the two scripts of our fair lock, acquire and release, sent by hand: what the protocol costs without anything of ours.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,20 +12,17 @@ use tokio::sync::oneshot;
 use crate::raw;
 use crate::server::RedisServer;
 
-const TOKENS: &str = include_str!("../../src/store/redis/scripts/tokens.lua");
-const QUEUE: &str = include_str!("../../src/store/redis/scripts/queue.lua");
-const ENTER: &str = include_str!("../../src/store/redis/scripts/enter.lua");
+const LINE: &str = include_str!("../../src/store/redis/scripts/line.lua");
+const ACQUIRE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
 const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
-const HAND_ON: &str = include_str!("../../src/store/redis/scripts/hand_on.lua");
-const COUNTERS: &str = "{leasehold}:tokens";
+const MARKER: &str = "{leasehold}:marker";
+const TOKEN: &str = "{leasehold}:token";
 const KEY: &str = "by-hand";
-const BESIDE: &str = "{by-hand}:";
-const CHANNEL: &str = "{by-hand}:free";
+const BESIDE: &str = "by-hand{by-hand}:";
 /// In milliseconds.
 const TTL: u32 = 10_000;
-const HANDOVER: u32 = 1_000;
 /// The last digits of an owner, which its process chooses.
-const MARK: usize = 24;
+const DIGITS: usize = 24;
 
 /// Claims of this process that wait, by their owners.
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
@@ -34,14 +31,15 @@ type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 pub(crate) struct Hand {
     connection: MultiplexedConnection,
     waiting: Waiting,
-    counter: String,
-    enter: String,
+    /// What the server answered to whoever had it judged.
+    mark: String,
+    acquire: String,
     release: String,
     /// Alike for all owners of this process.
-    mark: String,
+    process: String,
 }
 
-/// Lets a manager arm the counter of tokens that the scripts need.
+/// Lets a manager have the server judged, without which the scripts grant nothing.
 pub(crate) fn prepare(server: &RedisServer) {
     crate::runtime().block_on(async {
         let locks = LockManager::connect(&server.url(""))
@@ -56,38 +54,31 @@ pub(crate) fn prepare(server: &RedisServer) {
 impl Hand {
     pub(crate) async fn connect(port: u16) -> Self {
         let mut connection = raw::connect(port).await;
-        let fields = redis::cmd("HKEYS")
-            .arg(COUNTERS)
+        let mark = redis::cmd("GET")
+            .arg(MARKER)
             .query_async(&mut connection)
             .await;
-        let fields: Vec<String> = fields.expect("fields");
-        let counter = fields.into_iter().find(|field| field.contains(':'));
-        let counter = counter.expect("a counter that a manager armed");
-        let incarnation = counter.split(':').next().unwrap_or_default();
-        let enter = format!("local INCARNATION = '{incarnation}'\n{TOKENS}{QUEUE}{ENTER}");
-        let release = format!(
-            "local INCARNATION, is_other = '{incarnation}', false\n{RELEASE}{TOKENS}{QUEUE}{HAND_ON}"
+        let text = |script: &str| script.replace("--@line\n", LINE);
+        let (acquire, release) = (
+            raw::load(&mut connection, &text(ACQUIRE)).await,
+            raw::load(&mut connection, &text(RELEASE)).await,
         );
-        let (enter, release) = (
-            raw::load(&mut connection, &enter).await,
-            raw::load(&mut connection, &release).await,
-        );
-        let mark = format!("{:08x}", std::process::id());
+        let process = format!("{:08x}", std::process::id());
         let waiting = Waiting::default();
-        listen(port, &mark, Arc::clone(&waiting)).await;
+        listen(port, &process, Arc::clone(&waiting)).await;
         Self {
             connection,
             waiting,
-            counter,
-            enter,
+            mark: mark.expect("a manager had the server judged"),
+            acquire,
             release,
-            mark,
+            process,
         }
     }
 
     /// Returns with the lock, and the owner under which it is held.
     pub(crate) async fn enter(&self, number: u64) -> String {
-        let owner = format!("{number:0MARK$x}{}", self.mark);
+        let owner = format!("{number:0DIGITS$x}{}", self.process);
         let (called, call) = oneshot::channel();
         self.waiting
             .lock()
@@ -96,22 +87,13 @@ impl Hand {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("a time");
-        let mut enter = redis::cmd("EVALSHA");
-        enter.arg(&self.enter).arg(9).arg(KEY).arg(COUNTERS);
-        for what in [
-            "queue", "alone", "places", "readers", "grants", "gap", "offers",
-        ] {
-            enter.arg(format!("{BESIDE}{what}"));
-        }
-        enter.arg(&owner).arg(TTL);
-        enter.arg(format!("x a-host:4242 @{}", now.as_millis()));
-        enter
-            .arg(&self.counter)
-            .arg(TTL)
-            .arg(CHANNEL)
-            .arg(HANDOVER)
-            .arg(1);
-        match self.ask(&enter).await {
+        let mut acquire = redis::cmd("EVALSHA");
+        acquire.arg(&self.acquire).arg(5).arg(KEY);
+        acquire.arg(format!("{BESIDE}line")).arg(MARKER);
+        acquire.arg(format!("{BESIDE}gone:{owner}")).arg(TOKEN);
+        acquire.arg(claim(&owner)).arg(TTL).arg(&self.mark).arg(TTL);
+        acquire.arg(now.as_millis().to_string());
+        match self.ask(&acquire).await {
             Value::BulkString(words) if words.starts_with(b"granted") => {
                 self.waiting.lock().expect("no panic").remove(&owner);
             }
@@ -125,8 +107,13 @@ impl Hand {
 
     pub(crate) async fn release(&self, owner: &str) {
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.release).arg(1).arg(KEY).arg(owner);
-        release.arg(CHANNEL).arg(BESIDE).arg(HANDOVER);
+        release.arg(&self.release).arg(1).arg(KEY).arg(claim(owner));
+        release
+            .arg(&self.mark)
+            .arg("0")
+            .arg("0")
+            .arg(MARKER)
+            .arg(TOKEN);
         assert_eq!(self.ask(&release).await, Value::Int(1));
     }
 
@@ -139,8 +126,12 @@ impl Hand {
     }
 }
 
+fn claim(owner: &str) -> String {
+    format!("{owner} x a-host:4242")
+}
+
 /// Wakes each claim whose message arrives, over a connection of its own.
-async fn listen(port: u16, mark: &str, waiting: Waiting) {
+async fn listen(port: u16, process: &str, waiting: Waiting) {
     let hears = move |push: PushInfo| {
         if push.kind == PushKind::Message
             && let [_, Value::BulkString(text)] = push.data.as_slice()
@@ -153,7 +144,7 @@ async fn listen(port: u16, mark: &str, waiting: Waiting) {
         Ok::<(), redis::RedisError>(())
     };
     let mut connection = raw::connect_to_listen(port, hears).await;
-    let channel = format!("{CHANNEL}:{mark}");
+    let channel = format!("leasehold:wake:{process}");
     connection.subscribe(channel).await.expect("a subscription");
     // It hears as long as this process lives.
     std::mem::forget(connection);

@@ -15,12 +15,10 @@ use crate::server::RedisServer;
 use crate::{raw, runtime};
 
 const ROUNDS: u32 = 100;
-/// The script that a member's vote runs, after the line that names its server's incarnation.
-const VOTE: &str = concat!(
-    include_str!("../../src/store/redis/scripts/tokens.lua"),
-    include_str!("../../src/store/redis/scripts/attempt.lua")
-);
-const TOKENS: &str = "{leasehold}:tokens";
+/// The script that a member's vote runs.
+const VOTE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
+const LINE: &str = include_str!("../../src/store/redis/scripts/line.lua");
+const MARKER: &str = "{leasehold}:marker";
 
 pub(crate) fn run(servers: &[RedisServer]) {
     let servers = &servers[..5];
@@ -136,32 +134,21 @@ async fn sets_in_scripts(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> 
     scripts
 }
 
-/// What our members' servers execute for a vote, asked for without anything of ours. They know a counter of tokens by now.
+/// What our members' servers execute for a vote, asked for without anything of ours. They were judged by now.
 async fn votes_by_hand(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> {
     let mut votes = Vec::new();
     for connection in connections {
-        let mut fields = redis::cmd("HKEYS");
-        let fields: Vec<String> = fields
-            .arg(TOKENS)
-            .query_async(connection)
-            .await
-            .expect("keys");
-        let counter = fields.iter().find(|field| field.contains(':'));
-        let counter = counter.expect("a counter that a vote of ours armed");
-        let incarnation = counter.split(':').next().unwrap_or_default();
-        let text = format!("local INCARNATION = '{incarnation}'\n{VOTE}");
-        let hash = raw::load(connection, &text).await;
+        let mark = redis::cmd("GET").arg(MARKER).query_async(connection).await;
+        let mark: String = mark.expect("a vote of ours had the server judged");
+        let hash = raw::load(connection, &VOTE.replace("--@line\n", LINE)).await;
         let mut vote = redis::cmd("EVALSHA");
-        vote.arg(hash)
-            .arg(3)
-            .arg("floor")
-            .arg(TOKENS)
-            .arg("{floor}:queue");
-        vote.arg(raw::OWNER)
-            .arg("10000")
-            .arg("x a-host:4242 @1700000000000");
-        // The time is the token, as nearly always.
-        vote.arg(counter).arg("0");
+        vote.arg(hash).arg(5).arg("floor").arg("floor{floor}:line");
+        vote.arg(MARKER).arg("floor{floor}:gone:by-hand");
+        vote.arg("{leasehold}:token");
+        vote.arg(format!("{} x a-host:4242", raw::OWNER))
+            .arg(10_000);
+        // No place, and the time is the token, as nearly always.
+        vote.arg(mark).arg(0).arg("1700000000000").arg("0");
         votes.push(vote);
     }
     votes

@@ -11,6 +11,8 @@ use crate::store::{Acquired, Capability, Claim, Hint, LockMode, Queue, Store};
 
 /// The longest handover, at most the claim's TTL.
 const HANDOVER_TIME: Duration = Duration::from_secs(1);
+/// That of any store.
+const LONGEST_HANDOVER: Duration = Duration::from_millis(1_200);
 /// As many as delay a waiter noticeably, if each costs a handover.
 const DEAD: usize = 8;
 
@@ -137,7 +139,7 @@ async fn a_waiter_that_does_not_ask_costs_the_handover_time<H: Harness>(
     bench: &Bench<'_, H>,
 ) -> CaseResult {
     let key = bench.key()?;
-    let handover = HANDOVER_TIME.min(bench.ttl());
+    let handover = LONGEST_HANDOVER;
     let long = |claim: &mut Claim| claim.place_ttl = bench.ttl() * 4 + HANDOVER_TIME * 2;
     let dying = bench.harness.client().await?;
     let (mut dead, mut next) = (bench.claim(&key)?, bench.claim(&key)?);

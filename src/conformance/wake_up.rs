@@ -1,8 +1,11 @@
 //! The end of a hold wakes the waiters. A hint may be late or early; the suite can only demand that it arrives in the plain case.
 
-use super::case::{Bench, Case, CaseResult, cases};
+use std::time::Duration;
+
+use super::case::{Bench, Case, CaseError, CaseResult, cases};
 use super::harness::Harness;
-use crate::store::{Capability, Store};
+use crate::model::key::Key;
+use crate::store::{Capability, Claim, Store};
 
 cases! {
     a_release_wakes_who_waits, wakes,
@@ -17,10 +20,17 @@ fn wakes(capability: &Capability) -> Option<&'static str> {
     (!capability.wakes).then_some("the store gives no hints: its callers poll")
 }
 
+/// A claim that takes no place: one that has a place may be woken only when it is called.
+fn watcher<H: Harness>(bench: &Bench<'_, H>, key: &Key) -> Result<Claim, CaseError> {
+    let mut claim = bench.claim(key)?;
+    claim.place_ttl = Duration::ZERO;
+    Ok(claim)
+}
+
 async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
-    let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
+    let hint = bench.b.subscribe(&watcher(bench, &key)?).await?;
     bench.release(&bench.a, &held).await?;
     bench.resolves(hint).await
 }
@@ -28,7 +38,7 @@ async fn a_release_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResu
 async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
-    let hint = bench.b.subscribe(&bench.claim(&key)?).await?;
+    let hint = bench.b.subscribe(&watcher(bench, &key)?).await?;
     bench.a.withdraw(&held.grant.claim).await?;
     bench.resolves(hint).await
 }
@@ -36,10 +46,10 @@ async fn a_withdrawal_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseR
 async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let held = bench.hold(&bench.a, &key).await?;
-    let first = bench.b.subscribe(&bench.claim(&key)?).await?;
-    let dropped = bench.b.subscribe(&bench.claim(&key)?).await?;
+    let first = bench.b.subscribe(&watcher(bench, &key)?).await?;
+    let dropped = bench.b.subscribe(&watcher(bench, &key)?).await?;
     drop(dropped);
-    let last = bench.a.subscribe(&bench.claim(&key)?).await?;
+    let last = bench.a.subscribe(&watcher(bench, &key)?).await?;
     bench.release(&bench.a, &held).await?;
     let next = bench.hold(&bench.b, &key).await?;
     bench.release(&bench.b, &next).await?;

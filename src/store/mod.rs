@@ -40,8 +40,6 @@ pub(crate) use erased::{AnyStore, Erased, erase};
 pub use faulty::{Counts, Faults, Faulty, Operation};
 #[cfg(target_os = "linux")]
 pub use file::{FileOptions, FileStore, OnDeath};
-#[cfg(feature = "redis")]
-pub(crate) use line::HANDOVER_TIME;
 pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, Woken, not_held};
 #[cfg(target_os = "linux")]
 pub(crate) use line::{Held, Place, Row};
@@ -83,7 +81,7 @@ use crate::model::key::Key;
 ///    [compatible](LockMode::is_compatible_with); a claim without a place comes after all places. Several dead waiters delay the
 ///    others as long as one does.
 /// 7. **Handover**, if the capability says [so](Queue::Handover): a release, a withdrawal or the end of a TTL grants the key in
-///    the same step to the first places, as far as their modes are compatible. Each is granted for at most a second or its TTL,
+///    the same step to the first places, as far as their modes are compatible. Each is granted for at most 1.2 seconds,
 ///    and only these claims are woken. Such a claim asks again, and is then granted for its full TTL with that token. Its
 ///    [hint](Hint) may be the grant already, for this time. Where clients without places may set a store's keys too, the store may
 ///    leave a key to them for at most 200 ms, once it was never free for seconds. Then it wakes the first place, and grants it
@@ -208,8 +206,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Afterwards no claim that held the key is renewed, and none gets its hold back. A claim whose renewal was answered with
     /// [`Renewed::Gone`] is `Invalid` when it asks again. One that asks before that is `Invalid` too, or is treated as a new claim.
-    /// With [`Revoke::AfterTtl`] nobody is granted the key before the holder's time is over. Places in the queue stay. Wakes
-    /// waiters. The default implementation returns `Unsupported`.
+    /// With [`Revoke::AfterTtl`] nobody is granted the key before the holder's time is over. Places in the queue stay. With
+    /// [`Revoke::Now`] whoever is granted the key is woken. The default implementation returns `Unsupported`.
     ///
     /// # Errors
     ///

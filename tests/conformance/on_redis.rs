@@ -45,7 +45,7 @@ pub(crate) async fn durable() -> Report {
     let durable = ["--appendonly", "yes", "--appendfsync", "always"];
     let server = RedisServer::start_with(&durable);
     // As if it had been used for long: a new server would be waited for.
-    let marker = format!("v3 {} 0 30000", server.incarnation());
+    let marker = format!("v4 {} 0 30000", server.incarnation());
     server.cli(&["SET", "{leasehold}:marker", &marker]);
     let harness = OnServer { server, query: "" };
     conformance::run(&harness).await

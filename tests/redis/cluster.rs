@@ -225,14 +225,19 @@ async fn a_release_wakes_whoever_waits_at_any_node() {
     for index in 0..3 {
         let name = cluster.name_at(index);
         let held = grant(&ours, &claim(&name)).await;
-        let hint = theirs.subscribe(&claim(&name)).await.unwrap();
+        let next = claim(&name);
+        let hint = theirs.subscribe(&next).await.unwrap();
+        assert!(is_busy(&theirs, &next).await);
         release(&ours, &held).await;
-        hint.await;
+        let given = hint.await.expect("the message is the grant");
+        assert!(given.token > held.token);
         // What one node publishes, the others forward.
-        let hint = theirs.subscribe(&claim(&name)).await.unwrap();
+        let hint = theirs.subscribe(&next).await.unwrap();
         let elsewhere = &cluster.nodes[(index + 1) % 3];
-        elsewhere.cli(&["PUBLISH", &format!("app:{name}{{app:{name}}}:free"), ""]);
-        hint.await;
+        let owner = next.owner.expose().to_string();
+        let channel = format!("leasehold:wake:{}", &owner[24..]);
+        elsewhere.cli(&["PUBLISH", &channel, &format!("{owner} gap 0")]);
+        assert_eq!(hint.await, None);
     }
 }
 
@@ -329,7 +334,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
         let rules = [
             "resetchannels",
             "~app:*",
-            "&app:*",
+            "&leasehold:wake:*",
             "+@all",
             "-@admin",
             "-@dangerous",
@@ -343,13 +348,16 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
     for index in 0..3 {
         let ours = claim(&cluster.name_at(index));
         let held = grant(&store, &ours).await;
-        let hint = store.subscribe(&ours).await.unwrap();
+        let next = claim(&cluster.name_at(index));
+        let hint = store.subscribe(&next).await.unwrap();
+        assert!(is_busy(&store, &next).await);
         assert!(is_extended(
             &store.renew(std::slice::from_ref(&held)).await[0]
         ));
         assert_eq!(store.list("").await.unwrap().len(), 1);
         release(&store, &held).await;
         hint.await;
+        store.withdraw(&next).await.unwrap();
     }
 
     // Another node could take the place of one that hides its run, and nobody would see it.

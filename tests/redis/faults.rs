@@ -139,7 +139,7 @@ async fn a_place_that_is_asked_for_after_its_withdrawal_is_refused() {
     let first = queued("a", LockMode::Write);
     let busy = answered(async || store.acquire(&first).await).await;
     assert!(matches!(busy, Ok(Acquired::Busy { .. })), "{busy:?}");
-    server.cli(&["DEL", "a{a}:queue", "a{a}:alone", "a{a}:places"]);
+    server.cli(&["DEL", "a{a}:queue", "a{a}:line", "a{a}:places"]);
 
     let wire = proxy.wires().pop().unwrap();
     wire.set(Fate {
@@ -459,7 +459,9 @@ async fn a_subscriber_connection_that_went_silent_is_noticed_and_made_again() {
     let noticed = clock.timeout(Duration::from_secs(60), hint).await;
     assert!(noticed.is_some(), "the silence was never noticed");
     // Its channel is known, and is subscribed to anew all the same.
-    let hint = store.subscribe(&claim("a")).await.unwrap();
+    let next = claim("a");
+    let hint = store.subscribe(&next).await.unwrap();
+    assert!(is_busy(&store, &next).await);
     release(&store, &held).await;
     hint.await;
 }
@@ -488,15 +490,16 @@ async fn a_connection_that_takes_longer_than_any_caller_waits_is_made_all_the_sa
         asked += 1;
         assert!(asked < 300, "the heartbeat's connection is never made");
     }
-    let mut asked = 0;
+    let (mut asked, next) = (0, claim("a"));
     let hint = loop {
-        let subscribing = clock.timeout(limit, store.subscribe(&held.claim)).await;
+        let subscribing = clock.timeout(limit, store.subscribe(&next)).await;
         if let Some(Ok(hint)) = subscribing {
             break hint;
         }
         asked += 1;
         assert!(asked < 300, "the subscriber's connection is never made");
     };
+    assert!(is_busy(&store, &next).await);
     release(&store, &held).await;
     hint.await;
 }

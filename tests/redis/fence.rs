@@ -247,7 +247,7 @@ async fn a_user_who_may_not_do_one_of_the_commands_does_none() {
 async fn a_batch_that_names_a_key_of_the_lock_or_the_fence_is_refused() {
     let server = RedisServer::start();
     let fence = fence(&server).await;
-    for name_of_ours in ["app:a", "app:a{app:a}:raised", "app:{leasehold}:tokens"] {
+    for name_of_ours in ["app:a", "app:a{app:a}:raised", "app:{leasehold}:token"] {
         let batch = RedisBatch::new().set("data", "1").delete(name_of_ours);
         let written = fence
             .write(&key("a"), token(5), name(), "step", &batch)

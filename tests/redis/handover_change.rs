@@ -37,8 +37,7 @@ async fn a_lock_that_is_handed_over_while_its_slot_moves_keeps_its_queue() {
         assert!(is_busy(&store, &first).await && is_busy(&store, &last).await);
         cluster.begin_move(slot, from, to);
         for what in moved {
-            let beside =
-                ["queue", "alone", "places"].map(|what| format!("{lock}{{{lock}}}:{what}"));
+            let beside = ["queue", "line", "places"].map(|what| format!("{lock}{{{lock}}}:{what}"));
             match *what {
                 "lock" => cluster.carry(&[&lock], from, to),
                 _ => cluster.carry(&beside.each_ref().map(String::as_str), from, to),

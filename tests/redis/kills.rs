@@ -220,7 +220,7 @@ fn turns_are_taken_one_at_a_time_whoever_is_killed_stopped_or_cancelled() {
         }
     }
     // Of the dead nothing is left when their times are over.
-    let kept = ["app:{leasehold}:marker", "app:{leasehold}:tokens"];
+    let kept = ["app:{leasehold}:marker", "app:{leasehold}:token"];
     until("nothing is left", || {
         let keys = server.cli(&["KEYS", "*"]);
         keys.lines().all(|key| kept.contains(&key))

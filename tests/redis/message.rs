@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, claim_for, grant, is_busy, key, queued, release};
+use crate::claims::{claim, grant, is_busy, key, queued, release};
 use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe, is_of_version_6};
-use crate::tokens::redialling_proxy;
 use leasehold::clock::{Clock, Stamp};
-use leasehold::store::{
-    Claim, Grant, Hint, LockMode, RedisOptions, RedisStore, Released, Renewed, Store,
-};
+use leasehold::store::{Claim, Grant, Hint, LockMode, RedisOptions, RedisStore, Renewed, Store};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
-const TOKENS: &str = "app:{leasehold}:tokens";
-const OFFERS: &str = "app:a{app:a}:offers";
+const MARKER: &str = "app:{leasehold}:marker";
 /// For how long a message grants.
-const HANDOVER: Duration = Duration::from_secs(1);
+const HANDOVER: Duration = Duration::from_millis(1_200);
 /// A machine that stalls for the time of a handover lets a grant lapse. Then a test begins again.
 const ROUNDS: usize = 50;
 /// So many grants find one whose script began a millisecond before its end.
@@ -47,18 +43,16 @@ async fn woken(hint: Hint) -> Option<Grant> {
     woken.expect("nobody was woken")
 }
 
-/// The counter of tokens that grants now.
-fn counter(server: &RedisServer) -> String {
-    let fields = server.cli(&["HKEYS", TOKENS]);
-    let counter = fields.lines().find(|field| field.contains(':'));
-    counter.expect("a counter").to_owned()
+/// What a server that was judged has told its clients.
+fn mark(server: &RedisServer) -> String {
+    server.cli(&["GET", MARKER])
 }
 
 /// What a script would say to this claim.
-fn tell(server: &RedisServer, claim: &Claim, token: u64, micros: u64, counter: &str) {
+fn tell(server: &RedisServer, claim: &Claim, token: u64, micros: u64, mark: &str) {
     let owner = claim.owner.expose().to_string();
-    let channel = format!("app:a{{app:a}}:free:{}", &owner[24..]);
-    let message = format!("{owner} {token} {micros} {counter}");
+    let channel = format!("leasehold:wake:{}", &owner[24..]);
+    let message = format!("{owner} {token} {micros} {mark}");
     assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
 }
 
@@ -109,8 +103,8 @@ async fn the_message_that_wakes_the_next_in_line_is_its_grant() {
         }
         assert!(was_held, "it was never granted what the message said");
     }
-    let left = server.cli(&["KEYS", "*"]);
-    assert_eq!(left, TOKENS, "nothing of the lock");
+    let left = server.cli(&["KEYS", "app:a*"]);
+    assert_eq!(left, "", "nothing of the lock");
 }
 
 #[tokio::test]
@@ -163,7 +157,7 @@ async fn a_grant_by_message_lasts_from_the_time_that_the_message_says() {
         if let Some((value, ends)) = found.split_once('\n')
             && value.starts_with(&next.owner.expose().to_string())
         {
-            let (_, granted_at) = value.rsplit_once(" @").unwrap();
+            let granted_at = value.split(' ').nth(3).unwrap();
             let granted_at = granted_at.parse::<u64>().unwrap();
             // Two times of a server of version 6 are added up, and may differ.
             let off = ends.parse::<u64>().unwrap().abs_diff(granted_at + handover);
@@ -177,23 +171,23 @@ async fn a_grant_by_message_lasts_from_the_time_that_the_message_says() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_not_from_the_counter_and_after_the_request_that_was_answered_is_no_grant()
- {
+async fn a_message_that_is_not_under_the_mark_and_after_the_request_that_was_answered_is_no_grant()
+{
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
-    let (counter, token) = (counter(&server), held.token.number() + 1);
-    let other = format!("{counter}1");
+    let (mark, token) = (mark(&server), held.token.number() + 1);
+    let other = format!("{mark}1");
     let early = micros(&server) - 1;
     let later = |server: &RedisServer| micros(server) + 1;
     // Shows that a test can say what a script says.
     let (claim, hint) = fair(&store).await;
-    tell(&server, &claim, token, later(&server), &counter);
+    tell(&server, &claim, token, later(&server), &mark);
     assert_eq!(woken(hint).await.expect("a grant").token.number(), token);
-    for (micros, counter) in [(later(&server), &other), (early, &counter)] {
+    for (micros, mark) in [(later(&server), &other), (early, &mark)] {
         let (claim, hint) = fair(&store).await;
-        tell(&server, &claim, token, micros, counter);
-        assert_eq!(woken(hint).await, None, "{micros} {counter}");
+        tell(&server, &claim, token, micros, mark);
+        assert_eq!(woken(hint).await, None, "{micros} {mark}");
     }
     // A message about an earlier grant, which lapsed.
     let (claim, _) = fair(&store).await;
@@ -203,7 +197,7 @@ async fn a_message_that_is_not_from_the_counter_and_after_the_request_that_was_a
         breathe().await;
     }
     assert!(is_busy(&store, &claim).await);
-    tell(&server, &claim, token, first, &counter);
+    tell(&server, &claim, token, first, &mark);
     assert_eq!(woken(hint).await, None);
 }
 
@@ -215,8 +209,8 @@ async fn a_message_about_an_earlier_grant_is_no_grant_although_the_servers_clock
     let (claim, hint) = fair(&store).await;
     // The answer was before this time, and after this grant.
     let later = micros(&server) + 1;
-    let counter = counter(&server);
-    tell(&server, &claim, held.token.number(), later, &counter);
+    let mark = mark(&server);
+    tell(&server, &claim, held.token.number(), later, &mark);
     assert_eq!(woken(hint).await, None);
 }
 
@@ -282,14 +276,13 @@ async fn a_claim_that_is_withdrawn_passes_on_what_a_message_granted() {
         release(&store, &last).await;
         // Unless the grant lapsed before.
         let was_granted = value.starts_with(&next.owner.expose().to_string());
-        if was_granted && is_next.starts_with(&format!("leasehold:next {}", behind.owner.expose()))
-        {
+        if was_granted && is_next.starts_with(&behind.owner.expose().to_string()) {
             was_passed_on = true;
             break;
         }
     }
     assert!(was_passed_on);
-    assert_eq!(server.cli(&["EXISTS", OFFERS, "app:a"]), "0");
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
 }
 
 #[tokio::test]
@@ -309,75 +302,16 @@ async fn a_claim_that_nobody_listens_for_costs_the_time_of_a_handover() {
 }
 
 #[tokio::test]
-async fn a_counter_that_is_gone_grants_by_no_message() {
+async fn a_server_that_has_lost_its_marker_grants_by_no_message() {
     let server = RedisServer::start();
     let store = store(&server).await;
     let held = grant(&store, &claim("a")).await;
-    let (next, hint) = fair(&store).await;
-    let gone = counter(&server);
-    assert_eq!(server.cli(&["HDEL", TOKENS, &gone]), "1");
+    let (next, mut hint) = fair(&store).await;
+    assert_eq!(server.cli(&["DEL", MARKER]), "1");
     release(&store, &held).await;
-    assert_eq!(woken(hint).await, None, "a token that does not grow");
-    assert_eq!(server.cli(&["HEXISTS", TOKENS, &gone]), "0");
-    assert!(wait_for(&store, &next).await.token > held.token);
-}
-
-#[tokio::test]
-async fn a_release_grants_to_nobody_from_a_counter_of_another_incarnation() {
-    let server = RedisServer::start();
-    let store = store(&server).await;
-    let held = grant(&store, &claim("a")).await;
-    let (next, hint) = fair(&store).await;
-    let owner = next.owner.expose().to_string();
-    let offer = server.cli(&["HGET", OFFERS, &owner]);
-    let ours = counter(&server);
-    let theirs = format!("00{ours}");
-    // As a server has it that was filled from the data of another.
-    let last = server.cli(&["HGET", TOKENS, &ours]);
-    server.cli(&["HSET", TOKENS, &theirs, &last]);
-    server.cli(&["HSET", OFFERS, &owner, &offer.replace(&ours, &theirs)]);
-    release(&store, &held).await;
-    assert_eq!(woken(hint).await, None);
-    assert_eq!(
-        server.cli(&["HGET", TOKENS, &theirs]),
-        last,
-        "nothing was taken from it"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_that_a_proxy_sends_to_another_run_of_the_server_grants_nothing() {
-    let mut server = RedisServer::start();
-    let port = redialling_proxy(server.port()).await;
-    let url = format!("redis://127.0.0.1:{port}/0?{FRESH}");
-    let store = RedisStore::connect(&url).await.unwrap();
-    // The text is known to the server.
-    let before = wait_for(&store, &claim_for("a", Duration::from_secs(30))).await;
-    release(&store, &before).await;
-    let held = wait_for(&store, &claim_for("a", Duration::from_secs(30))).await;
-    let (next, _hint) = fair(&store).await;
-    let gone = counter(&server);
-    assert_eq!(server.cli(&["SAVE"]), "OK");
-    server.restart();
-    assert_eq!(server.cli(&["HEXISTS", TOKENS, &gone]), "1");
-    assert_eq!(server.cli(&["EXISTS", OFFERS, "app:a"]), "2");
-    loop {
-        match store.release(&held).await {
-            Released::Released | Released::AlreadyGone => break,
-            _ => breathe().await,
-        }
-    }
-    let value = server.cli(&["GET", "app:a"]);
-    let owner = next.owner.expose().to_string();
-    assert!(
-        !value.starts_with(&owner),
-        "a run that nobody judged has granted: {value}"
-    );
-    assert_eq!(
-        server.cli(&["HEXISTS", TOKENS, &gone]),
-        "0",
-        "it may never grant from it"
-    );
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+    assert!(futures_util::poll!(&mut hint).is_pending());
+    // The first request has it judged.
     assert!(wait_for(&store, &next).await.token > held.token);
 }
 
@@ -387,7 +321,7 @@ async fn a_user_that_may_not_publish_grants_and_the_next_in_line_asks() {
     let rules = [
         "~app:*",
         "resetchannels",
-        "&app:*",
+        "&leasehold:wake:*",
         "+@all",
         "-publish",
         "on",
@@ -424,22 +358,37 @@ async fn a_server_without_memory_grants_by_message_what_it_frees() {
 }
 
 #[tokio::test]
-async fn readers_and_claims_behind_them_are_granted_by_no_message() {
+async fn readers_at_the_head_are_granted_by_messages_together_and_the_writer_behind_them_by_the_last()
+ {
     let server = RedisServer::start();
     let store = store(&server).await;
-    let held = grant(&store, &claim("a")).await;
-    let (reader, called) = waiting(&store, queued("a", LockMode::Read)).await;
-    let (writer, not_called) = waiting(&store, queued("a", LockMode::Write)).await;
-    assert_eq!(server.cli(&["HLEN", OFFERS]), "1", "the writer's");
-    release(&store, &held).await;
-    assert_eq!(woken(called).await, None);
-    let reads = wait_for(&store, &reader).await;
-    assert!(reads.token > held.token);
-    // A reader's release only calls the next.
-    release(&store, &reads).await;
-    assert_eq!(woken(not_called).await, None);
-    let writes = wait_for(&store, &writer).await;
-    assert!(writes.token > reads.token);
+    let mut held = grant(&store, &claim("a")).await;
+    for _ in 0..ROUNDS {
+        let [one, other] = [
+            waiting(&store, queued("a", LockMode::Read)).await.1,
+            waiting(&store, queued("a", LockMode::Read)).await.1,
+        ];
+        let (writer, called) = waiting(&store, queued("a", LockMode::Write)).await;
+        release(&store, &held).await;
+        let reads = [
+            woken(one).await.expect("a grant"),
+            woken(other).await.expect("a grant"),
+        ];
+        assert!(reads[0].token > held.token && reads[1].token > reads[0].token);
+        let renewed = store.renew(&reads).await;
+        let are_held = (renewed.iter()).all(|one| matches!(one, Renewed::Extended(_)));
+        for read in &reads {
+            drop(store.release(read).await);
+        }
+        let last = woken(called).await;
+        held = wait_for(&store, &writer).await;
+        if are_held && last.is_some_and(|last| last.token == held.token) {
+            release(&store, &held).await;
+            assert_eq!(server.cli(&["KEYS", "app:a*"]), "");
+            return;
+        }
+    }
+    panic!("it never held what the messages said");
 }
 
 #[tokio::test]
@@ -452,7 +401,6 @@ async fn who_asks_replicas_too_is_granted_by_no_message() {
     let plain = store(&server).await;
     let held = grant(&plain, &claim("a")).await;
     let (_, hint) = fair(&careful).await;
-    assert_eq!(server.cli(&["EXISTS", OFFERS]), "0");
     release(&plain, &held).await;
     assert_eq!(woken(hint).await, None);
 }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, RedisStore, Store};
 
-use crate::claims::{claim_for, grant, release};
-use crate::meddler::{Habit, Meddler};
+use crate::claims::{claim_for, grant, is_busy, key, once, release};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
-use crate::server::{RedisServer, breathe, pause};
+use crate::server::{RedisServer, breathe, free_port, pause};
 
 /// Shorter than the uptime of every server of these tests when it is asked.
 const MAX_TTL: Duration = Duration::from_secs(8);
@@ -21,6 +21,10 @@ const FORGETS: [&str; 2] = ["--repl-backlog-ttl", "1"];
 
 async fn store(server: &RedisServer) -> RedisStore {
     RedisStore::connect(&server.url(QUERY)).await.unwrap()
+}
+
+async fn breathe_for(span: Duration) {
+    Clock::system().unwrap().sleep(span).await;
 }
 
 fn until_replication_says(server: &RedisServer, what: &str) {
@@ -66,27 +70,6 @@ async fn nobody_is_let_in_beside_the_master(arguments: &[&str]) {
     holder.has_given_way_to(&next);
 }
 
-/// Servers of version 6 copy the texts of scripts to a replica, so a server that knows a text may be another one.
-#[tokio::test]
-async fn a_copy_that_a_proxy_puts_behind_a_connection_lets_nobody_in() {
-    let [master, first, copy] = [(); 3].map(|()| RedisServer::start());
-    // With this the master gets a new id of its data, and not with the next one.
-    follow(&first, &master);
-    let proxy = Meddler::before(master.port(), Habit::RefusesInfo);
-    let ours = RedisStore::connect(&proxy.url(QUERY)).await.unwrap();
-    let before = wait_for(&ours, &claim_for("before", SHORT)).await;
-    release(&ours, &before).await;
-    follow(&copy, &master);
-    assert_eq!(copy.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
-    let holder = grant(&store(&master).await, &claim_for("a", MAX_TTL)).await;
-    proxy.moves_to(copy.port());
-    let got = ours.acquire(&claim_for("a", SHORT)).await;
-    assert!(
-        !matches!(got, Ok(Acquired::Granted(_))),
-        "{got:?} beside {holder:?}"
-    );
-}
-
 #[tokio::test]
 async fn a_promoted_master_that_forgot_that_it_was_a_replica_lets_nobody_in_too_early() {
     nobody_is_let_in_beside_the_master(&[]).await;
@@ -102,7 +85,7 @@ async fn a_promoted_master_without_a_copy_of_the_marker_lets_nobody_in_too_early
     let [master, replica] = pair(&[]).await;
     promote(&replica);
     let holder = OtherHolder::holding(&store(&master).await, "a", MAX_TTL).await;
-    replica.cli(&["DEL", "app:{leasehold}:marker", "app:{leasehold}:tokens"]);
+    replica.cli(&["DEL", "app:{leasehold}:marker", "app:{leasehold}:token"]);
     let next = wait_for(&store(&replica).await, &claim_for("a", SHORT)).await;
     holder.has_given_way_to(&next);
 }
@@ -150,4 +133,41 @@ async fn a_prefix_that_is_new_to_an_old_server_is_granted_at_once() {
         breathe().await;
     }
     let _held = grant(&store(&server).await, &claim_for("a", SHORT)).await;
+}
+
+/// A flush long ago costs nothing: only a prefix that was used before it is waited for.
+#[tokio::test]
+async fn a_prefix_that_is_new_to_a_server_that_was_flushed_is_granted_at_once() {
+    let server = RedisServer::start();
+    while uptime(&server) <= MAX_TTL.as_secs() {
+        breathe().await;
+    }
+    let other = server.url("prefix=other&max_ttl=8s");
+    let other = RedisStore::connect(&other).await.unwrap();
+    let _held = grant(&other, &claim_for("a", SHORT)).await;
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    let _held = grant(&store(&server).await, &claim_for("a", SHORT)).await;
+    assert!(is_busy(&other, &once(claim_for("a", SHORT))).await);
+}
+
+/// Deposed and promoted again while nobody sent anything: the marker and the connection are those of before.
+#[tokio::test]
+async fn a_connection_that_was_idle_while_its_server_was_deposed_and_promoted_again_grants_nothing()
+{
+    let server = RedisServer::start();
+    while uptime(&server) <= MAX_TTL.as_secs() {
+        breathe().await;
+    }
+    let ours = store(&server).await;
+    let before = grant(&ours, &claim_for("a", SHORT)).await;
+    release(&ours, &before).await;
+    // Longer than an idle second.
+    breathe_for(Duration::from_millis(1_500)).await;
+    let nobody = free_port().to_string();
+    assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &nobody]), "OK");
+    // What only reads is answered by a replica too.
+    assert_eq!(ours.inspect(&key("a")).await.unwrap(), None);
+    assert_eq!(server.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+    let got = ours.acquire(&claim_for("a", SHORT)).await;
+    assert!(matches!(got, Ok(Acquired::NotReady { .. })), "{got:?}");
 }

@@ -58,9 +58,7 @@ async fn after_the_bar_who_stood_first_is_served_first() {
     let _held = grant(&store, &claim("a")).await;
     let [first, later] = [(); 2].map(|()| queued("a", LockMode::Exclusive));
     assert!(is_busy(&store, &first).await && is_busy(&store, &later).await);
-    let hint = store.subscribe(&first).await.unwrap();
     let _ = free_in(&store, Revoke::AfterTtl).await;
-    hint.await;
     server.cli(&["PEXPIRE", "app:a", "300"]);
     // The server counts by its own clock.
     while server.cli(&["GET", "app:a"]) == "leasehold:barred" {

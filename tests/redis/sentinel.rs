@@ -158,7 +158,7 @@ async fn is_next_let_in_after(world: &mut World, ttl: Duration, query: &str) -> 
     world.fail_over();
     world
         .replica
-        .cli(&["DEL", "app:a", "app:{leasehold}:tokens"]);
+        .cli(&["DEL", "app:a", "app:{leasehold}:token"]);
     let _next = wait_for(&asking, &claim_for("a", SHORT)).await;
     !holder.is_live()
 }

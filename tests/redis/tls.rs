@@ -144,7 +144,7 @@ fn every_node_of_a_cluster_over_tls_is_trusted_by_its_certificate_alone() {
     let reported = ask(&url, &certificates.file("ca.pem"));
     assert!(reported.contains("\ngranted\n"), "{reported}");
     for node in cluster.masters() {
-        let counters = node.cli(&["KEYS", "app:*:tokens"]);
+        let counters = node.cli(&["KEYS", "app:*:token"]);
         assert!(!counters.is_empty(), "a lock was at every node");
     }
     let reported = ask(&url, &certificates.file("other.pem"));
@@ -179,7 +179,7 @@ async fn sentinels_and_their_master_over_tls_are_trusted_by_their_certificates_a
         breathe().await;
     }
     assert!(reported.contains("\ngranted\n"), "{reported}");
-    assert_ne!(master.cli(&["KEYS", "app:*:tokens"]), "");
+    assert_ne!(master.cli(&["KEYS", "app:*:token"]), "");
     let reported = ask(&url, &certificates.file("other.pem"));
     assert!(
         reported.contains("no majority of the sentinels"),

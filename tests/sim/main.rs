@@ -117,23 +117,25 @@ fn smaller(setup: &Setup) -> ExitCode {
 
 /// Worlds in which a stopped process does not notice the time, which no lock survives: the judges must say so, or they are blind.
 fn unsound_worlds_fail(store: Store) -> Result<String, String> {
+    let mut last = String::new();
     for seed in 0..60 {
         let mut setup = store.world(Setup::draw(seed))?;
         setup.is_unsound = true;
         let failure = simulated(&setup, false, false).failure.unwrap_or_default();
         if ["O1 kept by the store", "O2 exclusion"].contains(&shrink::oracle(&failure)) {
             let drawing = simulated(&setup, false, true).drawing.unwrap_or_default();
-            if !shows_all(&drawing) {
-                return Err(format!(
-                    "FAILED drawing: {} does not show it",
-                    drawn(&setup)
-                ));
+            last = drawn(&setup);
+            // In some worlds nobody runs anything under the hold.
+            if shows_all(&drawing) {
+                println!("{last}");
+                return Ok(setup.replay());
             }
-            println!("{}", drawn(&setup));
-            return Ok(setup.replay());
         }
     }
-    Err("FAILED judges: nobody noticed that clocks stopped".to_owned())
+    if last.is_empty() {
+        return Err("FAILED judges: nobody noticed that clocks stopped".to_owned());
+    }
+    Err(format!("FAILED drawing: {last} does not show it"))
 }
 
 /// Whether a drawing has every layer, and the hold that two processes believed in.

@@ -22,7 +22,6 @@ mod tombstones;
 mod waiters;
 
 #[cfg(feature = "redis")]
-pub(crate) use queue::HANDOVER_TIME;
 pub(crate) use queue::Wakes;
 pub(crate) use requests::{Asked, not_held};
 #[cfg(target_os = "linux")]

@@ -32,7 +32,9 @@ pub(super) async fn subscribe<M: Member>(
     let need = electorate.need();
     let mut signs = FuturesUnordered::<BoxFuture<'static, Sign>>::new();
     for member in &electorate.members {
-        let (member, claim) = (Arc::clone(member), claim.clone());
+        let (member, mut claim) = (Arc::clone(member), claim.clone());
+        // Its votes are asked for under other owners, and take no place.
+        claim.place_ttl = Duration::ZERO;
         signs.push(Box::pin(async move {
             Sign::Subscribed(member.subscribe(&claim).await)
         }));

@@ -3,27 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
-
-use super::arm::{Judged, judge_server};
-use super::attempt_route::AttemptRoute;
-use super::client::RedisClient;
-use super::cluster::Slot;
-use super::connection::{Connection, Failure, Session};
-use super::counters::Counter;
-use super::replicated::acquire_replicated;
-use super::reply::{self, Answer, Attempted, Outcome};
-use super::script::{Call, GrantScripts, Script};
-use super::waiting::{Asked, handover_millis};
-use crate::clock::Stamp;
-use crate::model::error::Error;
+use super::claims::Request;
+use super::client::{Ran, RedisClient, claim_parts};
+use super::cluster::{Passage, Slot};
+use super::connection::{Connection, Failure};
+use super::ends::withdraw;
+use super::judge::{Judged, Reached};
+use super::mark::Mark;
+use super::message::Asked;
+use super::reply::{self, Attempted};
+use super::script::{ACQUIRE, Call};
+use crate::clock::ClockKind;
+use crate::model::error::{Error, ErrorKind};
 use crate::model::token::FencingToken;
-use crate::store::{Acquired, Claim, LockMode};
+use crate::store::{Acquired, Claim, Grant, GrantProof, Vote};
 
 /// No place is kept for longer: a number that a server can count by.
 const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
-/// How often an attempt is made at a server whose counter of tokens is gone each time.
-const MAX_ATTEMPTS: u32 = 8;
+/// How often an attempt is made at a server that is another each time.
+const MAX_ATTEMPTS: u32 = 4;
 
 /// What an attempt asks for beyond a grant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,318 +30,227 @@ pub(super) struct AttemptTerms {
     pub(super) is_vote: bool,
     /// The least token that will do, for a vote.
     pub(super) floor: Option<FencingToken>,
-    /// What is added to a quarantine.
-    pub(super) extra_quarantine: Duration,
+    /// What is added to the wait of a server that may have forgotten.
+    pub(super) extra_wait: Duration,
 }
 
-/// One attempt, and where it is made.
-#[derive(Clone, Copy)]
-struct Attempt<'a> {
-    claim: &'a Claim,
-    terms: AttemptTerms,
-    /// Of the lock; a single server has none.
-    slot: Option<Slot>,
-    session: &'a Session<'a>,
-}
-
-/// Which script is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ask {
-    /// The lock is free or it is not.
-    Plain,
-    /// There is an order.
-    Queued,
-}
-
-impl Ask {
-    /// A claim that listens waits, or other claims of this process did a moment ago: the lock is hardly free.
-    fn of(client: &RedisClient, attempt: &Attempt<'_>) -> Self {
-        let claim = attempt.claim;
-        let has_order = claim.mode != LockMode::Exclusive || place_millis(attempt) > 0;
-        if has_order || listens(client, claim) {
-            Self::Queued
-        } else {
-            Self::Plain
-        }
-    }
-
-    fn script(self, scripts: &GrantScripts) -> &Script {
-        match self {
-            Self::Plain => &scripts.attempt,
-            Self::Queued => &scripts.enter,
-        }
-    }
-}
-
-/// Whether a message for the claim would be heard.
-fn listens(client: &RedisClient, claim: &Claim) -> bool {
-    let subscribed = client.subscriptions_of(claim);
-    subscribed.is_some_and(|subscribed| subscribed.is_waiting(&claim.owner))
-}
-
-/// One attempt, by the script that the claim needs, at the server that has the lock.
-pub(super) async fn attempt(
-    client: &RedisClient,
-    claim: &Claim,
-    terms: AttemptTerms,
-) -> Result<Answer, Error> {
-    check_ttl(client, claim.ttl)?;
-    check_place(claim)?;
-    client.counters.ensure_open(claim, terms.is_vote)?;
-    let (names, purpose) = (&client.options().names, client.attempt_purpose());
-    let mut route = AttemptRoute::of(&client.servers, names, &claim.key, purpose);
-    loop {
-        let answer = match route.connection().await {
-            Ok(connection) => attempt_at(client, claim, terms, &route, &connection).await,
-            Err(failure) => Err(failure),
+impl RedisClient {
+    /// One attempt, at the server that has the lock.
+    pub(super) async fn attempt(&self, claim: &Claim, terms: AttemptTerms) -> Result<Vote, Error> {
+        self.check(claim)?;
+        let (names, slot) = (&self.options().names, self.slot_of(&claim.key));
+        let how = (self.attempt_purpose(), Passage::Waits);
+        let attempt = |connection: Arc<Connection>, _| async move {
+            self.attempt_at(claim, terms, slot, &connection).await
         };
-        match answer {
-            Ok(answer) => return Ok(answer),
-            Err(failure) => {
-                let followed = route.follow(failure).await;
-                followed.map_err(|failure| failure.into_error("acquire"))?;
-            }
-        }
+        let answer = self.servers.at(names, &claim.key, how, attempt);
+        answer
+            .await
+            .map_err(|failure| failure.into_error("acquire"))
     }
-}
 
-/// What an attempt means for the caller.
-pub(super) fn judge(outcome: Outcome) -> Acquired {
-    match outcome {
-        Outcome::Acquired(acquired) => acquired,
-        Outcome::Quarantined(retry_after) => Acquired::NotReady { retry_after },
-    }
-}
-
-/// An attempt at one server, which is judged first if its counter of tokens is not known. A claim without a place may learn
-/// from the first script that others wait.
-async fn attempt_at(
-    client: &RedisClient,
-    claim: &Claim,
-    terms: AttemptTerms,
-    route: &AttemptRoute<'_>,
-    connection: &Connection,
-) -> Result<Answer, Failure> {
-    let slot = route.slot();
-    let mut was_outdated = false;
-    for _ in 0..MAX_ATTEMPTS {
-        let session = connection.session().await.map_err(Failure::NotSent)?;
-        let attempt = Attempt {
-            claim,
-            terms,
-            slot,
-            session: &session,
-        };
-        let extra = terms.extra_quarantine;
-        let counter = match judge_server(client, route, &session, connection, extra).await? {
-            Judged::Counter(counter) => counter,
-            Judged::Quarantined(answer) => {
-                take_place(client, &attempt).await?;
-                return Ok(answer);
-            }
-            // Once: a server that changed a moment ago. A connection of its own each time would be a flood.
-            Judged::Outdated(error) if was_outdated => return Err(Failure::Answered(error)),
-            Judged::Outdated(_) => {
-                was_outdated = true;
-                continue;
-            }
-        };
-        let first = Ask::of(client, &attempt);
-        let mut answer = ask(client, first, &attempt, &counter).await?;
-        if first == Ask::Plain && matches!(answer, Attempted::Queued) {
-            answer = ask(client, Ask::Queued, &attempt, &counter).await?;
-        }
-        if matches!(answer, Attempted::Slow) {
-            client.counters.forget(slot, &counter);
-            continue;
-        }
-        session.served();
-        return answer.answer(claim).map_err(Failure::Answered);
-    }
-    Err(Failure::Answered(Error::unavailable(format!(
-        "redis is flushed or replaced again and again, or many claims are withdrawn: address={}; try later",
-        connection.address()
-    ))))
-}
-
-/// In a quarantine a claim keeps its place, and nothing is granted.
-async fn take_place(client: &RedisClient, attempt: &Attempt<'_>) -> Result<(), Failure> {
-    if place_millis(attempt) == 0 {
-        return Ok(());
-    }
-    let incarnation = attempt.session.server().incarnation_or_hidden();
-    let scripts = client.counters.scripts(incarnation);
-    let call = acquire_call(client, Ask::Queued, attempt, "", None);
-    run_verified(client, Ask::Queued, attempt, &scripts, &call, "").await?;
-    Ok(())
-}
-
-async fn ask(
-    client: &RedisClient,
-    ask: Ask,
-    attempt: &Attempt<'_>,
-    counter: &Arc<Counter>,
-) -> Result<Attempted, Failure> {
-    let is_vote = attempt.terms.is_vote;
-    let request = client.counters.request(attempt.claim, is_vote, counter);
-    let request = request.map_err(Failure::Answered)?;
-    let (asked_at, sent_at) = (Some(request.server_millis), request.sent_at);
-    let call = acquire_call(client, ask, attempt, &counter.name, asked_at);
-    let answer = run_verified(client, ask, attempt, &counter.scripts, &call, &counter.name).await;
-    if !matches!(answer, Err(Failure::Unanswered(_))) {
-        request.answered();
-    }
-    let answer = reply::attempted(&answer?).map_err(Failure::Answered);
-    if ask == Ask::Queued || !matches!(answer, Ok(Attempted::Busy { .. })) {
-        note(client, attempt, &answer, sent_at, counter);
-    }
-    answer
-}
-
-/// Runs a script that grants over this connection or not at all. A server that does not know its text learns it only if it is the
-/// incarnation for which the text was made; otherwise the answer is `slow`.
-async fn run_verified(
-    client: &RedisClient,
-    ask: Ask,
-    attempt: &Attempt<'_>,
-    scripts: &GrantScripts,
-    call: &Call,
-    counter: &str,
-) -> Result<Value, Failure> {
-    let (script, session) = (ask.script(scripts), attempt.session);
-    let run = async |command: Cmd| {
-        // In a quarantine nothing is granted, so no replica has to have it.
-        if client.options().replicas > 0 && !counter.is_empty() {
-            acquire_replicated(client, attempt.claim, &command, session).await
-        } else {
-            session.ask(&command).await
-        }
-    };
-    let copies_scripts = session.server().copies_scripts;
-    let verified = copies_scripts.then(|| call.clone().verified());
-    let call = verified.as_ref().unwrap_or(call);
-    let answer = run(call.by_hash(script)).await;
-    if !matches!(&answer, Err(failure) if failure.is_unknown_script()) {
-        return answer;
-    }
-    let tokens = client.options().names.tokens(attempt.slot);
-    if !scripts.fit(session, &tokens, counter).await? {
-        return Ok(Value::SimpleString("slow".to_owned()));
-    }
-    run(call.by_verified_text(script)).await
-}
-
-/// Remembers when a claim that has to wait was answered, so that a message may prove a grant. Once it is granted, no message says so
-/// again.
-fn note(
-    client: &RedisClient,
-    attempt: &Attempt<'_>,
-    answer: &Result<Attempted, Failure>,
-    sent_at: Stamp,
-    counter: &Arc<Counter>,
-) {
-    let owner = attempt.claim.owner;
-    match *answer {
-        Ok(Attempted::Busy {
-            micros,
-            last: Some(last),
-            ..
-        }) if may_be_granted_by_message(client, attempt) => {
-            let asked = Asked {
-                sent_at,
-                micros,
-                last,
-                counter: Arc::clone(counter),
+    /// An attempt at one server, which is judged first if this connection has not done so.
+    async fn attempt_at(
+        &self,
+        claim: &Claim,
+        terms: AttemptTerms,
+        slot: Option<Slot>,
+        connection: &Connection,
+    ) -> Result<Vote, Failure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let session = connection.session().await.map_err(Failure::NotSent)?;
+            let reached = self.reached(connection, &session, slot, terms.extra_wait);
+            let mark = match reached.judged().await? {
+                Judged::Mark(mark) => mark,
+                Judged::Waits(retry_after) => {
+                    let acquired = Acquired::NotReady { retry_after };
+                    return Ok(Vote {
+                        acquired,
+                        micros: 0,
+                    });
+                }
             };
-            client.asked.note(owner, asked, &sent_at);
+            match reached.ask(claim, terms, &mark).await? {
+                Attempted::Judge => session.forget(slot, &mark),
+                Attempted::Gone => return Err(Failure::Answered(withdrawn(claim))),
+                Attempted::Granted { token, micros } => {
+                    session.served();
+                    let proof = GrantProof::in_millis(claim.ttl);
+                    let grant = Grant::new(claim.clone(), token, proof);
+                    let acquired = Acquired::Granted(grant);
+                    return Ok(Vote { acquired, micros });
+                }
+                Attempted::Busy { left, micros, .. } => {
+                    session.served();
+                    let acquired = Acquired::Busy { remaining: left };
+                    return Ok(Vote { acquired, micros });
+                }
+            }
         }
-        _ => client.asked.forget(&owner),
+        Err(Failure::Answered(Error::unavailable(format!(
+            "redis is flushed or replaced again and again: address={}; try later",
+            connection.address()
+        ))))
+    }
+
+    fn check(&self, claim: &Claim) -> Result<(), Error> {
+        let (ttl, most) = (claim.ttl, self.options().max_ttl);
+        if ttl < Duration::from_millis(1) || ttl > most {
+            return Err(Error::invalid(format!(
+                "ttl={ttl:?} is out of range; ask for 1ms to max_ttl={most:?}, or set max_ttl for all clients of this prefix"
+            )));
+        }
+        if claim.place_ttl > MAX_PLACE_TTL {
+            return Err(Error::invalid(format!(
+                "place_ttl={:?} is out of range; keep a place for up to {MAX_PLACE_TTL:?}",
+                claim.place_ttl
+            )));
+        }
+        Ok(())
+    }
+
+    /// What becomes of a grant that too few replicas confirmed.
+    ///
+    /// A claim that may have a place is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
+    /// doubt, and the caller withdraws it when it gives up. If it was released here, a late release would end the grant of the
+    /// next attempt.
+    async fn unconfirmed(&self, claim: &Claim, confirmed: u32) -> Error {
+        let options = self.options();
+        let (kind, so) = if !claim.place_ttl.is_zero() {
+            (
+                ErrorKind::InDoubt,
+                "ask again with the same claim, or withdraw it",
+            )
+        } else {
+            match withdraw(self, claim).await {
+                Ok(()) => (ErrorKind::Unavailable, "it was taken back"),
+                Err(_) => (ErrorKind::InDoubt, "it could not be taken back"),
+            }
+        };
+        Error::new(
+            kind,
+            format!(
+                "too few replicas confirmed the grant: key={} replicas={} confirmed={confirmed} waited={:?}; {so}, and repair the replicas",
+                claim.key, options.replicas, options.replica_wait
+            ),
+        )
     }
 }
 
-/// Whether the one that ends the hold before may grant to this claim. A reader is granted together with others. Replicas, and a
-/// quorum, have to answer. The nodes of a cluster are known to an attempt only. A server that hides its run may be another.
-fn may_be_granted_by_message(client: &RedisClient, attempt: &Attempt<'_>) -> bool {
-    attempt.claim.mode != LockMode::Read
-        && place_millis(attempt) > 0
-        && client.options().replicas == 0
-        && attempt.slot.is_none()
-        && attempt.session.server().run_id.is_some()
-}
-
-/// The keys and arguments of a script that grants. `asked_at`: about the server's time, in milliseconds.
-fn acquire_call(
-    client: &RedisClient,
-    ask: Ask,
-    attempt: &Attempt<'_>,
-    counter: &str,
-    asked_at: Option<u128>,
-) -> Call {
-    let (names, claim) = (&client.options().names, attempt.claim);
-    let key = &claim.key;
-    let tokens = names.tokens(attempt.slot);
-    let beside = |what| names.beside_parts(key, what);
-    let mut call = (Call::sized().parts(names.lock_parts(key)).arg(tokens)).parts(beside("queue"));
-    if ask == Ask::Queued {
-        for what in ["alone", "places", "readers", "grants", "gap", "offers"] {
-            call = call.parts(beside(what));
+impl Reached<'_> {
+    /// Asks a server that was judged, and remembers the answer.
+    async fn ask(
+        &self,
+        claim: &Claim,
+        terms: AttemptTerms,
+        mark: &Arc<Mark>,
+    ) -> Result<Attempted, Failure> {
+        let request = self.client.claims.request(claim, terms.is_vote);
+        let request = request.map_err(Failure::Answered)?;
+        let call = self.acquire_call(claim, terms, mark, &request);
+        let waits = self.client.options().waits_for_replicas();
+        let ran = match self.run(mark, &ACQUIRE, &call, waits).await {
+            Ok(ran) => ran,
+            // The request may be executed later.
+            Err(failure @ Failure::Unanswered(_)) => return Err(failure),
+            Err(failure) => {
+                request.answered(None);
+                return Err(failure);
+            }
+        };
+        let attempted = reply::attempted(&ran.answer).map_err(Failure::Answered);
+        let has_written = match attempted {
+            Ok(Attempted::Granted { .. }) => true,
+            Ok(Attempted::Busy { .. }) => place_millis(claim, terms) > 0,
+            _ => false,
+        };
+        if has_written {
+            self.session.proven(request.sent_at.on(ClockKind::Boot));
+        }
+        request.noted(&attempted, &ran, mark);
+        let attempted = attempted?;
+        if !matches!(attempted, Attempted::Granted { .. }) {
+            return Ok(attempted);
+        }
+        let needed = self.client.options().replicas;
+        if ran.is_doubtful {
+            return Err(Failure::Answered(Error::in_doubt(format!(
+                "redis was deposed, flushed or replaced since this connection was used last: address={}; ask again with the same claim, or withdraw it",
+                self.connection.address()
+            ))));
+        }
+        match ran.confirmed {
+            Some(confirmed) if confirmed < needed => {
+                self.session.served();
+                let error = self.client.unconfirmed(claim, confirmed).await;
+                Err(Failure::Answered(error))
+            }
+            _ => Ok(attempted),
         }
     }
-    let mode = match claim.mode {
-        LockMode::Exclusive => "x ",
-        LockMode::Write => "w ",
-        LockMode::Read => "r ",
-    };
-    let call = call
-        .end_keys()
-        .parts([claim.owner.digits()])
-        .number(claim.ttl.as_millis())
-        .about(mode, claim.label.as_str(), asked_at)
-        .arg(counter);
-    match ask {
-        Ask::Plain if attempt.terms.is_vote => {
-            let floor = attempt.terms.floor;
-            call.number(floor.map_or(0, FencingToken::number).into())
+
+    fn acquire_call(
+        &self,
+        claim: &Claim,
+        terms: AttemptTerms,
+        mark: &Mark,
+        request: &Request<'_>,
+    ) -> Call {
+        let (names, key) = (&self.client.options().names, &claim.key);
+        let (digits, mode, label) = claim_parts(claim);
+        let call = Call::sized()
+            .parts(names.lock_parts(key))
+            .parts(names.beside_parts(key, "line"))
+            .arg(names.marker(self.slot))
+            .parts(names.gone_parts(key, &digits))
+            .arg(names.token(self.slot))
+            .end_keys()
+            .parts([&digits[..], mode.as_bytes(), label.as_bytes()])
+            .number(claim.ttl.as_millis())
+            .arg(&mark.text)
+            .number(place_millis(claim, terms))
+            .number(mark.server_millis(&request.sent_at));
+        if terms.is_vote {
+            call.number(terms.floor.map_or(0, FencingToken::number).into())
+        } else {
+            call
         }
-        Ask::Plain => call,
-        Ask::Queued => call
-            .number(place_millis(attempt))
-            .arg(names.channel(key))
-            .number(handover_millis(claim.ttl))
-            .number(makes_offer(client, attempt).into()),
     }
 }
 
-/// Whether the next in line may be granted by the message that wakes it: where it would not be heard, the claim has to ask.
-fn makes_offer(client: &RedisClient, attempt: &Attempt<'_>) -> bool {
-    may_be_granted_by_message(client, attempt) && listens(client, attempt.claim)
+impl Request<'_> {
+    /// A claim that has to wait may be granted by message from now on. One that waits for replicas asks again.
+    fn noted(self, attempted: &Result<Attempted, Failure>, ran: &Ran, mark: &Arc<Mark>) {
+        let sent_at = self.sent_at;
+        let asked = match *attempted {
+            Ok(Attempted::Busy { micros, last, .. })
+                if !ran.is_doubtful && ran.confirmed.is_none() =>
+            {
+                let mark = Arc::clone(mark);
+                Some(Asked {
+                    sent_at,
+                    micros,
+                    last,
+                    mark,
+                })
+            }
+            _ => None,
+        };
+        self.answered(asked);
+    }
 }
 
-fn check_ttl(client: &RedisClient, ttl: Duration) -> Result<(), Error> {
-    let most = client.options().max_ttl;
-    if ttl >= Duration::from_millis(1) && ttl <= most {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "ttl={ttl:?} is out of range; ask for 1ms to max_ttl={most:?}, or set max_ttl for all clients of this prefix"
-    )))
-}
-
-fn check_place(claim: &Claim) -> Result<(), Error> {
-    if claim.place_ttl <= MAX_PLACE_TTL {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "place_ttl={:?} is out of range; keep a place for up to {MAX_PLACE_TTL:?}",
-        claim.place_ttl
-    )))
+fn withdrawn(claim: &Claim) -> Error {
+    Error::invalid(format!(
+        "this claim was withdrawn: key={}; make a new claim",
+        claim.key
+    ))
 }
 
 /// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all. A vote takes no place: its
 /// quorum asks all members again.
-fn place_millis(attempt: &Attempt<'_>) -> u128 {
-    let claim = attempt.claim;
-    if attempt.terms.is_vote || claim.place_ttl.is_zero() {
+fn place_millis(claim: &Claim, terms: AttemptTerms) -> u128 {
+    if terms.is_vote || claim.place_ttl.is_zero() {
         return 0;
     }
     claim.place_ttl.as_millis().max(1)

@@ -12,8 +12,8 @@ use crate::store::url::is_unknown_host;
 /// The commands that a user of locks needs, as an access list says it. The guide names the same ones.
 macro_rules! rights {
     () => {
-        "+eval +evalsha +info +time +get +set +del +exists +pttl +pexpire +pexpireat +hget +hset +hsetnx +hdel +hexists +hlen +hkeys \
-         +hgetall +hincrby +zadd +zrem +zscore +zcard +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +ping +scan"
+        "+eval +evalsha +script|exists +script|load +info +time +get +set +del +exists +incr +pttl +pexpire +pexpireat +hget +hset \
+         +hdel +hlen +zadd +zrem +zscore +zcard +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +ping +scan"
     };
 }
 
@@ -53,7 +53,7 @@ fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Denied => {
             concat!(
-                "check user, password and access list: ~PREFIX:* &PREFIX:* ",
+                "check user, password and access list: ~PREFIX:* &leasehold:wake:* ",
                 rights!()
             )
         }

@@ -24,14 +24,7 @@ pub(super) async fn inspect(
         return Ok(Vec::new());
     };
     let names = &client.options().names;
-    let all = keys.iter().flat_map(|key| {
-        [
-            names.lock(key),
-            names.places(key),
-            names.readers(key),
-            names.grants(key),
-        ]
-    });
+    let all = keys.iter().map(|key| names.lock(key));
     let answer = client.run(first, &INSPECT, &Call::new(all)).await;
     match answer.map_err(|failure| unanswered(failure.into_error("inspect")))? {
         Value::Array(answers) if answers.len() == keys.len() => Ok(keys

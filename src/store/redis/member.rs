@@ -1,7 +1,6 @@
 //! A Redis server as a member of a quorum.
 
-use super::acquire::{AttemptTerms, attempt, judge};
-use super::arm::counter_of;
+use super::acquire::AttemptTerms;
 use super::reply;
 use super::script::{Call, RAISE};
 use super::servers::Servers;
@@ -9,9 +8,6 @@ use super::store::RedisStore;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 use crate::store::{Claim, MAX_SKEW, Member, Raised, Vote};
-
-/// How often a raise is sent while the counter of tokens changes.
-const RAISES: u32 = 4;
 
 impl Member for RedisStore {
     async fn ready(&self) -> Result<(), Error> {
@@ -27,39 +23,19 @@ impl Member for RedisStore {
         let terms = AttemptTerms {
             is_vote: true,
             floor,
-            extra_quarantine: MAX_SKEW,
+            extra_wait: MAX_SKEW,
         };
-        let answer = attempt(&self.client, claim, terms).await?;
-        Ok(Vote {
-            acquired: judge(answer.outcome),
-            micros: answer.micros,
-        })
+        self.client.attempt(claim, terms).await
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {
-        let client = &*self.client;
+        let (client, key) = (&*self.client, &claim.key);
         let names = &client.options().names;
-        let slot = client.slot_of(&claim.key);
-        let keys = [names.lock(&claim.key), names.tokens(slot)];
-        for _ in 0..RAISES {
-            let counter = counter_of(client, &claim.key, MAX_SKEW).await?;
-            let call = Call::new(keys.clone())
-                .parts([claim.owner.digits()])
-                .number(token.number().into())
-                .arg(counter.as_ref().map_or("", |counter| &counter.name))
-                .number(MAX_SKEW.as_micros());
-            let answer = client.run(&claim.key, &RAISE, &call).await;
-            let answer = answer.map_err(|failure| failure.into_error("raise"))?;
-            if !reply::is_slow(&answer) {
-                return reply::raised(claim, &answer);
-            }
-            if let Some(counter) = counter {
-                client.counters.forget(slot, &counter);
-            }
-        }
-        Err(Error::unavailable(format!(
-            "the counter of tokens of this member changed again and again, or it is in quarantine: key={}; try later",
-            claim.key
-        )))
+        let call = Call::new([names.lock(key), names.token(client.slot_of(key))])
+            .parts([claim.owner.digits()])
+            .number(token.number().into());
+        let answer = client.run(key, &RAISE, &call).await;
+        let answer = answer.map_err(|failure| failure.into_error("raise"))?;
+        reply::raised(claim, token, &answer)
     }
 }

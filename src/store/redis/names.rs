@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use super::cluster::Slot;
 use crate::model::error::Error;
-use crate::model::holder::{MARK_DIGITS, OwnerToken};
+use crate::model::holder::MARK_DIGITS;
 use crate::model::key::Key;
 
 /// The keys beside a lock.
-const BESIDE: [&str; 10] = [
-    "raised", "applied", "order", "queue", "alone", "places", "readers", "grants", "gap", "offers",
+const BESIDE: [&str; 9] = [
+    "raised", "applied", "order", "line", "queue", "places", "readers", "grants", "watchers",
 ];
+/// Before the owner token of a claim that ended.
+const GONE: &str = "gone:";
 /// The keys of a prefix, or of a slot in a cluster.
-const OF_PREFIX: [&str; 3] = ["marker", "witness", "tokens"];
+const OF_PREFIX: [&str; 2] = ["marker", "token"];
 
 /// Builds key names under one prefix. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -61,54 +63,11 @@ impl Names {
         [prefix, key, "{", prefix, key, "}:", what]
     }
 
-    /// The channel of what everybody is to know who waits for the lock. Its name begins those of the managers' own channels.
-    pub(crate) fn channel(&self, key: &Key) -> String {
-        self.beside(key, "free")
-    }
-
-    /// The channel of what only the manager of this claim is to know, by the end that all its owner tokens have. The script of
-    /// the queue makes the same name.
-    pub(crate) fn own_channel(&self, key: &Key, owner: &OwnerToken) -> String {
-        let digits = owner.digits();
-        let mark = &digits[digits.len() - MARK_DIGITS..];
-        let mark = str::from_utf8(mark).unwrap_or_default();
-        let [prefix, key] = self.lock_parts(key);
-        joined(&[prefix, key, "{", prefix, key, "}:free:", mark])
-    }
-
-    /// Who waits, by arrival.
-    pub(crate) fn queue(&self, key: &Key) -> String {
-        self.beside(key, "queue")
-    }
-
-    /// Those of the queue that share with nobody.
-    pub(crate) fn alone(&self, key: &Key) -> String {
-        self.beside(key, "alone")
-    }
-
-    /// Until when each place in the queue is kept.
-    pub(crate) fn places(&self, key: &Key) -> String {
-        self.beside(key, "places")
-    }
-
-    /// Until when each reader holds.
-    pub(crate) fn readers(&self, key: &Key) -> String {
-        self.beside(key, "readers")
-    }
-
-    /// Token and label of each reader.
-    pub(crate) fn grants(&self, key: &Key) -> String {
-        self.beside(key, "grants")
-    }
-
-    /// Present while the lock is left free for clients that know nothing of the queue.
-    pub(crate) fn gap(&self, key: &Key) -> String {
-        self.beside(key, "gap")
-    }
-
-    /// How the places that may be granted by message are.
-    pub(crate) fn offers(&self, key: &Key) -> String {
-        self.beside(key, "offers")
+    /// The parts of the name of the key by which late requests of a claim are refused.
+    pub(super) fn gone_parts<'a>(&'a self, key: &'a Key, owner: &'a [u8; 32]) -> [&'a [u8]; 8] {
+        let parts = self.beside_parts(key, GONE).map(str::as_bytes);
+        let [a, b, c, d, e, f, g] = parts;
+        [a, b, c, d, e, f, g, owner]
     }
 
     /// One for all; in a cluster one for each slot.
@@ -116,14 +75,9 @@ impl Names {
         self.of_prefix(slot, "marker")
     }
 
-    /// The counter of tokens: one for all; in a cluster one for each slot.
-    pub(super) fn tokens(&self, slot: Option<Slot>) -> String {
-        self.of_prefix(slot, "tokens")
-    }
-
-    /// When the node of this slot became what it is.
-    pub(super) fn witness(&self, slot: Slot) -> String {
-        self.of_prefix(Some(slot), "witness")
+    /// The last token: one for all; in a cluster one for each slot.
+    pub(super) fn token(&self, slot: Option<Slot>) -> String {
+        self.of_prefix(slot, "token")
     }
 
     fn of_prefix(&self, slot: Option<Slot>, what: &str) -> String {
@@ -139,7 +93,7 @@ impl Names {
             return false;
         };
         if let Some(what) = name.strip_prefix(&self.beside(key, "")) {
-            return BESIDE.contains(&what);
+            return BESIDE.contains(&what) || what.starts_with(GONE);
         }
         let is_of_prefix = |what: &&str| {
             name == self.of_prefix(None, what)
@@ -155,9 +109,10 @@ impl Names {
     }
 }
 
-/// The channel of what everybody is to know, by a manager's own one.
-pub(super) fn channel_of_all(own: &str) -> &str {
-    own.rsplit_once(':').map_or(own, |(all, _)| all)
+/// The channel of a manager, by the end that all its owner tokens have: of every lock and prefix, since `line.lua` knows neither.
+pub(super) fn channel(owner: &[u8; 32]) -> String {
+    let mark = &owner[owner.len() - MARK_DIGITS..];
+    format!("leasehold:wake:{}", String::from_utf8_lossy(mark))
 }
 
 /// One allocation, since names are made for every request.
@@ -174,15 +129,18 @@ mod tests {
         let names = Names::parse("app").unwrap();
         let key = Key::parse("accounts/7").unwrap();
         assert_eq!(names.lock(&key), "app:accounts/7");
-        assert_eq!(names.queue(&key), "app:accounts/7{app:accounts/7}:queue");
+        assert_eq!(
+            names.beside(&key, "queue"),
+            "app:accounts/7{app:accounts/7}:queue"
+        );
         assert_eq!(names.key_of("app:accounts/7"), Some(key.clone()));
-        assert_eq!(names.key_of(&names.queue(&key)), None);
+        assert_eq!(names.key_of(&names.beside(&key, "queue")), None);
         assert_eq!(names.key_of(&names.marker(None)), None);
         assert_eq!(names.key_of("other:accounts/7"), None);
 
         let bare = Names::parse("").unwrap();
         assert_eq!(bare.lock(&key), "accounts/7");
-        assert_eq!(bare.queue(&key), "accounts/7{accounts/7}:queue");
+        assert_eq!(bare.beside(&key, "queue"), "accounts/7{accounts/7}:queue");
     }
 
     #[test]
@@ -193,20 +151,19 @@ mod tests {
             let slot = Slot::of(names.lock(&key));
             let ours = [
                 names.lock(&key),
-                names.queue(&key),
-                names.alone(&key),
-                names.places(&key),
-                names.readers(&key),
-                names.grants(&key),
-                names.offers(&key),
+                names.beside(&key, "queue"),
+                names.beside(&key, "line"),
+                names.beside(&key, "places"),
+                names.beside(&key, "readers"),
+                names.beside(&key, "grants"),
+                names.beside(&key, "gone:00ff"),
                 names.beside(&key, "raised"),
                 names.beside(&key, "applied"),
                 names.beside(&key, "order"),
                 names.marker(None),
                 names.marker(Some(slot)),
-                names.tokens(None),
-                names.tokens(Some(slot)),
-                names.witness(slot),
+                names.token(None),
+                names.token(Some(slot)),
             ];
             for name in ours {
                 assert!(names.is_reserved(&key, name.as_bytes()), "{name}");
@@ -230,19 +187,14 @@ mod tests {
         assert_eq!(Slot::of(&marker), slot);
         assert!(marker.starts_with("app:{") && marker.ends_with("}:leasehold:marker"));
         assert_eq!(names.key_of(&marker), None);
-        let witness = names.witness(slot);
-        assert_eq!((Slot::of(&witness), names.key_of(&witness)), (slot, None));
+        let token = names.token(Some(slot));
+        assert_eq!((Slot::of(&token), names.key_of(&token)), (slot, None));
         assert_eq!(names.marker(None), "app:{leasehold}:marker");
     }
 
     #[test]
-    fn a_manager_has_a_channel_of_its_own_for_each_lock() {
-        let names = Names::parse("app").unwrap();
-        let key = Key::parse("accounts/7").unwrap();
-        let owner = OwnerToken::from_bytes([0xab; 16]);
-        let own = names.own_channel(&key, &owner);
-        assert_eq!(own, "app:accounts/7{app:accounts/7}:free:abababab");
-        assert_eq!(channel_of_all(&own), names.channel(&key));
+    fn a_manager_has_one_channel() {
+        assert_eq!(channel(&[b'a'; 32]), "leasehold:wake:aaaaaaaa");
     }
 
     #[test]

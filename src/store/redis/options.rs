@@ -258,6 +258,11 @@ impl RedisOptions {
         self.replicas > 0
     }
 
+    /// The number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.server.redis_settings().db()
+    }
+
     /// Whether the URL gave it.
     pub(crate) fn says_max_ttl(&self) -> bool {
         self.says_max_ttl

@@ -3,11 +3,12 @@
 //! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and
 //! has lost its replicas to another master, keeps no holder beside the other's.
 
+use std::fmt::Write;
+
 use ::redis::{Cmd, RedisError, Value};
 
 use super::client::RedisClient;
-use super::connection::{Connection, Failure, is_unknown_script};
-use super::replicated::confirmed;
+use super::connection::{Connection, Failure, confirmed, is_unknown_script};
 use super::reply;
 use super::script::{Call, RENEW};
 use crate::model::error::Error;
@@ -68,18 +69,14 @@ pub(super) fn renew_call<'a>(
 ) -> Call {
     let names = &client.options().names;
     let owners = grants.clone().map(|grant| grant.claim.owner.digits());
-    let mut rows: Vec<(usize, u128)> = Vec::new();
-    for ttl in grants.clone().map(|grant| grant.claim.ttl.as_millis()) {
-        match rows.last_mut() {
-            Some((count, of_row)) if *of_row == ttl => *count += 1,
-            _ => rows.push((1, ttl)),
-        }
+    let mut ttls = String::with_capacity(8 * owners.size_hint().0);
+    for grant in grants.clone() {
+        // Writing to memory never fails.
+        let _ = write!(ttls, "{} ", grant.claim.ttl.as_millis());
     }
-    let ttls = rows.iter().map(|(count, ttl)| format!("{count} {ttl} "));
     Call::joined(grants.map(|grant| names.lock_parts(&grant.claim.key)))
         .parts(owners)
-        .parts(ttls)
-        .number(client.options().is_cluster().into())
+        .arg(ttls)
 }
 
 /// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node to which the slot of the only call

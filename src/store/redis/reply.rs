@@ -9,199 +9,81 @@ use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{
-    Acquired, Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
+    Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
 };
 
-use super::cluster::Slot;
-use super::counters::PROTOCOL;
 use super::fault::unexpected_reply;
-use super::names::Names;
 
 /// The answer to an attempt.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) outcome: Outcome,
-    /// The server's time, in microseconds; 0 if nobody asked for it.
-    pub(super) micros: u64,
-}
-
-/// What a script that grants answered. Times are those of the server, in microseconds; 0 if nobody asked for them.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Attempted {
     Granted {
         token: FencingToken,
-        left: Duration,
+        /// The server's time, in microseconds; 0 if this was no vote.
         micros: u64,
     },
     Busy {
         /// `None`: nobody knows.
         left: Option<Duration>,
-        micros: u64,
-        /// The newest token, from the script of the queue.
-        last: Option<u64>,
-    },
-    /// There is a queue, which has its own script.
-    Queued,
-    /// The server does not have the counter.
-    Slow,
-}
-
-/// The answer of the script that arms the counter of tokens.
-#[derive(Debug)]
-pub(super) enum Armed {
-    Counter {
-        name: String,
         /// The server's time, in microseconds.
         micros: u64,
+        /// The newest token.
+        last: u64,
     },
-    /// The server grants nothing for now.
-    Quarantined(Answer),
-    /// The server is not what the client read when it connected.
-    Outdated,
+    /// The server has to be judged.
+    Judge,
+    /// The claim was withdrawn.
+    Gone,
 }
 
-/// The result of an attempt.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    Acquired(Acquired),
-    /// The server grants nothing for this long.
-    Quarantined(Duration),
-}
-
-/// Whether the raise script answered that the counter must be armed.
-pub(super) fn is_slow(answer: &Value) -> bool {
-    matches!(words(answer), Some(("slow", _)))
-}
-
-/// A word and up to three numbers after it.
-fn parts(answer: &Value) -> Option<(&str, [Option<i64>; 3])> {
-    let mut parts = text(answer)?.split(' ');
-    let word = parts.next()?;
-    let mut numbers = [None; 3];
-    for (at, part) in parts.enumerate() {
-        *numbers.get_mut(at)? = Some(part.parse().ok()?);
-    }
-    Some((word, numbers))
-}
-
-/// Reads the answer of a script that grants.
+/// Reads the answer of the script that acquires.
 pub(super) fn attempted(answer: &Value) -> Result<Attempted, Error> {
     let unexpected = || unexpected_reply("acquire");
-    let whole = |number| u64::try_from(number).map_err(|_| unexpected());
-    Ok(match parts(answer).ok_or_else(unexpected)? {
-        ("granted", [Some(token), Some(left), Some(micros)]) => Attempted::Granted {
-            token: FencingToken::new(whole(token)?)?,
-            left: millis(left).ok_or_else(unexpected)?,
-            micros: whole(micros)?,
+    let mut words = text(answer).ok_or_else(unexpected)?.split(' ');
+    let word = words.next().unwrap_or_default();
+    let numbers: Result<Vec<i64>, _> = words.map(str::parse).collect();
+    let numbers = numbers.map_err(|_| unexpected())?;
+    let whole = |number: i64| u64::try_from(number).map_err(|_| unexpected());
+    Ok(match (word, numbers.as_slice()) {
+        ("granted", [token, micros @ ..]) if micros.len() < 2 => Attempted::Granted {
+            token: FencingToken::new(whole(*token)?)?,
+            micros: micros.first().map_or(Ok(0), |micros| whole(*micros))?,
         },
-        ("busy", [Some(left), Some(micros), last]) => Attempted::Busy {
-            left: millis(left),
-            micros: whole(micros)?,
-            last: last.map(whole).transpose()?,
+        ("busy", [left, micros, last]) => Attempted::Busy {
+            left: millis(*left),
+            micros: whole(*micros)?,
+            last: whole(*last)?,
         },
-        ("queued", [None, ..]) => Attempted::Queued,
-        ("slow", [None, ..]) => Attempted::Slow,
+        ("judge", []) => Attempted::Judge,
+        ("gone", []) => Attempted::Gone,
         _ => return Err(unexpected()),
     })
 }
 
-impl Attempted {
-    /// What the answer is for a claim that asks no further.
-    pub(super) fn answer(self, claim: &Claim) -> Result<Answer, Error> {
-        let (acquired, micros) = match self {
-            Self::Granted {
-                token,
-                left,
-                micros,
-            } => {
-                let grant = Grant::new(claim.clone(), token, GrantProof::of(left));
-                (Acquired::Granted(grant), micros)
-            }
-            Self::Busy { left, micros, .. } => (Acquired::Busy { remaining: left }, micros),
-            Self::Queued | Self::Slow => return Err(unexpected_reply("acquire")),
-        };
-        let outcome = Outcome::Acquired(acquired);
-        Ok(Answer { outcome, micros })
-    }
-}
-
-/// Reads the answer of the script that arms the counter.
-pub(super) fn armed(names: &Names, slot: Option<Slot>, answer: &Value) -> Result<Armed, Error> {
-    let (marker, tokens) = (names.marker(slot), names.tokens(slot));
-    if let Some(rest) = text(answer).and_then(|answer| answer.strip_prefix("armed ")) {
-        let (name, micros) = rest
-            .split_once(' ')
-            .ok_or_else(|| unexpected_reply("acquire"))?;
-        return Ok(Armed::Counter {
-            name: name.to_owned(),
-            micros: micros.parse().map_err(|_| unexpected_reply("acquire"))?,
-        });
-    }
-    let (word, numbers) = parts(answer).ok_or_else(|| unexpected_reply("acquire"))?;
-    match (word, numbers) {
-        ("outdated", [None, ..]) => Ok(Armed::Outdated),
-        ("quarantined", [Some(left), Some(micros), None]) => Ok(Armed::Quarantined(Answer {
-            outcome: Outcome::Quarantined(millis(left).unwrap_or_default()),
-            micros: u64::try_from(micros).map_err(|_| unexpected_reply("acquire"))?,
-        })),
-        ("disagree", [Some(theirs), None, _]) => Err(Error::invalid(format!(
-            "the clients of this prefix agreed on another max_ttl: theirs={theirs}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
-        ))),
-        ("version", [Some(theirs), None, _]) => Err(Error::unsupported(format!(
-            "the clients of this prefix use another version of the protocol: theirs={theirs} ours={PROTOCOL}; run one version: stop the others, let max_ttl pass, then delete the keys {marker} and {tokens} (in a cluster, every key that ends in :leasehold:marker or :leasehold:tokens)"
-        ))),
-        ("foreign", [None, ..]) => Err(Error::corrupt(format!(
-            "a key of the prefix holds a value that is not ours: it is {marker} or {tokens}; both were left as they are, check them"
-        ))),
-        _ => Err(unexpected_reply("acquire")),
-    }
-}
-
-fn ahead(key: &Key, token: i64, now: i64) -> Error {
+fn ahead(key: &Key, token: u64, now: &str) -> Error {
     Error::unavailable(format!(
         "a token is further ahead of the server's clock and of its counter than {MAX_SKEW:?}: key={key} token={token} server={now}; compare the members' clocks"
     ))
 }
 
 /// Reads the answer of the raise script.
-pub(super) fn raised(claim: &Claim, answer: &Value) -> Result<Raised, Error> {
-    match words(answer) {
-        Some(("raised", _)) => Ok(Raised::Raised),
-        Some(("gone", _)) => Ok(Raised::Gone),
-        Some(("ahead", numbers)) => match numbers.as_slice() {
-            [token, now] => Err(ahead(&claim.key, *token, *now)),
-            _ => Err(unexpected_reply("raise")),
-        },
+pub(super) fn raised(claim: &Claim, token: FencingToken, answer: &Value) -> Result<Raised, Error> {
+    let answer = text(answer).ok_or_else(|| unexpected_reply("raise"))?;
+    match answer.split_once(' ').unwrap_or((answer, "")) {
+        ("raised", "") => Ok(Raised::Raised),
+        ("gone", "") => Ok(Raised::Gone),
+        ("ahead", now) => Err(ahead(&claim.key, token.number(), now)),
         _ => Err(unexpected_reply("raise")),
     }
 }
 
-fn foreign(key: &Key) -> Error {
+fn not_ours(key: &Key) -> Error {
     Error::corrupt(format!(
-        "a key beside the lock holds a value that is not ours: key={key}; it was left as it is, check it"
+        "the key, or one beside it, holds a value that is no lock of ours: key={key}; it was left as it is, check it"
     ))
 }
 
-fn wrong_type(key: &Key) -> Error {
-    Error::corrupt(format!(
-        "the key is no lock: key={key}; it was left as it is, check it"
-    ))
-}
-
-/// A word and the whole numbers after it; texts after it are skipped.
-fn words(answer: &Value) -> Option<(&str, Vec<i64>)> {
-    let Value::Array(parts) = answer else {
-        return None;
-    };
-    let (word, rest) = parts.split_first()?;
-    let numbers = rest.iter().filter_map(|part| match part {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    });
-    Some((text(word)?, numbers.collect()))
-}
-
-fn text(value: &Value) -> Option<&str> {
+pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -240,16 +122,15 @@ pub(super) fn renewed<'a>(
 
 /// Reads the answer of the revoke script.
 pub(super) fn revoked(key: &Key, answer: &Value) -> Result<Revoked, Error> {
-    match words(answer) {
-        Some(("revoked", numbers)) => match numbers.as_slice() {
-            [left] => {
-                let free_in = millis(*left).ok_or_else(|| unexpected_reply("revoke"))?;
-                Ok(Revoked::Revoked { free_in })
-            }
-            _ => Err(unexpected_reply("revoke")),
-        },
-        Some(("free", _)) => Ok(Revoked::NotHeld),
-        Some(("endless", _)) => Err(Error::corrupt(format!(
+    let answer = text(answer).ok_or_else(|| unexpected_reply("revoke"))?;
+    match answer.split_once(' ').unwrap_or((answer, "")) {
+        ("revoked", left) => {
+            let left = left.parse().ok().and_then(millis);
+            let free_in = left.ok_or_else(|| unexpected_reply("revoke"))?;
+            Ok(Revoked::Revoked { free_in })
+        }
+        ("free", "") => Ok(Revoked::NotHeld),
+        ("endless", "") => Err(Error::corrupt(format!(
             "the key never expires, so no lease end can be awaited: key={key}; it was left as it is: check it, or revoke it now"
         ))),
         _ => Err(unexpected_reply("revoke")),
@@ -258,53 +139,52 @@ pub(super) fn revoked(key: &Key, answer: &Value) -> Result<Revoked, Error> {
 
 /// Reads one answer of the inspect script.
 pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, Error> {
+    let unexpected = || unexpected_reply("inspect");
     let parts = match answer {
         Value::Nil | Value::Boolean(false) => return Ok(None),
         Value::Array(parts) => parts.as_slice(),
-        _ => return Err(unexpected_reply("inspect")),
+        _ if text(answer) == Some("!") => return Err(not_ours(key)),
+        _ => return Err(unexpected()),
     };
-    let [word, rest @ ..] = parts else {
-        return Err(unexpected_reply("inspect"));
+    let [
+        about,
+        Value::Int(left),
+        Value::Int(holders),
+        Value::Int(queue),
+        Value::Int(now),
+    ] = parts
+    else {
+        return Err(unexpected());
     };
-    match (text(word), rest) {
-        (
-            Some("held"),
-            [
-                Value::Int(left),
-                mode,
-                Value::Int(holders),
-                Value::Int(queue),
-                last @ ..,
-            ],
-        ) => Ok(Some(LockInfo {
-            label: (last.get(1).and_then(text)).and_then(|label| Label::parse(label).ok()),
-            token: match last.first() {
-                Some(Value::Int(token)) => Some(FencingToken::new(
-                    u64::try_from(*token).map_err(|_| unexpected_reply("inspect"))?,
-                )?),
-                _ => None,
-            },
-            remaining: millis(*left),
-            held_for: match last.get(2) {
-                Some(Value::Int(age)) => Some(millis(*age).unwrap_or_default()),
-                _ => None,
-            },
-            held_for_is_about: last.len() > 2,
-            mode: text(mode).and_then(mode_of),
-            holders: usize::try_from(*holders).map_err(|_| unexpected_reply("inspect"))?,
-            is_resting: text(mode) == Some("resting"),
-            queue: usize::try_from(*queue).ok(),
-            ..LockInfo::of(key.clone())
-        })),
-        (Some("wrongtype"), _) => Err(wrong_type(key)),
-        (Some("foreign"), _) => Err(foreign(key)),
-        _ => Err(unexpected_reply("inspect")),
+    let about = text(about).ok_or_else(unexpected)?;
+    let mut info = LockInfo {
+        remaining: millis(*left),
+        holders: usize::try_from(*holders).map_err(|_| unexpected())?,
+        is_resting: about == "leasehold:rest",
+        queue: usize::try_from(*queue).ok(),
+        ..LockInfo::of(key.clone())
+    };
+    // Of the value of another client nothing is known.
+    let mut words = about.splitn(4, ' ');
+    if let (Some(token), Some(mode), Some(since), Some(label)) =
+        (words.next(), words.next(), words.next(), words.next())
+    {
+        let token: u64 = token.parse().map_err(|_| unexpected())?;
+        let since: i64 = since.parse().map_err(|_| unexpected())?;
+        info.token = Some(FencingToken::new(token)?);
+        info.mode = mode_of(mode);
+        info.held_for = millis(now.saturating_sub(since).max(0));
+        info.held_for_is_about = true;
+        info.label = Label::parse(label).ok();
     }
+    Ok(Some(info))
 }
 
-/// `None` for a holder that is not ours, and for nobody.
 fn mode_of(word: &str) -> Option<LockMode> {
-    [LockMode::Exclusive, LockMode::Read, LockMode::Write]
-        .into_iter()
-        .find(|mode| mode.to_string() == word)
+    match word {
+        "x" => Some(LockMode::Exclusive),
+        "w" => Some(LockMode::Write),
+        "r" => Some(LockMode::Read),
+        _ => None,
+    }
 }

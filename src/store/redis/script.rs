@@ -23,106 +23,43 @@ impl Script {
         let hash = ::redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
-}
 
-/// The scripts that grant. Their texts name the incarnation of the server for which they were made, so a server that knows
-/// the hash is that incarnation.
-#[derive(Debug)]
-pub(super) struct GrantScripts {
-    /// The lock is free or it is not.
-    pub(super) attempt: Script,
-    /// There is an order.
-    pub(super) enter: Script,
-    /// The release that may grant to the next in line.
-    pub(super) release: Script,
-    check: Script,
-}
-
-impl GrantScripts {
-    /// `incarnation`: a word.
-    pub(super) fn of(incarnation: &str) -> Self {
-        let script = |rest| {
-            Script::new(format!(
-                "local INCARNATION = '{incarnation}'\n{}{rest}",
-                include_str!("scripts/tokens.lua")
-            ))
-        };
-        Self {
-            attempt: script(include_str!("scripts/attempt.lua")),
-            enter: script(concat!(
-                include_str!("scripts/queue.lua"),
-                include_str!("scripts/enter.lua")
-            )),
-            release: Self::release(incarnation),
-            check: script(include_str!("scripts/check.lua")),
-        }
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
-    /// Whether a server that does not know a text of these may learn it: it is the incarnation. Another one loses this counter, so
-    /// that it never grants from it, or refuses.
-    pub(super) async fn fit(
-        &self,
-        session: &Session<'_>,
-        tokens: &str,
-        counter: &str,
-    ) -> Result<bool, Failure> {
-        let call = Call::new([tokens]).arg(counter);
-        let answer = session.ask(&call.by_verified_text(&self.check)).await?;
-        Ok(answer == Value::Int(1))
-    }
-
-    /// Begins with the comparison of incarnations, and defines nothing before it knows that somebody waits: most releases end
-    /// there.
-    fn release(incarnation: &str) -> Script {
-        let tokens = include_str!("scripts/tokens.lua");
-        Script::new(format!(
-            "local INCARNATION, is_other = '{incarnation}', false\nif ARGV[5] then\n{tokens}is_other = is_another(ARGV[5], ARGV[6])\nend\n{}{tokens}{}{}",
-            include_str!("scripts/release.lua"),
-            include_str!("scripts/queue.lua"),
-            include_str!("scripts/hand_on.lua")
-        ))
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
     }
 }
 
-macro_rules! of_the_queue {
+macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {$(
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($file)))
+            let text = include_str!(concat!("scripts/", $file));
+            // What ends holds and what grants them shares the line of the lock.
+            Script::new(text.replace("--@line\n", include_str!("scripts/line.lua")))
         });
     )*};
 }
 
-// They hand the lock over.
-of_the_queue! {
-    LEAVE = "scripts/leave.lua";
-    DOWNGRADE = "scripts/downgrade.lua";
-    REVOKE = "scripts/revoke.lua";
-}
-
-pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/release.lua"),
-        include_str!("scripts/queue.lua"),
-        include_str!("scripts/pass_on.lua")
-    ))
-});
-
-macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {$(
-        $(#[$doc])*
-        pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file))));
-    )*};
-}
-
 scripts! {
-    ARM = "arm.lua";
-    RENEW = "renew.lua";
+    ACQUIRE = "acquire.lua";
+    DOWNGRADE = "downgrade.lua";
     INSPECT = "inspect.lua";
+    JUDGE = "judge.lua";
     RAISE = "raise.lua";
-    REST = "rest.lua";
-    WITNESS = "witness.lua";
+    RELEASE = "release.lua";
+    RENEW = "renew.lua";
+    REVOKE = "revoke.lua";
 }
+
+/// Notes that a claim without a place is to be told when the lock is free.
+pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| {
+    let text =
+        "redis.call('ZADD', KEYS[1], 0, ARGV[1]) return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
+    Script::new(text)
+});
 
 /// One call of a script: its keys and arguments, in one piece of memory.
 #[derive(Clone, Debug, Default)]
@@ -181,14 +118,6 @@ impl Call {
         self
     }
 
-    /// What a grant says of its holder: the mode, the label, and since when.
-    pub(super) fn about(self, mode: &str, label: &str, asked_at: Option<u128>) -> Self {
-        match asked_at {
-            Some(millis) => self.written(format_args!("{mode}{label} @{millis}")),
-            None => self.parts([mode, label]),
-        }
-    }
-
     pub(crate) fn number(self, number: u128) -> Self {
         match u64::try_from(number) {
             // Less work than for a wide number.
@@ -211,16 +140,6 @@ impl Call {
 
     pub(crate) fn by_text(&self, script: &Script) -> Cmd {
         self.command("EVAL", &script.text)
-    }
-
-    /// A script of [`GrantScripts`] by its text. Before it grants, the server compares its incarnation with that of the text.
-    pub(super) fn by_verified_text(&self, script: &Script) -> Cmd {
-        self.clone().verified().by_text(script)
-    }
-
-    /// The server compares itself with the text, as if it had not known it.
-    pub(super) fn verified(self) -> Self {
-        self.arg("verify")
     }
 
     fn command(&self, how: &str, script: &str) -> Cmd {

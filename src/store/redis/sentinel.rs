@@ -3,7 +3,7 @@
 //! The master is the server that a majority of the sentinels in the URL names, so one that is cut off with a deposed master
 //! is outvoted. The [preflight](super::connection) checks whether that server is a master, as for any other. A server that
 //! was promoted has another run id and was a replica, so it grants nothing until the last lease that it may not know has
-//! ended ([quarantine](super::quarantine)).
+//! ended ([the protocol](super)).
 
 use std::fmt;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::redis::Value;
 
-use super::cluster::{Cluster, Slot};
+use super::cluster::{Cluster, Passage, Slot};
 use super::connection::{Connection, ConnectionPool, Failure, Purpose, Subscriber, Target};
 use super::names::Names;
 use super::script::{Call, Script};
@@ -41,6 +41,38 @@ impl Servers {
         }
     }
 
+    /// Asks the server that has a lock. `ask` gets a connection to it, and whether the lock's slot is on its way to that node. It is
+    /// called again where the request was surely not executed, and another node has the slot.
+    pub(super) async fn at<T, F>(
+        &self,
+        names: &Names,
+        key: &Key,
+        (purpose, passage): (Purpose, Passage),
+        ask: impl Fn(Arc<Connection>, bool) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let cluster = match self {
+            Self::Many(cluster) => cluster,
+            Self::One(pool) => {
+                let connection = pool.connection(purpose).map_err(Failure::NotSent)?;
+                return ask(connection, false).await;
+            }
+        };
+        let mut route = cluster.route(Slot::of(names.lock(key)), purpose, passage);
+        loop {
+            let answer = match route.connection().await {
+                Ok(connection) => ask(connection, route.is_asking()).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => route.follow(failure).await?,
+            }
+        }
+    }
+
     /// Runs a script at the server that has the lock.
     pub(crate) async fn run(
         &self,
@@ -49,15 +81,22 @@ impl Servers {
         script: &Script,
         call: &Call,
     ) -> Result<Value, Failure> {
-        match self {
-            Self::One(pool) => {
-                let connection = pool.connection(Purpose::Ask).map_err(Failure::NotSent)?;
+        let run = |connection: Arc<Connection>, is_asking: bool| async move {
+            if is_asking {
+                call.run_asking(script, &connection).await
+            } else {
                 call.run(script, &connection).await
             }
-            Self::Many(cluster) => {
-                let slot = Slot::of(names.lock(key));
-                cluster.run(slot, Purpose::Ask, script, call).await
-            }
+        };
+        let how = (Purpose::Ask, Passage::Follows);
+        self.at(names, key, how, run).await
+    }
+
+    /// The first slot of the node that has this one.
+    pub(super) fn first_beside(&self, slot: Slot) -> Option<Slot> {
+        match self {
+            Self::One(_) => None,
+            Self::Many(cluster) => cluster.first_beside(slot),
         }
     }
 

@@ -3,30 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::Value;
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
 
-use super::acquire::{AttemptTerms, attempt, judge};
+use super::acquire::AttemptTerms;
+use super::claims::Ended;
 use super::client::RedisClient;
 use super::cluster;
-use super::connection::{Failure, GrantMessage, Purpose, Target};
-use super::counters::Ended;
-use super::downgrade::downgrade;
+use super::connection::{Purpose, Target, Wait};
+use super::ends::{downgrade, release, revoke, watch, withdraw};
 use super::fault::unexpected_reply;
 use super::inspect::{inspect, list_at};
+use super::message::{Message, call};
 use super::options::RedisOptions;
 use super::renew::{all_unknown, renew_at};
-use super::revoke::revoke;
-use super::script::{Call, LEAVE, REST};
 use super::servers::Servers;
-use super::startup::report_quarantine;
-use super::waiting::{leave_call, release, withdraw};
-use crate::model::error::{Error, ErrorKind};
+use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::store::{
-    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, LockMode, Released, Renewed,
-    Revoke, Revoked, Store,
+    Acquired, Capability, Claim, Fencing, Grant, Hint, LockInfo, Released, Renewed, Revoke,
+    Revoked, Store,
 };
 
 /// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol (feature `redis`).
@@ -54,7 +49,7 @@ impl RedisStore {
         Self::connect_with(RedisOptions::parse(url)?).await
     }
 
-    /// Connects as the options say. Logs a warning if the server grants nothing yet, because it started a short time ago.
+    /// Connects as the options say.
     ///
     /// # Errors
     ///
@@ -67,9 +62,7 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, servers.connect().await?);
-        let store = Self::over(target, servers, fencing);
-        report_quarantine(&store.client).await;
-        Ok(store)
+        Ok(Self::over(target, servers, fencing))
     }
 
     /// A store that connects with its first request, as a member of a [`Quorum`](crate::store::Quorum): some members may be
@@ -111,12 +104,19 @@ impl RedisStore {
     }
 
     /// What the next message says to a claim.
-    fn hint(&self, claim: &Claim, woken: oneshot::Receiver<Option<GrantMessage>>) -> Hint {
+    fn hint(&self, claim: &Claim, wait: Wait) -> Hint {
         let (client, claim) = (Arc::clone(&self.client), claim.clone());
         Hint::granting(async move {
-            // An error says that no message can arrive any more: ask again.
-            let message = woken.await.ok().flatten()?;
-            client.asked.granted(&client.counters, &claim, &message)
+            match wait.message().await? {
+                Message::Granted(message) => {
+                    let lasts = call(client.options().max_ttl, claim.ttl);
+                    client.claims.granted(&claim, &message, lasts)
+                }
+                Message::Gap(left) => {
+                    client.target.clock().sleep(left).await;
+                    None
+                }
+            }
         })
     }
 }
@@ -127,26 +127,6 @@ fn fencing(options: &RedisOptions, has_replicas: bool) -> Fencing {
         Fencing::None
     } else {
         Fencing::Monotonic
-    }
-}
-
-impl RedisClient {
-    /// What the answer to a release means.
-    fn released(&self, grant: &Grant, answer: Result<Value, Failure>) -> Released {
-        let released = match answer {
-            Ok(Value::Int(1)) => Released::Released,
-            Ok(Value::Int(0)) => Released::AlreadyGone,
-            Ok(_) => Released::Unknown(unexpected_reply("release")),
-            Err(failure) => match failure.into_error("release") {
-                // A key that is no longer a lock is no longer ours.
-                error if error.kind() == ErrorKind::Corrupt => Released::AlreadyGone,
-                error => Released::Unknown(error),
-            },
-        };
-        if matches!(released, Released::AlreadyGone) {
-            self.counters.end(&grant.claim, Ended::Gone);
-        }
-        released
     }
 }
 
@@ -164,8 +144,8 @@ impl Store for RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        let answer = attempt(&self.client, claim, AttemptTerms::default()).await?;
-        Ok(judge(answer.outcome))
+        let answer = self.client.attempt(claim, AttemptTerms::default()).await?;
+        Ok(answer.acquired)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -180,32 +160,17 @@ impl Store for RedisStore {
         for (grant, _) in
             (grants.iter().zip(&renewed)).filter(|(_, one)| matches!(one, Renewed::Gone))
         {
-            client.counters.end(&grant.claim, Ended::Gone);
+            client.claims.end(&grant.claim, Ended::Gone);
         }
         renewed
     }
 
     async fn release(&self, grant: &Grant) -> Released {
-        let client = &*self.client;
-        let key = &grant.claim.key;
-        let released = match grant.claim.mode {
-            LockMode::Exclusive => release(client, &grant.claim).await,
-            LockMode::Read | LockMode::Write => {
-                let call = leave_call(client, &grant.claim);
-                client.run(key, &LEAVE, &call).await
-            }
-        };
-        client.released(grant, released)
+        release(&self.client, grant, Duration::ZERO).await
     }
 
     async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
-        let (client, key) = (&*self.client, &grant.claim.key);
-        // Rounded up: never shorter than was asked for.
-        let millis = rest.saturating_add(Duration::from_micros(999)).as_millis();
-        let call = Call::new([client.options().names.lock(key)])
-            .parts([grant.claim.owner.digits()])
-            .number(millis);
-        client.released(grant, client.run(key, &REST, &call).await)
+        release(&self.client, grant, rest).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
@@ -215,18 +180,16 @@ impl Store for RedisStore {
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let names = &self.client.options().names;
         let subscriber = self.client.servers.subscriber(names, &claim.key).await?;
-        let woken = subscriber
-            .subscribe(
-                names.own_channel(&claim.key, &claim.owner),
-                claim.owner.digits(),
-            )
-            .await?;
-        Ok(self.hint(claim, woken))
+        let wait = subscriber.subscribe(claim.owner.digits()).await?;
+        watch(&self.client, claim).await;
+        Ok(self.hint(claim, wait))
     }
 
     fn listen(&self, claim: &Claim) -> Option<Hint> {
-        let woken = self.client.subscriptions_of(claim)?.listen(&claim.owner)?;
-        Some(self.hint(claim, woken))
+        let names = &self.client.options().names;
+        let subscriber = self.client.servers.present_subscriber(names, &claim.key)?;
+        let wait = subscriber.listen(claim.owner.digits())?;
+        Some(self.hint(claim, wait))
     }
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {

@@ -20,8 +20,6 @@ pub(crate) struct About {
     /// Of its data: new with each start.
     pub(crate) data_id: String,
     pub(crate) started: u64,
-    /// Calls of `FLUSHALL` in this run.
-    pub(crate) flushes: u64,
 }
 
 type Answer = Result<Reply, String>;
@@ -96,7 +94,13 @@ impl Database {
             ("GET", [key]) => self.get(key),
             ("SET", [key, value, how @ ..]) => self.set(key, value, how),
             ("DEL", keys) => Ok(self.delete(keys)),
-            ("EXISTS", [key]) => Ok(Reply::Int(self.keys.get(key, self.now()).is_some().into())),
+            ("INCR", [key]) => self.increment(key),
+            ("EXISTS", keys) => {
+                let present = keys
+                    .iter()
+                    .filter(|key| self.keys.get(key, self.now()).is_some());
+                Ok(Reply::Int(present.count() as i64))
+            }
             ("PTTL", [key]) => Ok(Reply::Int(self.left(key))),
             ("PEXPIRE", [key, span]) => {
                 let end = self.now() + int(span)?;
@@ -123,7 +127,6 @@ impl Database {
             run_id,
             data_id,
             started,
-            flushes,
         } = &self.about;
         let uptime = self.micros / 1_000_000 - started / 1_000_000;
         let none = "0".repeat(40);
@@ -133,18 +136,12 @@ impl Database {
         let replication = format!(
             "# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid:{data_id}\r\nmaster_replid2:{none}\r\n"
         );
-        let mut stats =
-            "# Commandstats\r\ncmdstat_ping:calls=1,usec=1,usec_per_call=1.00\r\n".to_owned();
-        if *flushes > 0 {
-            stats += &format!("cmdstat_flushall:calls={flushes},usec=1,usec_per_call=1.00\r\n");
-        }
         let persistence = "# Persistence\r\nloading:0\r\n".to_owned();
         let memory = "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_owned();
         match sections {
             [b"server"] => server,
             [b"replication"] => replication,
-            [b"commandstats"] => stats,
-            _ => server + &replication + &stats + &persistence + &memory,
+            _ => server + &replication + &persistence + &memory,
         }
     }
 
@@ -180,6 +177,17 @@ impl Database {
         }
         self.keys.put(key, Value::Text(value.to_vec()), end);
         Ok(Reply::Status("OK"))
+    }
+
+    fn increment(&mut self, key: &[u8]) -> Answer {
+        let number = match self.get(key)? {
+            Reply::Bulk(text) => int(&text)?,
+            _ => 0,
+        };
+        let end = self.keys.get(key, self.now()).and_then(|entry| entry.end);
+        let text = (number + 1).to_string().into_bytes();
+        self.keys.put(key, Value::Text(text), end);
+        Ok(Reply::Int(number + 1))
     }
 
     fn delete(&mut self, keys: &[&[u8]]) -> Reply {
@@ -244,14 +252,7 @@ impl Database {
                 let value = self.field(key, field)?;
                 Ok(value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone())))
             }
-            ("HEXISTS", [field]) => Ok(Reply::Int(self.field(key, field)?.is_some().into())),
             ("HLEN", []) => Ok(Reply::Int(self.hash(key)?.len() as i64)),
-            ("HKEYS", []) => {
-                let fields = self.hash(key)?.iter();
-                Ok(Reply::Array(
-                    fields.map(|(name, _)| Reply::Bulk(name.clone())).collect(),
-                ))
-            }
             ("HGETALL", []) => {
                 let fields = self.hash(key)?.iter();
                 let both = fields.flat_map(|(name, value)| [name, value]);
@@ -266,10 +267,6 @@ impl Database {
                 let new: Vec<_> = new.collect();
                 Ok(Reply::Int(new.len() as i64))
             }
-            ("HSETNX", [field, value]) => {
-                let is_new = self.field(key, field)?.is_none() && self.put_field(key, field, value);
-                Ok(Reply::Int(is_new.into()))
-            }
             ("HDEL", fields) => {
                 let gone = self.change_hash(key, |known| {
                     let before = known.len();
@@ -277,16 +274,6 @@ impl Database {
                     before - known.len()
                 });
                 Ok(Reply::Int(gone as i64))
-            }
-            ("HINCRBY", [field, by]) => {
-                let not_an_integer = |_| "ERR hash value is not an integer".to_owned();
-                let present = match self.field(key, field)? {
-                    Some(value) => int(value).map_err(not_an_integer)?,
-                    None => 0,
-                };
-                let sum = present + int(by)?;
-                self.put_field(key, field, sum.to_string().as_bytes());
-                Ok(Reply::Int(sum))
             }
             _ => Err(format!(
                 "ERR unknown command '{command}' of a simulated server"

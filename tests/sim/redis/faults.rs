@@ -56,12 +56,15 @@ enum Strike {
 impl Menu {
     pub(super) fn draw(dice: &mut Dice) -> Self {
         let mut is_on = || dice.falls(0.5);
+        let (pauses, kills, resets) = (is_on(), is_on(), is_on());
+        let script_flushes = is_on();
         Self {
-            pauses: is_on(),
-            kills: is_on(),
-            resets: is_on(),
-            script_flushes: is_on(),
-            flushes: is_on(),
+            pauses,
+            kills,
+            resets,
+            script_flushes,
+            // A flush is noticed by a new process only if the scripts stay.
+            flushes: is_on() && !script_flushes,
         }
     }
 
@@ -193,7 +196,6 @@ impl State {
         self.coverage.sometimes("the data were removed");
         let has_lost = self.redis().lose(now, |redis| {
             redis.server.database.keys = Keys::default();
-            redis.server.database.about.flushes += 1;
         });
         if has_lost {
             self.coverage.sometimes("a hold was forgotten");

@@ -52,8 +52,10 @@ impl Keys {
             let Some(Value::Hash(fields)) = grants.map(|entry| &entry.value) else {
                 return Some((Held::By(Vec::new()), end));
             };
-            let tokens = fields.iter().filter(|(field, _)| field != b"since");
-            let tokens = tokens.filter_map(|(_, grant)| number(grant)).collect();
+            let tokens = fields
+                .iter()
+                .filter_map(|(_, grant)| number(grant))
+                .collect();
             return Some((Held::By(tokens), end));
         }
         let token = (text.len() > 33).then(|| number(&text[33..])).flatten()?;
@@ -67,8 +69,8 @@ impl Keys {
         let (Value::Hash(fields), Value::Sorted(members)) = (&grants.value, &readers.value) else {
             return None;
         };
-        let is_its = |field: &[u8], grant: &[u8]| field != b"since" && number(grant) == Some(token);
-        let (owner, _) = fields.iter().find(|(field, grant)| is_its(field, grant))?;
+        let is_its = |grant: &[u8]| number(grant) == Some(token);
+        let (owner, _) = fields.iter().find(|(_, grant)| is_its(grant))?;
         let (end, _) = members.iter().find(|(_, member)| member == owner)?;
         // A score is the first millisecond after the hold.
         Some(*end as i64 - 1)
@@ -92,12 +94,28 @@ impl Keys {
         }
     }
 
+    /// The lock that a claim holds, and whether others may hold it too.
+    fn lock_of(&self, owner: &[u8], now: i64) -> Option<(String, bool)> {
+        self.locks(now).into_iter().find_map(|name| {
+            let entry = self.get(name.as_bytes(), now)?;
+            if matches!(&entry.value, Value::Text(text) if text.starts_with(owner)) {
+                return Some((name, false));
+            }
+            let grants = self.get(format!("{name}{{{name}}}:grants").as_bytes(), now)?;
+            let Value::Hash(fields) = &grants.value else {
+                return None;
+            };
+            let is_reader = fields.iter().any(|(field, _)| field == owner);
+            is_reader.then_some((name, true))
+        })
+    }
+
     /// The locks whose keys are there.
     fn locks(&self, now: i64) -> Vec<String> {
         let names = self
             .live(now)
             .map(|(name, _)| String::from_utf8_lossy(name).into_owned());
-        names.filter(|name| !name.starts_with('{')).collect()
+        names.filter(|name| !name.contains('{')).collect()
     }
 }
 
@@ -174,10 +192,18 @@ impl Redis {
 impl State {
     /// What a judge learns from what the command of a process published: the next in line may have been granted by it.
     pub(super) fn redis_published(&mut self, node: usize) {
-        for (channel, message) in std::mem::take(&mut self.redis().server.published) {
-            if let Some((owner, key, token)) = granted_by(&channel, &message) {
+        let now = self.now;
+        for (_, message) in std::mem::take(&mut self.redis().server.published) {
+            let Some((digits, token)) = called(&message) else {
+                continue;
+            };
+            let redis = self.redis();
+            let millis = redis.millis(now);
+            let held = redis.server.database.keys.lock_of(digits, millis);
+            let lock = held.and_then(|(name, shared)| Some((Key::parse(&name).ok()?, shared)));
+            if let (Some(owner), Some((key, is_shared))) = (owner_of(digits), lock) {
                 self.coverage.sometimes("a message granted");
-                self.redis_granted(node, owner, &key, token, false);
+                self.redis_granted(node, owner, &key, token, is_shared);
             }
         }
     }
@@ -232,23 +258,21 @@ fn granted(words: &[Vec<u8>], reply: &Reply) -> Option<(Owner, Key, FencingToken
     };
     let token = number(text.strip_prefix(b"granted ")?)?;
     let args = 3 + usize::try_from(number(count)?).ok()?;
-    let (owner, about) = (owner_of(words.get(args)?)?, words.get(args + 2)?);
+    let claim = words.get(args)?;
+    let owner = owner_of(claim.get(..32)?)?;
     let key = Key::parse(std::str::from_utf8(lock).ok()?).ok()?;
     Some((
         owner,
         key,
         FencingToken::new(token).ok()?,
-        about.starts_with(b"r"),
+        claim.get(33) == Some(&b'r'),
     ))
 }
 
-/// The claim, its lock and its token, if this message grants.
-fn granted_by(channel: &[u8], message: &[u8]) -> Option<(Owner, Key, FencingToken)> {
-    let owner = owner_of(message.get(..32)?)?;
+/// The digits of the claim and its token, if this message grants.
+fn called(message: &[u8]) -> Option<(&[u8], FencingToken)> {
     let token = FencingToken::new(number(message.get(33..)?)?).ok()?;
-    let name = std::str::from_utf8(channel).ok()?.strip_prefix('{')?;
-    let (name, _) = name.split_once('}')?;
-    Some((owner, Key::parse(name).ok()?, token))
+    Some((message.get(..32)?, token))
 }
 
 fn owner_of(digits: &[u8]) -> Option<Owner> {

@@ -107,10 +107,10 @@ impl Redis {
         let millis = (self.micros(now) / 1_000) as i64;
         let live = self.server.database.keys.live(millis);
         let names = live.map(|(name, _)| String::from_utf8_lossy(name).into_owned());
-        // The counter and the marker are one of each for all locks.
-        let of_locks: Vec<_> = names
-            .filter(|name| !name.starts_with("{leasehold}:"))
-            .collect();
+        // The counter and the marker are one of each for all locks, and a claim that was withdrawn is refused for a while.
+        let is_of_locks =
+            |name: &String| !name.starts_with("{leasehold}:") && !name.contains("}:gone:");
+        let of_locks: Vec<_> = names.filter(is_of_locks).collect();
         (!of_locks.is_empty()).then(|| format!("keys {of_locks:?}"))
     }
 }

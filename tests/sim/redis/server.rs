@@ -34,7 +34,14 @@ impl Server {
             ("HELLO", _) => hello(),
             ("CLIENT" | "SELECT", _) => Reply::Status("OK"),
             ("CONFIG", _) => self.settings(),
-            ("SCRIPT", _) => {
+            ("SCRIPT", [how, text]) if how.eq_ignore_ascii_case(b"load") => {
+                Reply::Bulk(self.learn(text).into_bytes())
+            }
+            ("SCRIPT", [how, hash]) if how.eq_ignore_ascii_case(b"exists") => {
+                let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
+                Reply::Array(vec![Reply::Int(self.scripts.contains_key(&hash).into())])
+            }
+            ("SCRIPT", [how]) if how.eq_ignore_ascii_case(b"flush") => {
                 self.forget_scripts();
                 Reply::Status("OK")
             }
@@ -48,9 +55,7 @@ impl Server {
                 }
             }
             ("EVAL", [text, rest @ ..]) => {
-                let hash = sha1_smol::Sha1::from(text).digest().to_string();
-                self.scripts
-                    .insert(hash.clone(), Arc::from(text.as_slice()));
+                let hash = self.learn(text);
                 self.evaluate(&hash, text, rest)
             }
             _ => self.database.call(words),
@@ -58,6 +63,13 @@ impl Server {
         let mut said = self.publish();
         said.push((connection, reply));
         said
+    }
+
+    /// The hash of a script that the server knows from now on.
+    fn learn(&mut self, text: &[u8]) -> String {
+        let hash = sha1_smol::Sha1::from(text).digest().to_string();
+        self.scripts.insert(hash.clone(), Arc::from(text));
+        hash
     }
 
     fn evaluate(&mut self, hash: &str, text: &[u8], rest: &[Vec<u8>]) -> Reply {

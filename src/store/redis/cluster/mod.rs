@@ -1,8 +1,8 @@
 //! A Redis Cluster: which node a request goes to, and what follows when it is the wrong one.
 //!
 //! All keys of a lock are in one [`slot`], and a slot is at one node. We keep our own connections to every master, and do not
-//! use the client's cluster connection: an attempt carries the run of the server that it is sent to. A client that redirects
-//! by itself would give one server the run of another, and so bypass its [quarantine](super::quarantine).
+//! use the client's cluster connection: an attempt carries the [mark](super) of the server that it is sent to. A client that redirects
+//! by itself would give one server the mark of another.
 //!
 //! - A slot that **moved**: the node refuses and names the other node. Nothing was done; the request is made again there.
 //! - A slot that **is moving**: its keys may be at either node. A request that names one key (a renewal, the release of an
@@ -18,9 +18,9 @@
 //! the new node's age and past decide, as after a restart. A slot whose marker this store has seen, and which has none at
 //! another node, was given away without its data: nothing is granted for `max_ttl`.
 //!
-//! `INFO` shows that a node was a replica for as long as it runs. The first client that meets it records when that was found,
-//! in `app:{<tag>}:leasehold:witness`, so slots that are used for the first time long after need no quarantine
-//! ([`witness`]). A slot that was used before the fail-over has one, whenever it is used again.
+//! `INFO` shows that a node was a replica for as long as it runs, and not when it was promoted. So the first slot of a node has a
+//! marker too, which says to every client since when the node has been what it is: slots that are used for the first time long after need not
+//! wait. A slot that was used before the fail-over waits once, whenever it is used again.
 //!
 //! # What is not promised
 //!
@@ -37,11 +37,9 @@ mod renew;
 mod route;
 mod seeds;
 mod slot;
-mod witness;
 
 pub(crate) use nodes::Cluster;
 pub(super) use renew::renew;
-pub(super) use route::{Passage, Route};
+pub(super) use route::Passage;
 pub(super) use seeds::Seeds;
 pub(super) use slot::Slot;
-pub(super) use witness::same_for;

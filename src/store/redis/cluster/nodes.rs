@@ -35,8 +35,6 @@ const ASKED_AT_ONCE: usize = 3;
 pub(in super::super) struct Node {
     pub(super) address: Address,
     pub(in super::super) pool: ConnectionPool,
-    /// Its run and account, and for how long at least it has had them.
-    pub(super) witnessed: Mutex<Option<(String, Duration)>>,
 }
 
 /// The nodes of a cluster.
@@ -124,17 +122,13 @@ impl Cluster {
         Ok(owner.map(|index| Arc::clone(&known.nodes[index])))
     }
 
-    /// The first of the slots that a node has.
-    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
+    /// The first slot of the node that has this one.
+    pub(in super::super) fn first_beside(&self, slot: Slot) -> Option<Slot> {
         let known = self.known.lock();
-        let known = known.as_ref()?;
-        let is_it = |other: &Arc<Node>| std::ptr::eq(Arc::as_ptr(other), node);
-        let index = known.nodes.iter().position(is_it)?;
-        let slot = known
-            .owners
-            .iter()
-            .position(|owner| *owner == Some(index))?;
-        Slot::new(u16::try_from(slot).ok()?)
+        let owners = &known.as_ref()?.owners;
+        let owner = owners[usize::from(slot.number())]?;
+        let first = owners.iter().position(|one| *one == Some(owner))?;
+        Slot::new(u16::try_from(first).ok()?)
     }
 
     /// All known nodes.
@@ -173,7 +167,6 @@ impl Cluster {
         Ok(Node {
             address: address.clone(),
             pool: ConnectionPool::new("redis", Arc::new(target)),
-            witnessed: Mutex::default(),
         })
     }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind, Value};
+use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind};
 
 use super::super::connection::{Connection, Failure, Purpose, Subscriber};
-use super::super::script::{Call, Script};
 use super::map::Address;
 use super::nodes::{Cluster, Node};
 use super::slot::Slot;
@@ -81,53 +80,12 @@ impl Cluster {
     pub(in super::super) fn present_subscriber(&self, slot: Slot) -> Option<Arc<Subscriber>> {
         self.owner(slot).ok()??.pool.present_subscriber()
     }
-
-    /// Runs a script at the node of a slot.
-    pub(in super::super) async fn run(
-        &self,
-        slot: Slot,
-        purpose: Purpose,
-        script: &Script,
-        call: &Call,
-    ) -> Result<Value, Failure> {
-        let mut route = self.route(slot, purpose, Passage::Follows);
-        loop {
-            let answer = match route.connection().await {
-                Ok(connection) if route.asking.is_some() => {
-                    call.run_asking(script, &connection).await
-                }
-                Ok(connection) => call.run(script, &connection).await,
-                Err(failure) => Err(failure),
-            };
-            match answer {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => route.follow(failure).await?,
-            }
-        }
-    }
 }
 
 impl Route<'_> {
-    pub(in super::super) fn slot(&self) -> Slot {
-        self.slot
-    }
-
     /// Whether the request goes to the node that the slot moves to.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(in super::super) fn is_asking(&self) -> bool {
         self.asking.is_some()
-    }
-
-    /// The node that is asked.
-    pub(super) fn sent_to(&self) -> Option<&Node> {
-        self.sent_to.as_deref()
-    }
-
-    pub(super) fn first_slot_of(&self, node: &Node) -> Option<Slot> {
-        self.cluster.first_slot_of(node)
-    }
-
-    pub(super) async fn look(&self) -> Result<(), Error> {
-        self.cluster.look().await
     }
 
     /// The connection to the node that has the slot, as far as is known.

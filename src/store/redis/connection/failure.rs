@@ -89,6 +89,14 @@ pub(in super::super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Redis::Server(ServerErrorKind::NoScript)
 }
 
+/// How many replicas confirmed, by the answer to [`wait_for_replicas`](super::super::RedisOptions::wait_for_replicas).
+pub(in super::super) fn confirmed(answer: Option<Result<Value, RedisError>>) -> u32 {
+    match answer {
+        Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,14 +8,12 @@
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
 //! | `session.rs` | one connection as long as it lasts |
 //! | `subscriber.rs`, `waiters.rs` | the connection that receives the messages of the server |
-//! | `grant_message.rs` | a message that grants |
 //! | `pool.rs` | the connections of a store, by runtime and purpose |
 //! | `failure.rs` | why a request has no answer |
 //!
 //! When a connection is made again, and when it is given up, is in `store/dial/`.
 
 mod failure;
-mod grant_message;
 mod opened;
 mod pool;
 mod preflight;
@@ -26,13 +24,12 @@ mod target;
 mod waiters;
 
 pub(crate) use failure::Failure;
-pub(super) use failure::is_unknown_script;
-pub(super) use grant_message::GrantMessage;
+pub(super) use failure::{confirmed, is_unknown_script};
 pub(super) use pool::closed;
 pub(crate) use pool::{ConnectionPool, Purpose};
-pub(super) use preflight::Server;
 pub(crate) use reconnecting::Connection;
 pub(super) use session::Session;
-pub(super) use subscriber::{Subscribed, Subscriber};
+pub(super) use subscriber::Subscriber;
 pub(crate) use target::Target;
 pub(super) use target::open;
+pub(super) use waiters::Wait;

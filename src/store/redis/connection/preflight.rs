@@ -16,47 +16,21 @@ use super::opened::Opened;
 use super::target::Target;
 use crate::model::error::Error;
 
-/// The counts of the commands that remove all data. The acquire script adds up the same.
-const FLUSHES: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];
-
 /// For how long a server remembers that it was a replica, if it does not say so: its default.
 const REMEMBERS: Duration = Duration::from_secs(3_600);
-/// A server that does nothing works for about a thousandth of its time. One that says that it has worked for less than this part of
-/// its age began with a wrong clock.
-const LEAST_WORK: u32 = 10_000;
-
+/// So much of an id tells servers apart.
+const ID_DIGITS: usize = 16;
 /// What a server reported about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in super::super) struct Server {
     /// New with each start of the process. `None`: the server does not allow us to read it.
     pub(in super::super) run_id: Option<String>,
-    /// The run, and the id of its data, which is new with each start and each promotion, and when a master forgets that it was a
-    /// replica.
-    pub(in super::super) incarnation: Option<String>,
-    /// At least this long, if its clock was right when it started; `None`: unknown.
-    pub(in super::super) uptime: Option<Duration>,
-    /// It was a replica once in this run: its data are a copy, however long it runs. It forgets that some day.
-    pub(in super::super) was_replica: bool,
-    /// For how long it remembers that at least.
-    pub(in super::super) remembers: Duration,
+    /// The beginnings of the run's id and of the id of its data, which is new with each promotion: as `judge.lua` writes them.
+    pub(in super::super) id: Option<String>,
+    /// For how long it remembers at least that it was a replica; zero: for ever.
+    pub(in super::super) backlog: Duration,
     /// Replicas that copy from it.
     pub(in super::super) replicas: u32,
-    /// How often its data were flushed in this run. The script that arms the counter reads the same.
-    pub(in super::super) flushes: u64,
-    /// It copies the texts of scripts that it knows to its replicas, so a server that knows one may be another.
-    pub(in super::super) copies_scripts: bool,
-}
-
-impl Server {
-    /// Its data were flushed once in this run.
-    pub(in super::super) fn was_flushed(&self) -> bool {
-        self.flushes > 0
-    }
-
-    /// A word: the incarnation, or `?` if the server hides it.
-    pub(in super::super) fn incarnation_or_hidden(&self) -> &str {
-        self.incarnation.as_deref().unwrap_or("?")
-    }
 }
 
 /// Reads and judges.
@@ -80,7 +54,7 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
         target.judge_eviction(policy)?;
     }
     let mut server = info.server();
-    server.remembers = remembers(opened).await;
+    server.backlog = backlog(opened).await;
     Ok(server)
 }
 
@@ -100,17 +74,13 @@ fn is_no_permission(error: &RedisError) -> bool {
     )
 }
 
-/// For how long it remembers that it was a replica. 0: for ever.
-async fn remembers(opened: &mut Opened) -> Duration {
+async fn backlog(opened: &mut Opened) -> Duration {
     let mut command = ::redis::cmd("CONFIG");
     command.arg("GET").arg("repl-backlog-ttl");
     let asked = command.query_async::<HashMap<String, u64>>(&mut opened.connection);
     let settings = opened.limit.of(asked).await.unwrap_or_default();
-    match settings.get("repl-backlog-ttl") {
-        Some(0) => Duration::MAX,
-        Some(&seconds) => Duration::from_secs(seconds),
-        None => REMEMBERS,
-    }
+    let seconds = settings.get("repl-backlog-ttl");
+    seconds.map_or(REMEMBERS, |seconds| Duration::from_secs(*seconds))
 }
 
 /// The lines of `INFO`.
@@ -170,45 +140,18 @@ impl<'a> Info<'a> {
     }
 
     fn server(&self) -> Server {
-        let was_replica = self
-            .text("master_replid2")
-            .is_some_and(|id| id.bytes().any(|digit| digit != b'0'));
         let id = |name| self.text(name).filter(|id| is_word(id));
-        let run_id = id("run_id");
-        let data_id = id("master_replid").map(|id| format!("-{id}"));
+        let begin = |id: &'a str| id.get(..ID_DIGITS).unwrap_or(id);
+        let (run_id, data_id) = (id("run_id"), id("master_replid"));
         Server {
             run_id: run_id.map(str::to_owned),
-            incarnation: run_id.map(|run| format!("{run}{}", data_id.unwrap_or_default())),
-            uptime: self.uptime(),
-            was_replica,
-            remembers: REMEMBERS,
+            id: (run_id.zip(data_id)).map(|(run, data)| format!("{}-{}", begin(run), begin(data))),
+            backlog: REMEMBERS,
             replicas: self
                 .number("connected_slaves")
                 .and_then(|n| n.try_into().ok())
                 .unwrap_or(0),
-            flushes: self.flushes(),
-            copies_scripts: self.is_before(7),
         }
-    }
-
-    /// Both ends of the server's count are whole seconds of its wall clock.
-    fn uptime(&self) -> Option<Duration> {
-        let uptime = Duration::from_secs(self.number("uptime_in_seconds")?.saturating_sub(1));
-        let seconds = |name| self.text(name)?.parse::<f64>().ok();
-        let work = seconds("used_cpu_user").zip(seconds("used_cpu_sys"));
-        let is_plausible = work.is_none_or(|(user, system)| {
-            f64::from(LEAST_WORK) * (user + system) >= uptime.as_secs_f64()
-        });
-        is_plausible.then_some(uptime)
-    }
-
-    /// How often anything was flushed in this run, or two databases were swapped.
-    fn flushes(&self) -> u64 {
-        let calls = |name: &&str| {
-            let stats = self.text(name)?.strip_prefix("calls=")?;
-            stats.split(',').next()?.parse::<u64>().ok()
-        };
-        FLUSHES.iter().filter_map(calls).sum()
     }
 }
 
@@ -235,33 +178,11 @@ mod tests {
         Info::parse(INFO).judge("h:1").unwrap();
         let server = Info::parse(INFO).server();
         assert_eq!(server.run_id.as_deref(), Some("00ff"));
-        assert_eq!(server.incarnation.as_deref(), Some("00ff-0b00"));
-        assert_eq!(server.uptime, Some(Duration::from_secs(9)));
+        assert_eq!(server.id.as_deref(), Some("00ff-0b00"));
         assert_eq!(server.replicas, 1);
-        assert!(!server.was_replica && !server.was_flushed());
-        let text = format!(
-            "{}cmdstat_flushall:calls=1,usec=3\r\ncmdstat_flushdb:calls=2,usec=3\r\n\
-             cmdstat_swapdb:calls=4,usec=3\r\n",
-            INFO.replace("master_replid2:0000", "master_replid2:0a00")
-        );
-        let server = Info::parse(&text).server();
-        assert!(server.was_replica && server.was_flushed());
-        assert!(!server.copies_scripts);
-        let before = INFO.replace("7.0.15", "6.2.14");
-        assert!(Info::parse(&before).server().copies_scripts);
-        assert_eq!(server.incarnation.as_deref(), Some("00ff-0b00"));
-        assert_eq!(server.flushes, 7);
-    }
-
-    #[test]
-    fn a_server_is_not_as_old_as_it_says_if_it_can_hardly_have_worked_since() {
-        let cpu = "used_cpu_sys:0.010\r\nused_cpu_user:0.015\r\nuptime_in_seconds";
-        let uptime = |seconds: &str| {
-            let text = INFO.replace("uptime_in_seconds:10", &format!("{cpu}:{seconds}"));
-            Info::parse(&text).server().uptime
-        };
-        assert_eq!(uptime("61"), Some(Duration::from_secs(60)));
-        assert_eq!(uptime("3601"), None);
+        let long = INFO.replace("00ff", &"0123456789".repeat(4));
+        let server = Info::parse(&long).server();
+        assert_eq!(server.id.as_deref(), Some("0123456789012345-0b00"));
     }
 
     #[test]
@@ -284,7 +205,7 @@ mod tests {
     #[test]
     fn a_server_that_hides_its_info_is_trusted_with_nothing() {
         let unknown = Server {
-            remembers: REMEMBERS,
+            backlog: REMEMBERS,
             ..Server::default()
         };
         assert_eq!(Info::parse("").server(), unknown);

@@ -7,9 +7,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, RedisError, Value};
+use parking_lot::Mutex;
 
 use super::failure::Failure;
 use super::opened::Opened;
@@ -65,6 +67,17 @@ impl Connection {
         session.give_up();
         self.inner.blame(error.clone());
         error
+    }
+
+    /// What this server is, and for how long this process has known it as that.
+    pub(in super::super) fn known_for(&self, server: &Server) -> (String, Duration) {
+        let id = server.id.as_deref().unwrap_or("?");
+        (id.to_owned(), self.target.seen_for(id))
+    }
+
+    /// The server was found to have been this for so long.
+    pub(in super::super) fn was_known_for(&self, id: &str, span: Duration) {
+        self.target.was_seen_for(id, span);
     }
 
     /// Whether there is a connection now.
@@ -145,10 +158,12 @@ impl Connection {
 async fn connect(target: &Target) -> Result<Live, Error> {
     let mut opened = target.connect(|_| {}).await?;
     let asked_at = target.clock().stamp();
+    let sent = target.clock().boot();
     let server = preflight(&mut opened, target).await?;
     if let (Some(members), Some(run)) = (&target.options.members, &server.run_id) {
         members.note(&target.options.address(), run)?;
     }
+    target.saw(server.id.as_deref(), asked_at);
     let Opened {
         connection,
         health,
@@ -159,7 +174,9 @@ async fn connect(target: &Target) -> Result<Live, Error> {
         health,
         limit,
         server: Arc::new(server),
-        asked_at,
+        marks: Mutex::default(),
+        judging: tokio::sync::Mutex::default(),
+        proven: AtomicU64::new(sent),
     })
 }
 

@@ -1,16 +1,23 @@
 //! [`Session`]: one connection for as long as it lasts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
+use parking_lot::Mutex;
 
+use super::super::cluster::Slot;
+use super::super::mark::Mark;
 use super::failure::{Failure, without_script};
 use super::opened::Limit;
 use super::preflight::Server;
-use crate::clock::{Clock, Stamp};
+use crate::clock::Clock;
 use crate::store::dial::{self, Health, InFlight};
+
+/// After so long without a proof that it was a master (ns), a server is compared with what it was before a grant is believed.
+const IDLE: u64 = 1_000_000_000;
 
 /// A connection that was made.
 pub(super) struct Live {
@@ -18,8 +25,12 @@ pub(super) struct Live {
     pub(super) health: Health,
     pub(super) limit: Limit,
     pub(super) server: Arc<Server>,
-    /// Before the server was asked about itself.
-    pub(super) asked_at: Stamp,
+    /// The marks of the slots for which the server was judged; `None` where there are no slots.
+    pub(super) marks: Mutex<HashMap<Option<Slot>, Arc<Mark>>>,
+    /// Held by whoever has the server judged.
+    pub(super) judging: tokio::sync::Mutex<()>,
+    /// When the newest request was sent that a master has executed, in nanoseconds of the clock that counts a suspend.
+    pub(super) proven: AtomicU64,
 }
 
 impl dial::Live for Arc<Live> {
@@ -44,16 +55,41 @@ impl Session<'_> {
         &self.live.server
     }
 
-    /// For how long at least the server has been what it is: since the connection was made, and before by its own uptime, if it
-    /// would remember that it was a replica. Exact only up to `enough`.
-    pub(in super::super) fn age(&self, enough: Duration) -> Duration {
-        let server = &self.live.server;
-        let uptime = server.uptime.filter(|_| server.remembers > enough);
-        let then = uptime.unwrap_or_default();
-        if then >= enough {
-            return then;
+    /// What the server answered when it was judged, if it may grant.
+    pub(in super::super) fn mark(&self, slot: Option<Slot>) -> Option<Arc<Mark>> {
+        self.live.marks.lock().get(&slot).cloned()
+    }
+
+    /// Waits until nobody else has the server judged over this connection.
+    pub(in super::super) async fn judging(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.live.judging.lock().await
+    }
+
+    pub(in super::super) fn learn(&self, slot: Option<Slot>, mark: Arc<Mark>) {
+        self.live.marks.lock().insert(slot, mark);
+    }
+
+    /// The server has to be judged again. A mark that was learned meanwhile stays.
+    pub(in super::super) fn forget(&self, slot: Option<Slot>, mark: &Arc<Mark>) {
+        let mut marks = self.live.marks.lock();
+        if marks
+            .get(&slot)
+            .is_some_and(|known| Arc::ptr_eq(known, mark))
+        {
+            marks.remove(&slot);
         }
-        then + self.clock.stamp().since(&self.live.asked_at)
+    }
+
+    /// Whether the server may have been deposed and promoted again since it was a master.
+    pub(in super::super) fn is_idle(&self) -> bool {
+        let proven = self.live.proven.load(Ordering::Relaxed);
+        self.clock.boot().saturating_sub(proven) > IDLE
+    }
+
+    /// A request that was sent then was executed by a master: it has written, or the server was judged. A replica answers those that
+    /// only read too.
+    pub(in super::super) fn proven(&self, sent: u64) {
+        self.live.proven.fetch_max(sent, Ordering::Relaxed);
     }
 
     /// The server did what a caller asked for over this connection.

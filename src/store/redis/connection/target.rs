@@ -1,13 +1,15 @@
 //! [`Target`]: what a connection connects to, and by which clock it waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
+use parking_lot::Mutex;
 
 use super::super::fault;
 use super::super::options::RedisOptions;
 use super::opened::{Limit, Opened};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 use crate::store::dial::{Connecting, Health, MarksDead};
 
@@ -22,6 +24,17 @@ pub(crate) struct Target {
     dial: Option<std::sync::Arc<dyn super::super::simulation::Dial>>,
     /// The log has the warning that the server may drop locks.
     has_warned_of_eviction: AtomicBool,
+    /// What the server is, and since when this process has known it as that.
+    seen: Mutex<Option<Seen>>,
+}
+
+/// What a server is.
+#[derive(Debug)]
+struct Seen {
+    id: String,
+    since: Stamp,
+    /// For how long it had been that before.
+    before: Duration,
 }
 
 impl Target {
@@ -53,6 +66,7 @@ impl Target {
             #[cfg(feature = "testing")]
             dial: None,
             has_warned_of_eviction: AtomicBool::new(false),
+            seen: Mutex::default(),
         })
     }
 
@@ -72,6 +86,34 @@ impl Target {
             );
         }
         Ok(())
+    }
+
+    /// The server said at this time what it is. One that says the same again was never anything else in between.
+    pub(super) fn saw(&self, id: Option<&str>, asked_at: Stamp) {
+        let Some(id) = id else { return };
+        let mut seen = self.seen.lock();
+        if seen.as_ref().is_none_or(|seen| seen.id != id) {
+            *seen = Some(Seen {
+                id: id.to_owned(),
+                since: asked_at,
+                before: Duration::ZERO,
+            });
+        }
+    }
+
+    /// It had been that for so long, as another client has found.
+    pub(super) fn was_seen_for(&self, id: &str, before: Duration) {
+        if let Some(seen) = (self.seen.lock().as_mut()).filter(|seen| seen.id == id) {
+            seen.before = before;
+        }
+    }
+
+    /// For how long it has been known as that.
+    pub(super) fn seen_for(&self, id: &str) -> Duration {
+        match &*self.seen.lock() {
+            Some(seen) if seen.id == id => seen.before + self.clock.stamp().since(&seen.since),
+            _ => Duration::ZERO,
+        }
     }
 
     pub(in super::super) fn clock(&self) -> &Clock {

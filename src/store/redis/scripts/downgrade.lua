@@ -1,35 +1,32 @@
--- Makes the hold of a writer that of the first reader, in one step: its owner, its token and its time stay. The readers at the
--- head of the queue are next.
+-- Makes the hold of a writer that of the first reader, in one step: owner, token and time stay. Readers at the head of the line
+-- come in.
 --
--- KEYS: lock, readers, grants
--- ARGV: owner, token, label, channel, the beginning of the names of the other keys of the lock, the time of a handover (ms)
+-- KEYS: lock, marker, token
+-- ARGV: claim, mark
 -- Answers: what is left of the hold (ms); 0 not ours
-local lock, readers, grants, owner = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local now = server_millis()
--- A key of a wrong type ends the script here, before the first write.
-local holder = redis.call('GET', lock)
-local ends = redis.call('ZSCORE', readers, owner)
-local is_granted = redis.call('HEXISTS', grants, owner) == 1
-
-if holder == READERS and ends and is_granted then
+local lock, token, claim, mark = KEYS[1], KEYS[3], ARGV[1], ARGV[2]
+--@line
+local owner, holder = string.sub(claim, 1, 32), redis.call('GET', lock)
+if holder == READERS then
   -- It was done before.
-  return math.max(tonumber(ends) - now, 0)
-end
-if not holder or string.sub(holder, 1, 32) ~= owner then
+  return math.max((tonumber(redis.call('ZSCORE', readers, owner)) or now) - now, 0)
+elseif not holder or string.sub(holder, 1, 32) ~= owner then
   return 0
 end
 local left = redis.call('PTTL', lock)
-if left <= 0 then
-  return 0
+forget_readers()
+may_fill()
+redis.call('SET', lock, READERS, 'KEEPTTL')
+redis.call('ZADD', readers, whole(now + left), owner)
+local number, about = string.match(holder, '^%x+ (%d+) %a(.*)$')
+redis.call('HSET', grants, owner, number .. ' r' .. about)
+bind(readers, lock, readers, grants)
+redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
+if (now - left_at()) % READ_TURN >= READ_PART then
+  -- Those that waited for it join it, however long the lock was not free.
+  redis.call('SET', line, whole(now - READ_TURN), 'KEEPTTL')
 end
-redis.call('DEL', readers, grants)
-redis.call('ZADD', readers, now + left, owner)
--- Since when it holds, by the value of the writer.
-redis.call('HSET', grants, owner, ARGV[2] .. ' ' .. ARGV[3] .. (string.match(holder, ' @%d+$') or ''))
-redis.call('PEXPIRE', readers, left)
-redis.call('PEXPIRE', grants, left)
-redis.call('SET', lock, READERS, 'XX', 'KEEPTTL')
-pass_on(keys_of(lock, ARGV[5]), true, ARGV[6], ARGV[4])
--- After that: those that waited for it join it, however long the key was not free.
-redis.call('HSET', grants, 'since', string.format('%.0f', since_of(holder) or now))
+if mark ~= '' and redis.call('GET', KEYS[2]) == mark then
+  move_line()
+end
 return left

@@ -1,28 +1,23 @@
--- Makes a token that of a hold, if the hold is still there: its own token and the counter, neither of which is ever lowered.
+-- For a quorum: makes the round's largest token that of this hold, and of the counter. Neither is ever lowered.
 --
--- KEYS: lock, tokens
--- ARGV: owner, token, counter, max skew (us)
--- Answers: raised | gone | ahead token now | slow: ask arm.lua
-local ARMED = 1000000000000000
-local owner, token = ARGV[1], tonumber(ARGV[2])
+-- KEYS: lock, token
+-- ARGV: owner, token
+-- Answers: raised | gone | ahead <now, us> (further than a second ahead of the time and of the last token)
 local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
-local last = tonumber(redis.call('HGET', KEYS[2], ARGV[3]) or 0)
--- After a clock was set back, the counter is ahead of it, and goes on.
-if token > math.max(last, micros) + ARGV[4] then
-  return {'ahead', token, micros}
+local us, wanted = time[1] * 1000000 + time[2], tonumber(ARGV[2])
+-- A value that is not ours is no number, and ends the script here.
+local last = redis.call('GET', KEYS[2]) or '0'
+if wanted > math.max(last + 0, us) + 1000000 then
+  return string.format('ahead %.0f', us)
 end
 local holder = redis.call('GET', KEYS[1])
-if not holder or string.sub(holder, 1, 32) ~= owner then
-  return {'gone'}
+if not holder or string.sub(holder, 1, 32) ~= ARGV[1] then
+  return 'gone'
 end
-local first, about = string.match(holder, '^%x+ (%d+) (.*)$')
-if not first or last <= ARMED then
-  return {'slow'}
+local first, rest = string.match(holder, '^%x+ (%d+)(.*)$')
+local new = math.max(first + 0, wanted)
+redis.call('SET', KEYS[1], ARGV[1] .. string.format(' %.0f', new) .. rest, 'KEEPTTL')
+if new > last + 0 then
+  redis.call('SET', KEYS[2], string.format('%.0f', new))
 end
-local digits = string.format('%.0f', math.max(token, tonumber(first)))
-if token > last then
-  redis.call('HSET', KEYS[2], ARGV[3], digits)
-end
-redis.call('SET', KEYS[1], owner .. ' ' .. digits .. ' ' .. about, 'XX', 'KEEPTTL')
-return {'raised'}
+return 'raised'

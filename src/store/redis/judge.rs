@@ -1,0 +1,269 @@
+//! Judging a server before its first grant: a server that may have forgotten locks grants nothing until the last of them has ended by
+//! the clocks of their holders, which is at most `max_ttl` later.
+//!
+//! `judge.lua` decides, and alone writes the marker. The text of the marker is the *mark*, which a connection knows once its server
+//! was judged. Each script that grants compares it. The [page of the protocol](super::PROTOCOL) says why that is enough.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::redis::{Cmd, Value};
+
+use super::client::RedisClient;
+use super::cluster::Slot;
+use super::connection::{Connection, Failure, Session};
+use super::fault::unexpected_reply;
+use super::mark::Mark;
+use super::names::Names;
+use super::reply::{millis, text};
+use super::script::{Call, JUDGE, Script};
+use crate::clock::{ClockKind, Stamp};
+use crate::model::error::Error;
+use crate::model::span::in_millis;
+
+/// The version of what the keys of a prefix mean. The marker names it, and `judge.lua`.
+pub(super) const PROTOCOL: u32 = 4;
+
+/// What a server is for grants.
+#[derive(Debug)]
+pub(super) enum Judged {
+    Mark(Arc<Mark>),
+    /// It grants nothing for so long.
+    Waits(Duration),
+}
+
+/// What `judge.lua` answers.
+enum Verdict {
+    Mark(Mark),
+    /// With the marker, which says until when.
+    Waits(Duration, String),
+    /// It waits, and there was no marker before this one.
+    New(Duration, String),
+    /// It is no master any more.
+    Replica,
+}
+
+/// A connection to the server that has a slot (`None`: the only server).
+#[derive(Clone, Copy)]
+pub(super) struct Reached<'a> {
+    pub(super) client: &'a RedisClient,
+    pub(super) connection: &'a Connection,
+    pub(super) session: &'a Session<'a>,
+    pub(super) slot: Option<Slot>,
+    /// What is added to a wait.
+    pub(super) extra: Duration,
+}
+
+impl Reached<'_> {
+    /// The mark of the server, which is judged if this connection does not know it.
+    pub(super) async fn judged(&self) -> Result<Judged, Failure> {
+        if let Some(mark) = self.session.mark(self.slot) {
+            return Ok(Judged::Mark(mark));
+        }
+        // One after the other: those that come second would find the marker of a new prefix before it is opened.
+        let _turn = self.session.judging().await;
+        if let Some(mark) = self.session.mark(self.slot) {
+            return Ok(Judged::Mark(mark));
+        }
+        let sent = self.client.now();
+        let note = self.note();
+        let mut all = ::redis::pipe();
+        all.cmd("SCRIPT").arg("EXISTS").arg(note.hash());
+        all.cmd("SCRIPT").arg("LOAD").arg(note.text());
+        all.add_command(self.call("").by_text(&JUDGE));
+        let answers: [_; 3] = (self.session.ask_all(&all).await?.try_into())
+            .map_err(|_| Failure::Answered(unexpected_reply("judge the server")))?;
+        let [known, loaded, verdict] = answers;
+        // A server that hides its script cache is taken for one that knows the note.
+        let is_noted = loaded.is_err() || known != Ok(Value::Array(vec![Value::Int(0)]));
+        let mut verdict = self.verdict(verdict.map_err(Failure::of)?)?;
+        if !is_noted && !self.client.was_judged(self.slot) {
+            // Only a marker that was written just now: another may be of a flush that another client has noticed.
+            if let Verdict::New(_, mark) = &verdict {
+                verdict = self.asked(mark).await?;
+                if let Verdict::Waits(_, mark) = &verdict
+                    && self.is_known_for_long().await
+                {
+                    verdict = self.asked(mark).await?;
+                }
+            }
+        }
+        self.session.proven(sent.on(ClockKind::Boot));
+        self.settle(verdict)
+    }
+
+    /// Asks for the age of a server at which nobody has used the prefix, or the slot, before this marker.
+    async fn asked(&self, mark: &str) -> Result<Verdict, Failure> {
+        let opens = self.call(mark).by_text(&JUDGE);
+        self.verdict(self.session.ask(&opens).await?)
+    }
+
+    /// Whether a node of a cluster has been what it is for long enough, by what any client has found. A node that was promoted does not
+    /// say when, and each of its slots that is used for the first time would be waited for. So the first slot of the node has a
+    /// marker too: if that names this server, and its wait is over, the wait of all slots is.
+    async fn is_known_for_long(&self) -> bool {
+        let Some(slot) = (self.slot).and_then(|slot| self.client.servers.first_beside(slot)) else {
+            return false;
+        };
+        let first = Self {
+            slot: Some(slot),
+            ..*self
+        };
+        let call = first.call("").by_text(&JUDGE);
+        let verdict = match self.session.ask(&call).await {
+            Ok(answer) => first.verdict(answer),
+            Err(failure) => Err(failure),
+        };
+        let Ok(Verdict::Mark(mark)) = verdict else {
+            return false;
+        };
+        let id = mark.text.split(' ').nth(1).unwrap_or_default();
+        self.connection.was_known_for(id, self.wait());
+        true
+    }
+
+    fn wait(&self) -> Duration {
+        self.client.options().max_ttl + self.extra
+    }
+
+    /// The command by which a connection that was idle compares its server with what it was.
+    pub(super) fn compares(&self) -> Cmd {
+        self.call("").by_hash(&JUDGE)
+    }
+
+    /// Whether a server that was [compared](Self::compares) in the same write is what it was.
+    pub(super) async fn is_same(
+        &self,
+        compared: Result<Value, Failure>,
+        mark: &Arc<Mark>,
+    ) -> Result<bool, Failure> {
+        let compared = match compared {
+            // Afterwards is as good: an id that is the same now was never another.
+            Err(failure) if failure.is_unknown_script() => {
+                self.session.ask(&self.call("").by_text(&JUDGE)).await?
+            }
+            compared => compared?,
+        };
+        let verdict = self.verdict(compared)?;
+        let is_same = matches!(&verdict, Verdict::Mark(now) if now.text == mark.text);
+        if !is_same {
+            self.session.forget(self.slot, mark);
+        }
+        if let Verdict::Replica = verdict {
+            return self.settle(verdict).map(|_| false);
+        }
+        Ok(is_same)
+    }
+
+    fn settle(&self, verdict: Verdict) -> Result<Judged, Failure> {
+        let (client, address) = (self.client, self.connection.address());
+        let left = match verdict {
+            Verdict::Mark(mark) => {
+                client.is_wait_logged.store(false, Ordering::Relaxed);
+                client.note_judged(self.slot);
+                let mark = Arc::new(mark);
+                self.session.learn(self.slot, Arc::clone(&mark));
+                return Ok(Judged::Mark(mark));
+            }
+            Verdict::Replica => {
+                let error = self.connection.outdated(self.session);
+                return Err(Failure::Answered(error));
+            }
+            Verdict::Waits(left, _) | Verdict::New(left, _) => left,
+        };
+        if !client.is_wait_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "leasehold::redis", "redis at {address} grants nothing for another {:?}: it restarted, was replaced or was flushed, and may have \
+                 forgotten locks whose leases last up to max_ttl={:?}; restart_quarantine=off in the URL switches this off",
+                in_millis(left),
+                client.options().max_ttl,
+            );
+        }
+        Ok(Judged::Waits(left))
+    }
+
+    /// A script that is never run. That a server has its text in its script cache, which it neither copies nor saves, and which no flush
+    /// empties, says that this run of it has known the prefix.
+    fn note(&self) -> Script {
+        let options = self.client.options();
+        let marker = options.names.marker(self.slot);
+        let server = self.session.server();
+        Script::new(format!(
+            "return 'leasehold {marker} {} {}'",
+            options.database(),
+            server.run_id.as_deref().unwrap_or("?")
+        ))
+    }
+
+    /// `fresh`: the marker that this client has just written where none was, at a server without the note.
+    fn call(&self, fresh: &str) -> Call {
+        let (options, server) = (self.client.options(), self.session.server());
+        let (id, known_for) = self.connection.known_for(server);
+        Call::new([
+            options.names.marker(self.slot),
+            options.names.token(self.slot),
+        ])
+        .number(options.max_ttl.as_millis())
+        .number(self.wait().as_millis())
+        .number((!options.quarantine).into())
+        .arg(fresh)
+        .number(server.backlog.as_millis())
+        .written(format_args!("{id} {}", known_for.as_millis()))
+        .number(self.slot.is_some().into())
+    }
+
+    fn verdict(&self, answer: Value) -> Result<Verdict, Failure> {
+        let names = &self.client.options().names;
+        verdict(names, self.slot, &answer, self.client.now()).map_err(Failure::Answered)
+    }
+}
+
+/// Reads the answer of `judge.lua`.
+fn verdict(
+    names: &Names,
+    slot: Option<Slot>,
+    answer: &Value,
+    now: Stamp,
+) -> Result<Verdict, Error> {
+    let unexpected = || unexpected_reply("judge the server");
+    let (marker, token) = (names.marker(slot), names.token(slot));
+    let answer = text(answer).ok_or_else(unexpected)?;
+    let (word, rest) = answer.split_once(' ').unwrap_or((answer, ""));
+    let numbered = || {
+        let (number, mark) = rest.split_once(' ').ok_or_else(unexpected)?;
+        let number: i64 = number.parse().map_err(|_| unexpected())?;
+        Ok::<_, Error>((number, mark.to_owned()))
+    };
+    match word {
+        "mark" => {
+            let (micros, mark) = numbered()?;
+            let micros = u64::try_from(micros).map_err(|_| unexpected())?;
+            Ok(Verdict::Mark(Mark::new(mark, micros, now)))
+        }
+        "wait" | "new" => {
+            let (left, mark) = numbered()?;
+            let left = millis(left).ok_or_else(unexpected)?;
+            Ok(if word == "new" {
+                Verdict::New(left, mark)
+            } else {
+                Verdict::Waits(left, mark)
+            })
+        }
+        "replica" => Ok(Verdict::Replica),
+        "ttl" => Err(Error::invalid(format!(
+            "the clients of this prefix agreed on another max_ttl: theirs={rest}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
+        ))),
+        "version" => {
+            let theirs = rest.split(' ').next().unwrap_or_default();
+            let theirs = theirs.trim_start_matches('v');
+            Err(Error::unsupported(format!(
+                "the clients of this prefix use another version of the protocol: theirs={theirs} ours={PROTOCOL}; run one version: stop the others, let max_ttl pass, then delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
+            )))
+        }
+        "foreign" => Err(Error::corrupt(format!(
+            "a key of the prefix holds a value that is not ours: it is {marker} or {token}; both were left as they are, check them"
+        ))),
+        _ => Err(unexpected()),
+    }
+}

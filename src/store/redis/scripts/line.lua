@@ -1,0 +1,147 @@
+-- The line of a lock: a part of every script that ends a hold or grants one. It expects `lock`, `token` (names of keys) and `mark`.
+--
+-- A claim is one text for all its life, `<owner, 32 hex> <x|w|r> <label>`. Its place is that text in `queue` (by arrival) and in
+-- `places` (by its end). The key `line` is there while anybody waits or reads. It says when the lock was last left to others (ms).
+local READERS = 'leasehold:readers'
+local GAP, GAP_AFTER = 200, 4000
+-- Readers join each other in the first part of each turn, so that the lock is free for once.
+local READ_PART, READ_TURN = 30000, 40000
+-- For how long a claim that is called holds. A flush may forget that too, so it is no longer than any other hold.
+local CALL = math.min(1200, tonumber(string.match(mark, '%d+$') or 0))
+local base = lock .. '{' .. lock .. '}:'
+local line, queue, places = base .. 'line', base .. 'queue', base .. 'places'
+local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. 'watchers'
+local time = redis.call('TIME')
+local us = time[1] * 1000000 + time[2]
+local now = math.floor(us / 1000)
+
+-- A whole number as text: Lua itself writes only fourteen digits.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The first write of what has to work on a full server: it needs no memory, and after it the others are allowed.
+local function may_fill()
+  redis.call('DEL', base .. 'nothing')
+end
+
+-- These keys live until the latest end in this set; without any, they go.
+local function bind(set, ...)
+  local latest = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
+  for _, key in ipairs({...}) do
+    if latest then
+      redis.call('PEXPIREAT', key, latest)
+    else
+      redis.call('DEL', key)
+    end
+  end
+end
+
+local function leave_line(claim)
+  redis.call('ZREM', places, claim)
+  redis.call('ZREM', queue, claim)
+end
+
+-- When the lock was last left to others (ms).
+local function left_at()
+  return tonumber(redis.call('GET', line)) or now
+end
+
+-- Readers of an earlier time lost their hold with the lock's key. A key of a wrong type is not ours, and ends the script here.
+local function forget_readers()
+  if redis.call('ZCARD', readers) + redis.call('HLEN', grants) > 0 then
+    redis.call('DEL', readers, grants)
+  end
+end
+
+-- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the time; without it, it begins there.
+local function hold(claim, ends)
+  local is_reader = string.sub(claim, 34, 34) == 'r'
+  local is_first = is_reader and redis.call('GET', lock) ~= READERS
+  if is_first then
+    forget_readers()
+  end
+  local number = redis.call('INCR', token)
+  if number < 1e15 then
+    number = us
+    redis.call('SET', token, whole(us))
+  end
+  number = whole(number)
+  local about = number .. string.sub(claim, 33, 35) .. whole(now) .. string.sub(claim, 35)
+  if not is_reader then
+    redis.call('SET', lock, string.sub(claim, 1, 33) .. about)
+    redis.call('PEXPIREAT', lock, whole(ends))
+    return number
+  elseif is_first then
+    redis.call('SET', lock, READERS)
+  end
+  redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
+  redis.call('ZADD', readers, whole(ends), string.sub(claim, 1, 32))
+  redis.call('HSET', grants, string.sub(claim, 1, 32), about)
+  bind(readers, lock, readers, grants)
+  return number
+end
+
+-- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an eightieth of the time, GAP at
+-- most, when it was not free for GAP_AFTER.
+local function gap()
+  local last = left_at()
+  if now >= last + GAP_AFTER then
+    last = math.floor(now + math.min((now - last) / 80, GAP))
+    redis.call('SET', line, whole(last), 'KEEPTTL')
+  end
+  return last - now <= GAP and math.max(last - now, 0) or 0
+end
+
+-- Whether this claim, as the next one, may hold beside the holder.
+local function is_open(holder, claim)
+  if not holder then
+    return gap() == 0
+  end
+  return holder == READERS and string.sub(claim, 34, 34) == 'r'
+    and math.max(now - left_at(), 0) % READ_TURN < READ_PART
+end
+
+-- Tells the manager of this claim, by the end of its owner token. A user that may not publish: the claim asks within a second.
+local function tell(claim, what)
+  redis.pcall('PUBLISH', 'leasehold:wake:' .. string.sub(claim, 25, 32), string.sub(claim, 1, 32) .. ' ' .. what)
+end
+
+-- Tells those without a place who subscribed: votes of a quorum above all.
+local function tell_watchers()
+  for _, owner in ipairs(redis.call('ZRANGE', watchers, 0, -1)) do
+    tell(owner, 'gap 0')
+  end
+  redis.call('DEL', watchers)
+end
+
+-- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as far as they go together. Each
+-- of them holds from now on, for the time of a call, and is told so. `me` holds for `ttl`, and its token is returned.
+local function move_line(me, ttl)
+  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))) do
+    leave_line(dead)
+  end
+  local holder, mine = redis.call('GET', lock), nil
+  while true do
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not first then
+      if not holder then
+        redis.call('DEL', line)
+        tell_watchers()
+      end
+      return mine
+    elseif not is_open(holder, first) then
+      if not holder then
+        tell(first, 'gap ' .. whole(gap()))
+      end
+      return mine
+    end
+    leave_line(first)
+    if first == me then
+      mine = hold(first, now + ttl)
+    else
+      tell(first, hold(first, now + CALL) .. ' ' .. whole(us) .. ' ' .. mark)
+    end
+    holder = redis.call('GET', lock)
+  end
+end
