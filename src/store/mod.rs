@@ -40,9 +40,9 @@ pub(crate) use erased::{AnyStore, Erased, erase};
 pub use faulty::{Counts, Faults, Faulty, Operation};
 #[cfg(target_os = "linux")]
 pub use file::{FileOptions, FileStore, OnDeath};
-pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Wakes, Woken, not_held};
+pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Woken, not_held};
 #[cfg(target_os = "linux")]
-pub(crate) use line::{Held, Place, Row};
+pub(crate) use line::{Held, Place, Row, Wakes};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Withheld};

@@ -21,7 +21,7 @@ mod state;
 mod tombstones;
 mod waiters;
 
-#[cfg(feature = "redis")]
+#[cfg(target_os = "linux")]
 pub(crate) use queue::Wakes;
 pub(crate) use requests::{Asked, not_held};
 #[cfg(target_os = "linux")]
