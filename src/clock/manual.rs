@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::timers::{Place, Timers};
 use super::{ClockKind, Reading, Stamp};
+use crate::model::span::nanos;
 
 /// A clock that moves only when a test advances it (feature `testing`). Cloning is cheap; all clones are the same clock.
 ///
@@ -187,10 +188,6 @@ impl Drop for Sleep<'_> {
             self.clock.inner.timers.lock().leave(place);
         }
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Default for ManualClock {

@@ -36,6 +36,7 @@ pub(crate) use audit::Audit;
 pub use manual::ManualClock;
 
 use crate::model::error::Error;
+use crate::model::span::nanos;
 use system::SystemClock;
 pub(crate) use wall::wall_millis;
 
@@ -95,7 +96,7 @@ impl Stamp {
     /// The stamp that is `span` later on every clock.
     #[must_use]
     pub fn plus(&self, span: Duration) -> Self {
-        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let span = nanos(span);
         Self {
             nanos: self.nanos.map(|nanos| nanos.saturating_add(span)),
         }
@@ -198,7 +199,7 @@ impl Clock {
 
     /// What the boot clock shows when `span` has passed.
     fn after(&self, span: Duration) -> u64 {
-        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let span = nanos(span);
         self.boot().saturating_add(span)
     }
 

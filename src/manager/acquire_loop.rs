@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::budget::Budget;
-use super::engine::nanos;
 use super::guard::LockGuard;
 use super::handle::Handle;
 use super::hold::{Hold, Origin};
@@ -14,6 +13,7 @@ use super::request::LockRequest;
 use crate::clock::Stamp;
 use crate::lease::{Granted, Lease};
 use crate::model::error::{Error, ErrorKind};
+use crate::model::span::nanos;
 use crate::store::{Acquired, Fencing, Grant, Hint, LockMode, Queue};
 
 /// The caller whose turn it is to ask the store.

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::engine::{Engine, HoldId, Proven, nanos};
+use super::engine::{Engine, HoldId, Proven};
 use super::hold::Hold;
 use super::lifetime::closed;
 use super::timer_lag::TimerLag;
@@ -15,6 +15,7 @@ use crate::clock::{ClockKind, Stamp};
 use crate::lease::Terms;
 use crate::model::error::{Error, ErrorKind, LostReason};
 use crate::model::key::Key;
+use crate::model::span::nanos;
 
 #[derive(Debug)]
 pub(super) struct HoldBook {

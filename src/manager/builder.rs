@@ -115,10 +115,8 @@ impl LockManagerBuilder {
         let own = own_runtime.as_ref().and_then(OwnRuntime::handle);
         let handle = own.cloned().map_or_else(|| current_runtime(&clock), Ok)?;
         let runtime = SharedRuntime::new(handle, clock.clone(), own_runtime.is_some());
-        let random = OwnerToken::generate()?;
-        let (seed, rest) = random.as_bytes().split_at(8);
-        let seed = seed.iter().fold(0, |n, b| n << 8 | u64::from(*b));
-        let mark = ManagerMark([rest[0], rest[1], rest[2], rest[3]]);
+        let [a, b, c, d, ..] = *OwnerToken::generate()?.as_bytes();
+        let mark = ManagerMark([a, b, c, d]);
         let context = ManagerContext::new(Parts {
             store: self.store,
             settings: self.settings,
@@ -132,7 +130,6 @@ impl LockManagerBuilder {
             },
             hooks: Hooks::new(self.chain, self.observers),
             inbox,
-            seed,
             mark,
         });
         let task = supervised(

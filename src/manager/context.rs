@@ -8,10 +8,9 @@ use futures_util::future::{Either, select};
 
 use super::book::HoldBook;
 use super::contact::StoreContact;
-use super::engine::{Engine, Pace, nanos};
+use super::engine::{Engine, Pace};
 use super::failures::Failures;
 use super::hooks::Hooks;
-use super::jitter::Jitter;
 use super::key_marks::KeyMarks;
 use super::lifetime::Lifetime;
 use super::message::{Inbox, Message};
@@ -23,6 +22,7 @@ use crate::handler::Aside;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
+use crate::model::random::Jitter;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::settings::Settings;
 use crate::store::{Acquired, AnyStore, Capability, Claim, LockInfo};
@@ -52,7 +52,7 @@ pub(crate) struct ManagerContext {
     pub(super) inbox: Inbox,
     /// The end of all its owner tokens.
     pub(super) mark: ManagerMark,
-    jitter: Jitter,
+    pub(crate) jitter: Jitter,
 }
 
 /// What a context is made from.
@@ -65,7 +65,6 @@ pub(super) struct Parts {
     pub(super) aside: Aside,
     pub(super) hooks: Hooks,
     pub(super) inbox: Inbox,
-    pub(super) seed: u64,
     pub(super) mark: ManagerMark,
 }
 
@@ -78,7 +77,8 @@ impl ManagerContext {
             request_timeout: parts.settings.request_timeout,
         };
         let now = parts.clock.stamp();
-        let engine = Engine::new(pace, now.on(ClockKind::Boot), parts.seed);
+        let jitter = Jitter::seeded();
+        let engine = Engine::new(pace, now.on(ClockKind::Boot), jitter.below(u64::MAX));
         Arc::new(Self {
             capability,
             lifetime: Lifetime::begin(),
@@ -89,7 +89,7 @@ impl ManagerContext {
             readiness: Readiness::default(),
             contact: StoreContact::default(),
             failures: Failures::default(),
-            jitter: Jitter::new(parts.seed),
+            jitter,
             store: parts.store,
             settings: parts.settings,
             clock: parts.clock,
@@ -171,16 +171,9 @@ impl ManagerContext {
         self.queues.counted()
     }
 
-    /// A random number below `limit`, which is not zero.
-    pub(crate) fn random_below(&self, limit: u32) -> u32 {
-        // Below a u32, so it fits.
-        self.jitter.below(u64::from(limit)) as u32
-    }
-
     /// The pause before a retry: the retry delay and a random part of the jitter.
     pub(crate) fn retry_pause(&self) -> Duration {
-        let random = self.jitter.below(nanos(self.settings.retry_jitter) + 1);
-        self.settings.retry_delay + Duration::from_nanos(random)
+        self.settings.retry_delay + self.jitter.up_to(self.settings.retry_jitter)
     }
 
     /// Waits for `span`, or for the shutdown.
@@ -205,8 +198,8 @@ impl ManagerContext {
     /// The pause of a caller that only keeps its place in the store's queue: at most half of the place's time, and spread, so that a
     /// crowd that came together does not ask together.
     pub(super) fn keeping_pause(&self) -> Duration {
-        let most = nanos(self.place_ttl() / 2);
-        Duration::from_nanos(most - self.jitter.below(most / 4 + 1))
+        let most = self.place_ttl() / 2;
+        most - self.jitter.up_to(most / 4)
     }
 
     /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::wheel::{Link, Links, Wheel};
 use crate::model::error::LostReason;
+use crate::model::random::Jitter;
+use crate::model::span::nanos;
 
 /// A hold's place in the engine. A place is used again, with another generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -159,7 +161,7 @@ pub(crate) struct Engine {
     due: Vec<u32>,
     /// Where the grid begins.
     phase: u64,
-    random: u64,
+    jitter: Jitter,
 }
 
 #[derive(Debug, Default)]
@@ -190,7 +192,7 @@ impl Engine {
             free: Vec::new(),
             due: Vec::new(),
             phase: seed,
-            random: seed | 1,
+            jitter: Jitter::new(seed),
         }
     }
 
@@ -209,7 +211,7 @@ impl Engine {
         let interval = self.interval(proven);
         let state = State {
             interval,
-            renew_at: self.jittered(proven.sent_at, interval),
+            renew_at: self.renewal(proven.sent_at, interval),
             deadline: proven.deadline,
             last: end_of(max_hold, granted_at),
             failures: 0,
@@ -309,7 +311,7 @@ impl Engine {
         match answer {
             Answer::Proven(proven) => {
                 state.interval = self.interval(proven);
-                state.renew_at = self.jittered(proven.sent_at, state.interval);
+                state.renew_at = self.renewal(proven.sent_at, state.interval);
                 state.deadline = state.deadline.max(proven.deadline);
                 state.failures = 0;
             }
@@ -399,28 +401,16 @@ impl Engine {
     }
 
     /// 0.8 to 1.0 of an interval after `sent_at`, and then back to the grid: early rather than late.
-    fn jittered(&mut self, sent_at: u64, interval: u64) -> u64 {
-        let most = interval / 5;
-        let due = sent_at.saturating_add(interval - self.below(most + 1));
+    fn renewal(&self, sent_at: u64, interval: u64) -> u64 {
+        let early = self.jitter.below(interval / 5 + 1);
+        let due = sent_at.saturating_add(interval - early);
         let grid = (interval / GRID_PART).max(1);
         let past = due.wrapping_add(self.phase) % grid;
         due.saturating_sub(past).max(sent_at)
-    }
-
-    /// xorshift: it spreads renewals and keeps no secret.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % limit
     }
 }
 
 /// When a hold that began at `began` has lasted for as long as it may.
 fn end_of(max_hold: Option<Duration>, began: u64) -> u64 {
     max_hold.map_or(NEVER, |most| began.saturating_add(nanos(most)))
-}
-
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure); `probe` measures it, `simulator` tests it |
 //! | `key_marks`, `request`, `detached_work`, `place`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
-//! | `lifetime`, `hooks`, `jitter`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
+//! | `lifetime`, `hooks`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `own_runs`, `sink`, `guard`, `downgrade`, `joint` | what a holder has |
 //! | `budget`, `attempt`, `acquire_loop`, `acquire`, `call` | how a caller gets a hold |
@@ -51,7 +51,6 @@ mod handoff;
 mod health;
 mod hold;
 mod hooks;
-mod jitter;
 mod joint;
 mod key_marks;
 mod lifetime;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::engine::{Answer, Engine, Orders, Pace, Proven, nanos};
+use super::engine::{Answer, Engine, Orders, Pace, Proven};
+use crate::model::span::nanos;
 
 /// The manager's engine with a number of holds and no store: what a round of renewals costs without the network.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine::nanos;
 use super::hold::Hold;
 use super::place::{Counted, Place};
 use super::request::{HoldTimes, LockRequest};
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::span::nanos;
 use crate::settings::Settings;
 
 /// What a waiting caller gets.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::engine::{Answer, Engine, HoldId, Orders, Pace, Proven, nanos};
+use super::engine::{Answer, Engine, HoldId, Orders, Pace, Proven};
 use crate::model::error::LostReason;
+use crate::model::span::nanos;
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_millis(500);

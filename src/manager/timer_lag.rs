@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::model::span::in_millis;
+use crate::model::span::{in_millis, nanos};
 
 /// The sign of a starved machine: a thread that comes late to its timers renews late too.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl TimerLag {
 
     /// Notes one lag, and warns if it is the worst so far and longer than `tolerable`.
     pub(super) fn note(&self, lag: Duration, tolerable: Duration) {
-        let nanos = u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(lag);
         self.last.store(nanos, Ordering::Relaxed);
         let worst = self.worst.fetch_max(nanos, Ordering::Relaxed);
         if nanos > worst && lag > tolerable {

@@ -175,7 +175,7 @@ impl Semaphore {
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
         let count = slots.len() as u32;
         // Begins with another slot each time, so callers do not all ask for the first one.
-        let first = self.manager.handle.context().random_below(count);
+        let first = self.manager.handle.context().jitter.below(u64::from(count)) as u32;
         let mut not_ready = None;
         for slot in (0..count).map(|n| (first + n) % count) {
             match slots[slot as usize].try_acquire().await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Stamp;
 use crate::model::error::Error;
-use crate::model::random::random_bytes;
+use crate::model::random::Jitter;
 
 /// The least time between the first two attempts.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
@@ -63,16 +63,10 @@ impl Redial {
         }
         let doubled = FIRST_INTERVAL * (1 << self.attempts.min(10));
         self.attempts += 1;
-        self.interval = jittered(doubled.min(self.longest));
+        let interval = doubled.min(self.longest);
+        self.interval = interval + Jitter::seeded().up_to(interval / 2);
         self.last = Some(at);
     }
-}
-
-/// The span and up to half of it more.
-fn jittered(span: Duration) -> Duration {
-    // Without random bytes there is no jitter.
-    let random = random_bytes().map_or(0, |bytes| bytes[0]);
-    span + span / 2 * u32::from(random) / 256
 }
 
 #[cfg(test)]

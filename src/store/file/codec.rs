@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
+use crate::model::span::nanos;
 use crate::model::token::FencingToken;
 use crate::store::{Claim, Held, Line, LockMode, Origin, Place, Row};
 
@@ -95,7 +96,7 @@ fn put(to: &mut Vec<u8>, number: u64) {
 
 /// A time that is too long for the format, 584 years, is cut off.
 fn put_time(to: &mut Vec<u8>, time: Duration) {
-    put(to, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    put(to, nanos(time));
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {

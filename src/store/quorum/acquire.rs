@@ -17,7 +17,7 @@ use super::votes::VoteSet;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
-use crate::model::random::random_bytes;
+use crate::model::random::Jitter;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, GrantProof, LockMode, Member, Raised, Renewed, Vote};
 
@@ -55,7 +55,7 @@ pub(super) async fn acquire<M: Member>(
     loop {
         match campaign(electorate, claim).await? {
             Ended::Split(contenders, _) if retries < MOST_RETRIES => {
-                let pause = back_off(contenders, retries)?;
+                let pause = back_off(contenders, retries);
                 electorate.clock.sleep(pause).await;
                 retries += 1;
             }
@@ -66,13 +66,9 @@ pub(super) async fn acquire<M: Member>(
 }
 
 /// Random, so that of two that took votes from each other one is first the next time.
-fn back_off(contenders: u32, retries: u32) -> Result<Duration, Error> {
+fn back_off(contenders: u32, retries: u32) -> Duration {
     let most = BACK_OFF * (contenders + 1) * (1 << retries.min(MOST_DOUBLINGS));
-    let most = u128::from(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
-    let nanos = u128::from_le_bytes(random_bytes()?) % (most + 1);
-    Ok(Duration::from_nanos(
-        u64::try_from(nanos).unwrap_or(u64::MAX),
-    ))
+    Jitter::seeded().up_to(most)
 }
 
 /// A claim that holds, and whose answer was lost: the same grant again.
