@@ -51,7 +51,7 @@
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
 //! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
-//! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`LostReason`] |
+//! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`] |
 //! | stores and fences | [`store`], [`fence`], [`connect`] |
 //! | operation | [`handler`], [`health`] |
 //! | your tests | [`clock`], [`test_util`], [`conformance`] |
@@ -105,7 +105,7 @@ pub use config::Config;
 pub use executor::{Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, RunError, Tx};
 pub use lease::{Lease, LeaseError};
 pub use manager::{LockGuard, LockManager, LockManagerBuilder};
-pub use model::error::{BoxError, Error, ErrorKind, LostReason};
+pub use model::error::{BoxError, Ended, Error, ErrorKind};
 pub use model::holder::Label;
 pub use model::key::Key;
 pub use model::token::FencingToken;

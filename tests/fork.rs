@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use leasehold::store::MemoryStore;
-use leasehold::{Lease, LeaseError, LockManager, LostReason};
+use leasehold::{Ended, Lease, LeaseError, LockManager};
 
 /// What a child finds, reported by its exit code: the harness that would print a panic is not in it.
 const LOST_BY_THE_FORK: i32 = 0;
@@ -37,7 +37,7 @@ fn in_a_fork(child: impl FnOnce() -> i32) -> i32 {
 fn first_look(lease: &Lease) -> i32 {
     match lease.ensure(Duration::ZERO) {
         Ok(_) => STILL_LIVE,
-        Err(LeaseError::Lost(LostReason::Forked)) => LOST_BY_THE_FORK,
+        Err(LeaseError::Lost(Ended::Forked)) => LOST_BY_THE_FORK,
         Err(_) => LOST_OTHERWISE,
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use leasehold::clock::ManualClock;
 use leasehold::executor::{Applied, CommitPermit, CommitProof, EffectError};
 use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{LockGuard, LockManager, LostReason, RunError};
+use leasehold::{Ended, LockGuard, LockManager, RunError};
 use register::{Register, Tally};
 use support::{ms, secs};
 
@@ -92,7 +92,7 @@ async fn a_worker_that_waits_for_the_news_writes_over_the_next_holder() {
         scene.register.write(token);
     }
     scene.a_locks.settled().await;
-    assert_eq!(news.await, LostReason::Lapsed);
+    assert_eq!(news.await, Ended::Lapsed);
     assert_eq!(scene.register.tally(), tally(4, 3));
 }
 

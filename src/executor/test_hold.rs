@@ -10,7 +10,7 @@ use super::handle::Executor;
 use crate::clock::Clock;
 use crate::lease::{Granted, Lease, Renewal, Terms};
 use crate::model::commit::HeldKey;
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
@@ -125,7 +125,7 @@ impl TestHold {
     }
 
     /// Ends the lease. True for the one caller that ended it.
-    pub fn revoke(&self, reason: LostReason) -> bool {
+    pub fn revoke(&self, reason: Ended) -> bool {
         self.lease.revoke(reason)
     }
 

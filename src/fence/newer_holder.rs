@@ -1,7 +1,7 @@
 //! The error of a fence that has seen a larger token.
 
 use super::FenceGate;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
@@ -20,7 +20,7 @@ pub(super) fn newer_holder(
         ));
     }
     Error::new(
-        ErrorKind::Lost(LostReason::Gone),
+        ErrorKind::Lost(Ended::Gone),
         format!(
             "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
         ),

@@ -21,7 +21,7 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 /// | `event` | fields |
 /// |---|---|
 /// | `acquire` | `key`, `holder` (the label, in quotes), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
-/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `lost`, `closed`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
+/// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `closed`; of a lease that was lost: `lapsed`, `gone`, `max_hold`, `clock_fault`, `forked`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
 /// Times are in microseconds. Locks are used often: send the log to a file of its own, as `examples/access_log.rs` does.
@@ -153,6 +153,7 @@ impl Observer for AccessLog {
                 ..
             } => {
                 let (holder, outcome) = (label.as_str(), word(released));
+                let reason = reason.word();
                 let (hold_us, release_us) = (micros(held_for), micros(took));
                 if let Released::Unknown(error) = released {
                     let error = error.to_string();

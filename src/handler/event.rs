@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::model::commit::HeldKey;
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent};
 use crate::model::token::FencingToken;
 use crate::store::Released;
-
-use super::request::EndReason;
 
 /// Something that has happened. It borrows: copy the parts that you keep.
 ///
@@ -95,7 +93,7 @@ pub enum Event<'a> {
         /// The fencing token of the hold.
         token: FencingToken,
         /// Why.
-        reason: LostReason,
+        reason: Ended,
     },
     /// A hold has ended.
     #[non_exhaustive]
@@ -107,7 +105,7 @@ pub enum Event<'a> {
         /// The fencing token of the hold.
         token: FencingToken,
         /// Why it ended.
-        reason: EndReason,
+        reason: Ended,
         /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused the grant, its caller went
         /// away, or the lease ended before a caller of this process took a hold that was handed to it.
         was_reported: bool,

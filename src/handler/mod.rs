@@ -87,7 +87,7 @@ pub use next::{Next, NextRelease};
 pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use release::Around;
-pub use request::{AcquireRequest, EndReason, ReleaseRequest};
+pub use request::{AcquireRequest, ReleaseRequest};
 
 pub use crate::model::run_event::RunEvent;
 pub use crate::model::run_sink::Intent;

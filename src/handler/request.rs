@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::attachments::Attached;
 use crate::clock::{Clock, Stamp};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -129,32 +129,7 @@ pub struct ReleaseRequest {
     /// The fencing token of the hold.
     pub token: FencingToken,
     /// Why the hold ends.
-    pub reason: EndReason,
+    pub reason: Ended,
     /// How long it was held, until its runs in progress had ended.
     pub held_for: Duration,
-}
-
-/// Why a hold ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// An explicit release, or a one-shot run that is over.
-    Released,
-    /// Its guard was dropped.
-    Dropped,
-    /// Its lease was lost.
-    Lost(LostReason),
-    /// Its manager was shut down.
-    Closed,
-}
-
-impl fmt::Display for EndReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Released => f.write_str("released"),
-            Self::Dropped => f.write_str("dropped"),
-            Self::Lost(_) => f.write_str("lost"),
-            Self::Closed => f.write_str("closed"),
-        }
-    }
 }

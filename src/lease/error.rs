@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::span::in_millis;
 
 /// Why a lease does not allow an action.
@@ -11,7 +11,7 @@ use crate::model::span::in_millis;
 pub enum LeaseError {
     /// The lease has ended, for good.
     #[error("the lease is lost: {0}; stop, and ask for the lock again")]
-    Lost(LostReason),
+    Lost(Ended),
     /// The lease is live, but the remaining time is shorter than required.
     #[error(
         "the lease is too short: remaining={:?} needed={:?}; wait for a renewal or ask for less",
@@ -36,8 +36,8 @@ impl From<LeaseError> for Error {
     fn from(error: LeaseError) -> Self {
         let reason = match error {
             LeaseError::Lost(reason) => reason,
-            LeaseError::TooShort { .. } => LostReason::Lapsed,
-            LeaseError::Ending => LostReason::Released,
+            LeaseError::TooShort { .. } => Ended::Lapsed,
+            LeaseError::Ending => Ended::Released,
             LeaseError::Refused => return Self::invalid(error.to_string()),
         };
         Self::new(ErrorKind::Lost(reason), error.to_string())

@@ -14,7 +14,7 @@ use super::words::Words;
 use super::{Cell, Hot, Lease, LeaseError};
 use crate::clock::{Reading, fork};
 use crate::model::commit::HeldKey;
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 
 impl Lease {
     /// Key and token of this lease; live while all `members` are.
@@ -79,7 +79,7 @@ impl Lease {
     }
 
     /// Completes when the first member has ended.
-    pub(super) async fn member_lost(&self) -> LostReason {
+    pub(super) async fn member_lost(&self) -> Ended {
         let each = self.members().iter().map(|member| Box::pin(member.lost()));
         select_all(each).await.0
     }

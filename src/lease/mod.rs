@@ -25,12 +25,12 @@ pub(crate) use signal::{InProgress, Running};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Reading, Stamp, fork};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use runs::Gate;
 use signal::Signals;
-use words::{Ended, Words};
+use words::{Over, Words};
 
 /// Our right to act on a lock, until a deadline. Cloning is cheap; all clones are the same lease.
 ///
@@ -157,7 +157,7 @@ impl Lease {
 
     /// Why the lease ended; `None` until a reader has seen that it ended.
     #[must_use]
-    pub fn lost_reason(&self) -> Option<LostReason> {
+    pub fn lost_reason(&self) -> Option<Ended> {
         let of_members = || self.members().iter().find_map(Self::lost_reason);
         self.cell.signals.reason().or_else(of_members)
     }
@@ -170,7 +170,7 @@ impl Lease {
     /// # Cancel safety
     ///
     /// Cancel safe: it only observes.
-    pub async fn lost(&self) -> LostReason {
+    pub async fn lost(&self) -> Ended {
         if self.members().is_empty() {
             self.cell.signals.lost().await
         } else {
@@ -239,17 +239,17 @@ impl Lease {
     fn look(&self, reading: Reading) -> Result<u64, LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
-            return Err(self.end(hot.words.revoke(), LostReason::Forked));
+            return Err(self.end(hot.words.revoke(), Ended::Forked));
         }
         match hot.words.look(reading.lane as usize, reading.nanos) {
             Ok(left) if hot.members.is_empty() => Ok(left),
             Ok(_) => self.look_at_members(reading),
-            Err(ended) => Err(self.end(ended, LostReason::Lapsed)),
+            Err(ended) => Err(self.end(ended, Ended::Lapsed)),
         }
     }
 
     #[cold]
-    fn end(&self, ended: Ended, reason: LostReason) -> LeaseError {
+    fn end(&self, ended: Over, reason: Ended) -> LeaseError {
         LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
     }
 
@@ -257,15 +257,15 @@ impl Lease {
     pub(crate) fn renew(&self, renewal: &Renewal) -> Result<(), LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
-            return Err(self.end(hot.words.revoke(), LostReason::Forked));
+            return Err(self.end(hot.words.revoke(), Ended::Forked));
         }
         hot.words
             .renew(renewal.now, renewal.deadlines)
-            .map_err(|ended| self.end(ended, LostReason::Lapsed))
+            .map_err(|ended| self.end(ended, Ended::Lapsed))
     }
 
     /// Ends the lease for good. Returns true to the one caller that ended it.
-    pub(crate) fn revoke(&self, reason: LostReason) -> bool {
+    pub(crate) fn revoke(&self, reason: Ended) -> bool {
         // Set first, so that a reader that finds the words lost also finds the reason.
         self.cell.signals.will_end(reason);
         let ended = self.cell.hot.words.revoke();
@@ -279,7 +279,7 @@ impl Lease {
         let hot = &self.cell.hot;
         let is_at_risk = self.is_at_risk();
         let (ended, deadlines) = hot.words.take();
-        self.cell.signals.ended(ended.first, LostReason::Released);
+        self.cell.signals.ended(ended.first, Ended::Released);
         let hot = Hot {
             words: Words::new(deadlines?),
             generation: hot.generation,

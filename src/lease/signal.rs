@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Lease;
 use super::error::LeaseError;
 use super::runs::Slot;
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 
 const STEADY: u8 = 0;
 const AT_RISK: u8 = 1;
@@ -20,7 +20,7 @@ const LOST: u8 = 2;
 /// Small, because every held lock has one.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    reason: OnceLock<LostReason>,
+    reason: OnceLock<Ended>,
     state: AtomicU8,
     in_doubt: AtomicBool,
     /// One for each executor; made with the first.
@@ -44,17 +44,17 @@ struct Tokens {
 type Slots = HashMap<usize, Arc<Slot>>;
 
 impl Signals {
-    pub(super) fn reason(&self) -> Option<LostReason> {
+    pub(super) fn reason(&self) -> Option<Ended> {
         self.reason.get().copied()
     }
 
     /// The lease is about to be ended for this reason, unless it has ended already.
-    pub(super) fn will_end(&self, reason: LostReason) {
+    pub(super) fn will_end(&self, reason: Ended) {
         let _ = self.reason.set(reason);
     }
 
     /// The lease has ended. The first reason wins; the caller that ended the lease wakes the listeners.
-    pub(super) fn ended(&self, first: bool, reason: LostReason) -> LostReason {
+    pub(super) fn ended(&self, first: bool, reason: Ended) -> Ended {
         let reason = *self.reason.get_or_init(|| reason);
         if first {
             self.state.store(LOST, Ordering::SeqCst);
@@ -103,9 +103,9 @@ impl Signals {
         Arc::clone(self.turn.get_or_init(Arc::default))
     }
 
-    pub(super) async fn lost(&self) -> LostReason {
+    pub(super) async fn lost(&self) -> Ended {
         self.until(|| self.state() == LOST).await;
-        self.reason().unwrap_or(LostReason::Lapsed)
+        self.reason().unwrap_or(Ended::Lapsed)
     }
 
     pub(super) fn is_at_risk(&self) -> bool {

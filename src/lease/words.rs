@@ -19,7 +19,7 @@ const LOST: u64 = 0;
 
 /// Not live any more. `first` is true for exactly one caller in the life of a lease: the caller that ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Over {
     pub(crate) first: bool,
 }
 
@@ -34,7 +34,7 @@ impl Words {
 
     /// The remaining time on one clock that shows `now`. Live while `now < deadline`, strictly (I1).
     #[inline]
-    pub(crate) fn look(&self, lane: usize, now: u64) -> Result<u64, Ended> {
+    pub(crate) fn look(&self, lane: usize, now: u64) -> Result<u64, Over> {
         let deadline = self.0[lane].load(Ordering::Acquire);
         if now < deadline {
             Ok(deadline - now)
@@ -44,7 +44,7 @@ impl Words {
     }
 
     /// Moves the deadlines forward if the lease is live at `now` on every clock.
-    pub(crate) fn renew(&self, now: [u64; 3], deadlines: [u64; 3]) -> Result<(), Ended> {
+    pub(crate) fn renew(&self, now: [u64; 3], deadlines: [u64; 3]) -> Result<(), Over> {
         for lane in 0..3 {
             let word = &self.0[lane];
             let mut seen = word.load(Ordering::Acquire);
@@ -63,9 +63,9 @@ impl Words {
     }
 
     /// Ends the lease for good and returns its deadlines for another lease; `None` if any word was already lost.
-    pub(crate) fn take(&self) -> (Ended, Option<[u64; 3]>) {
+    pub(crate) fn take(&self) -> (Over, Option<[u64; 3]>) {
         let taken = [0, 1, 2].map(|lane: usize| self.0[lane].swap(LOST, Ordering::AcqRel));
-        let ended = Ended {
+        let ended = Over {
             first: taken[0] != LOST,
         };
         (ended, (!taken.contains(&LOST)).then_some(taken))
@@ -79,12 +79,12 @@ impl Words {
 
     /// Ends the lease for good.
     #[cold]
-    pub(crate) fn revoke(&self) -> Ended {
+    pub(crate) fn revoke(&self) -> Over {
         let before = self.0[0].swap(LOST, Ordering::AcqRel);
         for word in &self.0[1..] {
             word.swap(LOST, Ordering::AcqRel);
         }
-        Ended {
+        Over {
             first: before != LOST,
         }
     }

@@ -10,7 +10,7 @@ use super::hold::Hold;
 use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
 use crate::lease::{LeaseError, Renewal, Terms};
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::span::in_millis;
 use crate::store::Renewed;
 
@@ -105,10 +105,10 @@ impl RenewalBatch {
                             deadline: renewal.deadline(),
                         })),
                         Err(LeaseError::Lost(reason)) => Err(reason),
-                        Err(_) => Err(LostReason::Lapsed),
+                        Err(_) => Err(Ended::Lapsed),
                     }
                 }
-                Some(Renewed::Gone) => Err(LostReason::Gone),
+                Some(Renewed::Gone) => Err(Ended::Gone),
                 Some(Renewed::Unknown(error)) => {
                     tracing::debug!(target: "leasehold::manager", key = %hold.lease.key(), %error, "a renewal proved nothing");
                     errors.push((*id, error));
@@ -132,7 +132,7 @@ impl RenewalBatch {
 pub(super) struct Judged {
     pub(super) holds: Due,
     /// One for each hold.
-    pub(super) verdicts: Vec<Result<Answer, LostReason>>,
+    pub(super) verdicts: Vec<Result<Answer, Ended>>,
     /// Of the holds for which nothing is proven.
     pub(super) errors: Vec<(HoldId, Error)>,
 }

@@ -13,7 +13,7 @@ use super::lifetime::closed;
 use super::timer_lag::TimerLag;
 use crate::clock::{ClockKind, Stamp};
 use crate::lease::Terms;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::span::nanos;
 
@@ -115,7 +115,7 @@ impl HoldBook {
         let id = before.id.get();
         let Some(id) = id.and_then(|id| pages.engine.transfer(*id, now, claim_within)) else {
             return Err(Error::new(
-                ErrorKind::Lost(LostReason::Lapsed),
+                ErrorKind::Lost(Ended::Lapsed),
                 format!(
                     "the hold ended before it could be passed on: key={}; ask for the lock again",
                     before.lease.key()

@@ -10,7 +10,7 @@ use super::end::is_at_rest;
 use super::guard::LockGuard;
 use super::hold::{Hold, Origin};
 use super::runtime::in_runtime;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::store::{Grant, Released};
 
 impl LockGuard {
@@ -77,7 +77,7 @@ fn successor(hold: &Hold, grant: Grant) -> Option<Arc<Hold>> {
 }
 
 fn lost(hold: &Hold) -> Error {
-    let reason = hold.lease.lost_reason().unwrap_or(LostReason::Lapsed);
+    let reason = hold.lease.lost_reason().unwrap_or(Ended::Lapsed);
     Error::new(
         ErrorKind::Lost(reason),
         format!(

@@ -10,11 +10,11 @@ use futures_util::FutureExt;
 
 use super::context::ManagerContext;
 use super::handoff::hand_off;
-use super::hold::{EndCause, Hold};
+use super::hold::Hold;
 use super::message::Message;
 use super::store_requests::{release_once, withdraw_unanswered};
-use crate::handler::{Around, EndReason, Event, ReleaseRequest};
-use crate::model::error::LostReason;
+use crate::handler::{Around, Event, ReleaseRequest};
+use crate::model::error::Ended;
 use crate::store::{Released, Withheld};
 
 /// Ends `hold`. It ends once; a later caller gets the same answer.
@@ -25,7 +25,7 @@ use crate::store::{Released, Withheld};
 pub(super) async fn end_hold(
     context: &Arc<ManagerContext>,
     hold: &Arc<Hold>,
-    cause: EndCause,
+    cause: Ended,
 ) -> Released {
     end_hold_within(context, hold, cause, Duration::MAX).await
 }
@@ -35,7 +35,7 @@ pub(super) async fn end_hold(
 pub(super) async fn end_hold_within(
     context: &Arc<ManagerContext>,
     hold: &Arc<Hold>,
-    cause: EndCause,
+    cause: Ended,
     limit: Duration,
 ) -> Released {
     let ended = &hold.progress.results().ended;
@@ -46,7 +46,7 @@ pub(super) async fn end_hold_within(
         Err(_) => {
             // Somebody ends it already, and may wait for longer than this caller does. On the heap, because it is rare.
             if !Box::pin(comes_to_rest(context, hold, limit)).await {
-                hold.lease.revoke(LostReason::Released);
+                hold.lease.revoke(Ended::Released);
                 let why = Withheld::RunInProgress;
                 return Released::Withheld { why };
             }
@@ -66,11 +66,10 @@ pub(super) async fn end_hold_within(
     hold.end_span(|| ending.release_request().reason);
     context.holds.forget(hold);
     pass_turn(context, hold);
-    match cause {
-        EndCause::Clean => hold.attachments().end(),
-        EndCause::Dropped | EndCause::Lost | EndCause::Closed => {
-            hold.attachments().end_aside(&context.aside);
-        }
+    if cause == Ended::Released {
+        hold.attachments().end();
+    } else {
+        hold.attachments().end_aside(&context.aside);
     }
     *ended = Some(released.clone());
     released
@@ -131,7 +130,7 @@ pub(super) fn pass_turn(context: &ManagerContext, hold: &Hold) {
 }
 
 /// Reports a loss to the observers, once for each hold.
-pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: LostReason) {
+pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: Ended) {
     let observers = &context.hooks.observers;
     if observers.is_empty() || !hold.progress.begin_loss_report() {
         return;
@@ -147,7 +146,7 @@ pub(super) fn report_lost(context: &ManagerContext, hold: &Hold, reason: LostRea
 struct Ending<'a> {
     context: &'a Arc<ManagerContext>,
     hold: &'a Arc<Hold>,
-    cause: EndCause,
+    cause: Ended,
     /// How long runs and compensations in progress may take.
     limit: Duration,
 }
@@ -162,8 +161,8 @@ impl Ending<'_> {
             return self.finish(is_at_rest).await;
         }
         let request = self.release_request();
-        if let EndReason::Lost(reason) = request.reason {
-            report_lost(self.context, self.hold, reason);
+        if request.reason.is_loss() {
+            report_lost(self.context, self.hold, request.reason);
         }
         let begun_at = self.context.clock.stamp();
         let released = if hooks.chain.is_empty() || !self.hold.progress.begin_handlers() {
@@ -172,7 +171,7 @@ impl Ending<'_> {
             let around = Around {
                 clock: &self.context.clock,
                 limit: self.context.settings.request_timeout,
-                aside: (self.cause != EndCause::Clean).then_some(&self.context.aside),
+                aside: (self.cause != Ended::Released).then_some(&self.context.aside),
             };
             let step = self.finish(is_at_rest);
             hooks.chain.release(request.clone(), around, step).await
@@ -192,18 +191,11 @@ impl Ending<'_> {
 
     fn release_request(&self) -> ReleaseRequest {
         let claim = &self.hold.origin.grant.claim;
-        let lost = self.hold.lease.lost_reason();
         ReleaseRequest {
             key: claim.key.clone(),
             label: claim.label.clone(),
             token: self.hold.lease.token(),
-            reason: match (lost, self.cause) {
-                (Some(LostReason::Released) | None, EndCause::Clean) => EndReason::Released,
-                (Some(LostReason::Released) | None, EndCause::Dropped) => EndReason::Dropped,
-                (Some(LostReason::Closed), _) | (_, EndCause::Closed) => EndReason::Closed,
-                (Some(reason), _) => EndReason::Lost(reason),
-                (None, EndCause::Lost) => EndReason::Lost(LostReason::Lapsed),
-            },
+            reason: self.hold.lease.lost_reason().unwrap_or(self.cause),
             held_for: self.context.clock.stamp().since(&self.hold.began),
         }
     }
@@ -232,30 +224,30 @@ impl Ending<'_> {
         };
         if let Some(why) = why {
             // A run that is still in progress, or an effect that may land late, has one TTL for it.
-            hold.lease.revoke(self.lost_reason());
+            hold.lease.revoke(self.cause);
             return Released::Withheld { why };
         }
-        if *cause == EndCause::Clean && hand_off(context, hold) {
+        if *cause == Ended::Released && hand_off(context, hold) {
             return Released::Released;
         }
         // A lease that is past its deadline is marked as lapsed here, and keeps that reason.
         let _ = hold.lease.remaining();
-        hold.lease.revoke(self.lost_reason());
-        let was_live = match hold.lease.lost_reason() {
+        hold.lease.revoke(self.cause);
+        match hold.lease.lost_reason() {
             // In a fork the lock is the parent's: a release here would take it from the parent.
-            Some(LostReason::Forked) => return Released::AlreadyGone,
-            Some(LostReason::Gone) => {
+            Some(Ended::Forked) => return Released::AlreadyGone,
+            Some(Ended::Gone) => {
                 withdraw_unanswered(context, hold);
                 return Released::AlreadyGone;
             }
-            Some(LostReason::Released | LostReason::Closed) => true,
-            _ => false,
-        };
-        if !was_live && !hold.origin.times.lock_delay.is_zero() {
+            Some(ended) if !ended.is_loss() => {}
             // What was sent before the lapse has the lock delay to land.
-            return Released::Withheld {
-                why: Withheld::LockDelay,
-            };
+            _ if !hold.origin.times.lock_delay.is_zero() => {
+                return Released::Withheld {
+                    why: Withheld::LockDelay,
+                };
+            }
+            _ => {}
         }
         let released = release_once(context, hold).await;
         match &released {
@@ -263,13 +255,5 @@ impl Ending<'_> {
             _ => withdraw_unanswered(context, hold),
         }
         released
-    }
-
-    fn lost_reason(&self) -> LostReason {
-        match self.cause {
-            EndCause::Clean | EndCause::Dropped => LostReason::Released,
-            EndCause::Lost => LostReason::Lapsed,
-            EndCause::Closed => LostReason::Closed,
-        }
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::wheel::{Link, Links, Wheel};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::random::Jitter;
 use crate::model::span::nanos;
 
@@ -78,7 +78,7 @@ pub(crate) struct Orders {
     /// Holds whose renewal has failed before, in a call of their own.
     pub(crate) failing: UrgentRenewals,
     /// Holds that are lost; they have left the engine.
-    pub(crate) lost: Vec<(HoldId, LostReason)>,
+    pub(crate) lost: Vec<(HoldId, Ended)>,
     /// Holds that nobody claimed; they have left the engine.
     pub(crate) unclaimed: Vec<HoldId>,
 }
@@ -353,9 +353,9 @@ impl Engine {
             if now >= state.deadline || now >= state.last {
                 let lapsed = now >= state.deadline;
                 let reason = if lapsed {
-                    LostReason::Lapsed
+                    Ended::Lapsed
                 } else {
-                    LostReason::MaxHold
+                    Ended::MaxHold
                 };
                 entry.is_used = false;
                 self.free.push(index);

@@ -12,7 +12,7 @@ use super::engine::HoldId;
 use super::hold::Hold;
 use crate::clock::Stamp;
 use crate::lease::Lease;
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::key::Key;
 use crate::model::span::in_millis;
 
@@ -108,9 +108,9 @@ impl Failures {
     }
 
     /// A lease is lost.
-    pub(super) fn lost(&self, id: Option<&HoldId>, lease: &Lease, reason: LostReason, now: &Stamp) {
+    pub(super) fn lost(&self, id: Option<&HoldId>, lease: &Lease, reason: Ended, now: &Stamp) {
         let failure = id.and_then(|id| self.failing.lock().remove(id));
-        if reason == LostReason::Released {
+        if !reason.is_loss() {
             return;
         }
         let failing_for: Option<Duration> = failure

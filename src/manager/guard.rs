@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::context::ManagerContext;
 use super::end::end_hold_within;
 use super::handle::Handle;
-use super::hold::{EndCause, Hold};
+use super::hold::Hold;
 use super::message::Message;
 use super::runtime::in_runtime;
 use super::sink::HoldSink;
 use crate::executor::{Executor, own_runs};
 use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
@@ -141,7 +141,7 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Cancel safe: it only watches.
-    pub async fn lost(&self) -> LostReason {
+    pub async fn lost(&self) -> Ended {
         self.hold.lease.lost().await
     }
 
@@ -190,7 +190,7 @@ impl LockGuard {
             context.ensure_not_inside(self.key(), "waits for its own end")?;
         }
         let released = {
-            let ending = pin!(end_hold_within(context, &self.hold, EndCause::Clean, limit));
+            let ending = pin!(end_hold_within(context, &self.hold, Ended::Released, limit));
             in_runtime(&context.runtime, ending).await
         };
         self.set_ended();
@@ -213,7 +213,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_ended {
             self.hold.lease.close();
-            let message = Message::End(Arc::clone(&self.hold), EndCause::Dropped);
+            let message = Message::End(Arc::clone(&self.hold), Ended::Dropped);
             self.context().inbox.send(message);
         }
     }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use super::context::ManagerContext;
-use super::hold::{EndCause, Hold, Origin};
+use super::hold::{Hold, Origin};
 use super::message::Message;
 use super::queue::Called;
 use crate::clock::Stamp;
+use crate::model::error::Ended;
 use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
@@ -73,7 +74,7 @@ pub(super) fn claim(context: &ManagerContext, hold: &Arc<Hold>) -> bool {
 /// Ends a hold that was handed off and not claimed.
 pub(super) fn end_unclaimed(context: &ManagerContext, hold: Arc<Hold>) {
     hold.lease.close();
-    context.inbox.send(Message::End(hold, EndCause::Dropped));
+    context.inbox.send(Message::End(hold, Ended::Dropped));
 }
 
 /// Whether this process has had the grant as often and for as long as it may, so that other processes get their turn.

@@ -7,16 +7,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tracing::Span;
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 
 use super::detached_work::DetachedWork;
 use super::engine::HoldId;
 use super::queue::Turn;
 use super::request::HoldTimes;
 use crate::clock::{Clock, Stamp};
-use crate::handler::{Attachments, EndReason};
+use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::store::{Grant, Released};
 
 /// One grant, as one local caller holds it.
@@ -54,19 +54,6 @@ pub(super) struct Origin {
     pub(super) allows_handoff: bool,
     /// An earlier request of the same claim was not answered.
     pub(super) was_in_doubt: bool,
-}
-
-/// Who ends a hold. Only a clean end may hand the hold off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EndCause {
-    /// An explicit release, or a one-shot run that is over.
-    Clean,
-    /// A dropped guard: always released in the store.
-    Dropped,
-    /// The lease was lost.
-    Lost,
-    /// The manager is shut down.
-    Closed,
 }
 
 /// How far the end of a hold has come, so that a second caller continues where the first stopped.
@@ -126,10 +113,10 @@ impl Hold {
     }
 
     /// Ends the span. The next call finds none.
-    pub(super) fn end_span(&self, outcome: impl FnOnce() -> EndReason) {
+    pub(super) fn end_span(&self, outcome: impl FnOnce() -> Ended) {
         let span = self.span.lock().take();
         if let Some(span) = span {
-            span.record("outcome", display(outcome()));
+            span.record("outcome", outcome().word());
         }
     }
 
@@ -148,11 +135,9 @@ impl Hold {
     /// How long the key rests after a release now: not at all if the lease was lost or no caller got the guard. It counts from when
     /// we knew of the grant, which the store made earlier.
     pub(super) fn rest(&self, clock: &Clock) -> Duration {
-        let at_least = match self.lease.lost_reason() {
-            Some(LostReason::Released | LostReason::Closed) => self.origin.times.at_least,
-            _ => None,
-        };
-        let at_least = at_least.filter(|_| self.leaves_rest.load(Ordering::SeqCst));
+        let was_live = self.lease.lost_reason().is_some_and(|why| !why.is_loss());
+        let leaves_rest = was_live && self.leaves_rest.load(Ordering::SeqCst);
+        let at_least = self.origin.times.at_least.filter(|_| leaves_rest);
         at_least.map_or(Duration::ZERO, |most| {
             most.saturating_sub(clock.stamp().since(&self.began))
         })

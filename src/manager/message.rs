@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::hold::{EndCause, Hold};
+use super::hold::Hold;
 use super::key_marks::Marked;
 use super::queue::Turn;
 use crate::lease::Lease;
+use crate::model::error::Ended;
 use crate::store::Claim;
 
 /// A request to the task.
 #[derive(Debug)]
 pub(super) enum Message {
     /// End a hold whose guard is gone.
-    End(Arc<Hold>, EndCause),
+    End(Arc<Hold>, Ended),
     /// Withdraw an attempt whose result is unknown, or that has a place in the store's queue.
     Withdraw(Claim, Marked),
     /// Pass the turn of an ended hold once no run is in progress under its lease.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::engine::{Answer, Engine, HoldId, Orders, Pace, Proven};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::span::nanos;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -28,7 +28,7 @@ struct Simulated {
     /// The renewal under way: when its fate is known, and the proof if there is one.
     asked: Option<(u64, Option<Proven>)>,
     asks: Vec<u64>,
-    lost: Option<(u64, LostReason)>,
+    lost: Option<(u64, Ended)>,
 }
 
 struct World {
@@ -154,7 +154,7 @@ impl World {
                 .get_mut(&id.index())
                 .expect("only holds are lost");
             assert!(hold.lost.is_none(), "a hold is lost twice");
-            if reason == LostReason::Lapsed {
+            if reason == Ended::Lapsed {
                 assert!(self.now >= hold.deadline, "lost before its deadline");
                 assert!(self.now <= hold.deadline + 2_000_000, "reported late");
             }
@@ -234,7 +234,7 @@ fn max_hold_ends_a_hold_that_is_renewed_well() {
     world.run_until(START + nanos(TTL) * 10);
     for (_, hold) in world.holds.values() {
         let (at, reason) = hold.lost.expect("lost");
-        assert_eq!(reason, LostReason::MaxHold);
+        assert_eq!(reason, Ended::MaxHold);
         assert!(
             at >= hold.granted_at + nanos(max_hold)
                 && at <= hold.granted_at + nanos(max_hold) + 2_000_000

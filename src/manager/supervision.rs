@@ -9,7 +9,7 @@ use super::context::ManagerContext;
 use super::end::report_lost;
 use super::task::Task;
 use crate::model::caught::{Caught, caught};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 
 /// Runs the task, under supervision from before its first poll.
 pub(super) fn supervised(
@@ -49,7 +49,7 @@ impl Drop for Supervision {
         context.queues.close();
         for hold in &holds {
             hold.lease.close();
-            hold.lease.revoke(LostReason::Closed);
+            hold.lease.revoke(Ended::Closed);
             context.holds.forget(hold);
         }
         // Only now, because a subscriber that panics may be what the manager has died of: it costs the report, not the process.
@@ -61,7 +61,7 @@ impl Drop for Supervision {
                 );
             }
             for hold in &holds {
-                report_lost(&context, hold, LostReason::Closed);
+                report_lost(&context, hold, Ended::Closed);
             }
         };
         let _ = caught(report);

@@ -14,11 +14,11 @@ use super::context::ManagerContext;
 use super::end::{end_hold, pass_turn, report_lost};
 use super::engine::{Answer, Heard, Orders};
 use super::handoff::end_unclaimed;
-use super::hold::{EndCause, Hold};
+use super::hold::Hold;
 use super::message::Message;
 use super::store_requests::{retry_release, retry_withdraw};
 use crate::clock::{Audit, ClockKind, Stamp};
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::settings::Settings;
 
 pub(super) struct Task {
@@ -109,7 +109,7 @@ impl Task {
         self.background.push(Box::pin(work));
     }
 
-    fn end(&mut self, hold: Arc<Hold>, cause: EndCause) {
+    fn end(&mut self, hold: Arc<Hold>, cause: Ended) {
         let context = Arc::clone(&self.context);
         self.spawn(async move {
             let _ = end_hold(&context, &hold, cause).await;
@@ -207,7 +207,7 @@ impl Task {
                     (self.context.holds.lock().holds().filter(saw_it).cloned()).collect();
                 for hold in holds {
                     self.context.holds.forget(&hold);
-                    self.lose(hold, LostReason::ClockFault);
+                    self.lose(hold, Ended::ClockFault);
                 }
                 true
             }
@@ -274,17 +274,17 @@ impl Task {
     }
 
     /// Reports the loss of a hold that has left the book, then ends it in order.
-    fn lose(&mut self, hold: Arc<Hold>, reason: LostReason) {
+    fn lose(&mut self, hold: Arc<Hold>, reason: Ended) {
         hold.lease.revoke(reason);
-        let reason = hold.lease.lost_reason().unwrap_or(reason);
+        let ended = hold.lease.lost_reason().unwrap_or(reason);
         let now = self.context.clock.stamp();
-        (self.context.failures).lost(hold.id.get(), &hold.lease, reason, &now);
-        if reason != LostReason::Released {
-            report_lost(&self.context, &hold, reason);
+        (self.context.failures).lost(hold.id.get(), &hold.lease, ended, &now);
+        if ended.is_loss() {
+            report_lost(&self.context, &hold, ended);
         }
         hold.lease.close();
         pass_turn(&self.context, &hold);
-        self.end(hold, EndCause::Lost);
+        self.end(hold, reason);
     }
 
     fn begin_shutdown(&mut self, done: Option<oneshot::Sender<()>>) {
@@ -317,7 +317,7 @@ impl Task {
         for hold in holds {
             // Not renewed any more, so that a run which never ends delays the shutdown by one TTL at most.
             self.context.holds.forget(&hold);
-            self.end(hold, EndCause::Closed);
+            self.end(hold, Ended::Closed);
         }
     }
 

@@ -23,7 +23,7 @@ pub enum ErrorKind {
     /// still live. Nothing changed. Try again after [`retry_after`](Error::retry_after).
     NotReady,
     /// The lease is gone. Stop, and ask for the lock again.
-    Lost(LostReason),
+    Lost(Ended),
     /// A request was sent and no answer came: it may or may not have happened. The manager withdraws it in the background
     /// where that is sound. Check the state before you repeat the request.
     InDoubt,
@@ -58,16 +58,18 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Why a lease ended.
+/// Why a lease, and the hold under it, ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum LostReason {
+pub enum Ended {
     /// Its deadline passed without a renewal.
     Lapsed,
     /// The store reports that the lock is not ours any more.
     Gone,
-    /// It was released, or its guard was dropped.
+    /// It was released explicitly, or its one-shot run is over.
     Released,
+    /// Its guard was dropped.
+    Dropped,
     /// It reached its longest time, [`max_hold`](crate::Settings::max_hold).
     MaxHold,
     /// Its manager was shut down.
@@ -78,12 +80,34 @@ pub enum LostReason {
     Forked,
 }
 
-impl fmt::Display for LostReason {
+impl Ended {
+    /// Whether the lease was lost. Otherwise its own process gave it back while it was live.
+    pub(crate) const fn is_loss(self) -> bool {
+        !matches!(self, Self::Released | Self::Dropped | Self::Closed)
+    }
+
+    /// In one word, for logs.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Lapsed => "lapsed",
+            Self::Gone => "gone",
+            Self::Released => "released",
+            Self::Dropped => "dropped",
+            Self::MaxHold => "max_hold",
+            Self::Closed => "closed",
+            Self::ClockFault => "clock_fault",
+            Self::Forked => "forked",
+        }
+    }
+}
+
+impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lapsed => "the deadline passed without a renewal",
             Self::Gone => "the store says that the lock is not ours any more",
             Self::Released => "it was released",
+            Self::Dropped => "its guard was dropped",
             Self::MaxHold => "it was held for its longest time, max_hold",
             Self::Closed => "the manager was shut down",
             Self::ClockFault => "a clock went backwards or the clocks disagree",

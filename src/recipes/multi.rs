@@ -43,7 +43,7 @@ use crate::fence::{Fence, erase};
 use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, joint_executor};
 use crate::model::commit::not_held;
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
@@ -294,7 +294,7 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Cancel safe: it only observes.
-    pub async fn lost(&self) -> LostReason {
+    pub async fn lost(&self) -> Ended {
         let each = self.guards().map(|guard| Box::pin(guard.lost()));
         select_all(each).await.0
     }

@@ -49,7 +49,7 @@ use std::time::Duration;
 use crate::fence::{Fence, erase};
 use crate::lease::{Lease, LeaseError};
 use crate::manager::{LockGuard, LockManager};
-use crate::model::error::{Error, LostReason};
+use crate::model::error::{Ended, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
@@ -253,7 +253,7 @@ impl ReadGuard {
     /// # Cancel safety
     ///
     /// Cancel safe: it only observes.
-    pub async fn lost(&self) -> LostReason {
+    pub async fn lost(&self) -> Ended {
         self.inner.lost().await
     }
 

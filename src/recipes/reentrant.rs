@@ -38,7 +38,7 @@ use tokio::sync::Notify;
 use crate::fence::Fence;
 use crate::lease::Lease;
 use crate::manager::{LockGuard, LockManager, in_runtime};
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::of_task::OfTask;
 use crate::recipes::lock::Lock;
@@ -287,7 +287,7 @@ impl ReentrantLock {
 pub(super) fn ensure_enterable(lock: &Lock, lease: &Lease) -> Result<(), Error> {
     let needed = lock.handle().context().settings().min_usable;
     lease.ensure(needed).map(drop).map_err(|error| {
-        let reason = lease.lost_reason().unwrap_or(LostReason::Lapsed);
+        let reason = lease.lost_reason().unwrap_or(Ended::Lapsed);
         Error::new(
             ErrorKind::Lost(reason),
             format!(

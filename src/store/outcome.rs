@@ -58,7 +58,7 @@ pub enum Released {
     /// No answer. The manager retries in the background until the release is confirmed or the TTL is over.
     Unknown(Error),
     /// Not released, on purpose, so that a late effect has time to arrive: if the store still keeps the lock, its TTL ends it.
-    /// A lock that the store has already lost ([`LostReason::Gone`](crate::LostReason::Gone)) may have its next holder by
+    /// A lock that the store has already lost ([`Ended::Gone`](crate::Ended::Gone)) may have its next holder by
     /// then.
     Withheld {
         /// Why it was not released.

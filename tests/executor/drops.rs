@@ -478,7 +478,7 @@ fn a_run_in_turn_inside_another_is_refused_and_one_after_the_lease_too() {
     assert!(poll_once(stuck.as_mut()).is_pending());
     let mut waiting = pin!(executor.guarded_async(async |_| Ok(())));
     assert!(poll_once(waiting.as_mut()).is_pending());
-    stage.hold.revoke(leasehold::LostReason::Gone);
+    stage.hold.revoke(leasehold::Ended::Gone);
     assert!(matches!(
         poll_once(waiting.as_mut()),
         Poll::Ready(Err(RunError::NotStarted { .. }))

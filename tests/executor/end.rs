@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::executor_support::{Gauge, Stage, TTL, Trace, pause, poll_once};
 use leasehold::executor::Staged;
 use leasehold::{
-    Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, LeaseError, LostReason, RunError, Tx,
+    Abort, AsyncTx, Cause, Committed, Ended, Executor, GuardedCell, LeaseError, RunError, Tx,
 };
 
 #[test]
@@ -112,7 +112,7 @@ fn compensations_run_while_the_hold_ends_and_the_lease_lives() {
 #[test]
 fn a_lost_lease_is_never_used_again() {
     let stage = Stage::new();
-    stage.hold.revoke(LostReason::Gone);
+    stage.hold.revoke(Ended::Gone);
     assert!(!stage.hold.renew(TTL), "a lapse is final");
     for executor in [
         &stage.executor,
@@ -122,7 +122,7 @@ fn a_lost_lease_is_never_used_again() {
         assert!(matches!(
             executor.guarded(|_| Ok(())),
             Err(RunError::NotStarted {
-                why: LeaseError::Lost(LostReason::Gone)
+                why: LeaseError::Lost(Ended::Gone)
             })
         ));
     }
@@ -141,7 +141,7 @@ fn a_check_fails_as_soon_as_the_lease_is_over() {
     assert!(matches!(
         outcome,
         Err(RunError::RolledBack {
-            cause: Cause::Lease(LeaseError::Lost(LostReason::Lapsed)),
+            cause: Cause::Lease(LeaseError::Lost(Ended::Lapsed)),
             ..
         })
     ));

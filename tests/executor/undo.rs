@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use crate::executor_support::{Gauge, Stage, Trace, pause};
 use leasehold::executor::{DebtState, Effect, EffectError, StepError, UndoResult};
-use leasehold::{Cause, ErrorKind, GuardedCell, LostReason, RunError};
+use leasehold::{Cause, Ended, ErrorKind, GuardedCell, RunError};
 
 fn gives_up() -> leasehold::Abort {
     "no funds".into()
@@ -138,7 +138,7 @@ fn an_intent_is_reported_before_the_effect_is_sent() {
 fn a_step_without_a_live_lease_sends_nothing() {
     let stage = Stage::new();
     let outcome = stage.executor.guarded(|tx| -> Result<(), _> {
-        stage.hold.revoke(LostReason::Gone);
+        stage.hold.revoke(Ended::Gone);
         tx.step("debit 7", || -> Result<(), _> { panic!("sent") }, |_| ())?;
         Ok(())
     });

@@ -77,7 +77,7 @@ impl Handler for Walking {
     }
 
     async fn release(&self, request: &ReleaseRequest, next: NextRelease<'_>) {
-        self.note(format!("ends by {}", request.reason));
+        self.note(format!("ends by {:?}", request.reason));
         let released = next.run().await;
         self.note(format!("ended with {released:?}"));
     }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{World, no_handoff, poll_once, secs, while_time_passes};
 use leasehold::handler::{
-    AcquireRequest, AcquireResponse, EndReason, Handler, Next, NextRelease, ReleaseRequest,
+    AcquireRequest, AcquireResponse, Handler, Next, NextRelease, ReleaseRequest,
 };
 use leasehold::store::Released;
-use leasehold::{Error, ErrorKind, LostReason};
+use leasehold::{Ended, Error, ErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ impl Drop for CommitPermit {
 struct Attaching {
     freed: mpsc::UnboundedSender<&'static str>,
     out: Arc<AtomicUsize>,
-    reasons: Arc<Mutex<Vec<EndReason>>>,
+    reasons: Arc<Mutex<Vec<Ended>>>,
     refuses: bool,
 }
 
@@ -72,7 +72,7 @@ struct Scene {
     freed: mpsc::UnboundedReceiver<&'static str>,
     /// How many permits are out.
     out: Arc<AtomicUsize>,
-    reasons: Arc<Mutex<Vec<EndReason>>>,
+    reasons: Arc<Mutex<Vec<Ended>>>,
 }
 
 impl Scene {
@@ -107,7 +107,7 @@ impl Scene {
         assert_eq!(self.freed.recv().await, Some("request"));
     }
 
-    fn reasons(&self) -> Vec<EndReason> {
+    fn reasons(&self) -> Vec<Ended> {
         self.reasons.lock().clone()
     }
 }
@@ -121,7 +121,7 @@ async fn a_release_frees_what_is_attached_before_it_answers() {
     assert!(matches!(guard.release().await, Ok(Released::Released)));
     assert_eq!(scene.out(), 0);
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Released]);
+    assert_eq!(scene.reasons(), [Ended::Released]);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_dropped_guard_frees_what_is_attached() {
     let mut scene = Scene::new();
     drop(scene.world.ours.lock("a").acquire().await.unwrap());
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [Ended::Dropped]);
     assert!(scene.world.is_free("a").await);
 }
 
@@ -153,7 +153,7 @@ async fn a_lost_lease_frees_what_is_attached_while_its_guard_lives() {
     scene.world.store.forget();
     scene.world.pass(secs(4)).await;
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Lost(LostReason::Gone)]);
+    assert_eq!(scene.reasons(), [Ended::Gone]);
     drop(guard);
 }
 
@@ -167,7 +167,7 @@ async fn a_panic_under_the_guard_frees_what_is_attached() {
     });
     assert!(work.await.unwrap_err().is_panic());
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [Ended::Dropped]);
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_shutdown_frees_what_is_attached_while_its_guard_lives() {
     let guard = scene.world.ours.lock("a").acquire().await.unwrap();
     scene.world.ours.shutdown().await;
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Closed]);
+    assert_eq!(scene.reasons(), [Ended::Closed]);
     drop(guard);
 }
 
@@ -195,7 +195,7 @@ async fn a_hold_that_is_handed_off_frees_its_own_and_not_the_next_ones() {
     assert_eq!(scene.out(), 2);
     let _ = second.release().await;
     assert_eq!(scene.out(), 0);
-    assert_eq!(scene.reasons(), [EndReason::Released, EndReason::Released]);
+    assert_eq!(scene.reasons(), [Ended::Released, Ended::Released]);
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn a_grant_that_is_refused_frees_what_was_attached_to_it() {
     let refused = scene.world.ours.lock("a").acquire().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
     scene.both_freed().await;
-    assert_eq!(scene.reasons(), [EndReason::Dropped]);
+    assert_eq!(scene.reasons(), [Ended::Dropped]);
 }
 
 /// Panics as it is dropped.

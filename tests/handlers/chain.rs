@@ -46,7 +46,7 @@ impl Handler for Noting {
     }
 
     async fn release(&self, request: &ReleaseRequest, next: NextRelease<'_>) {
-        self.note(&format!("releases {}", request.reason));
+        self.note(&format!("releases {:?}", request.reason));
         let released = next.run().await;
         self.note(&format!("{released:?}"));
     }
@@ -171,8 +171,8 @@ async fn the_handler_that_was_added_first_stands_outermost() {
             "behind asks",
             "behind granted",
             "front granted",
-            "front releases released",
-            "behind releases released",
+            "front releases Released",
+            "behind releases Released",
             "behind Released",
             "front Released",
         ]
@@ -217,7 +217,7 @@ async fn what_was_granted_and_then_refused_is_released() {
         until_ended(&world, "a").await;
         assert!(calls.lock().contains(&"behind granted".to_owned()));
         // The handler behind saw a grant, and so it sees its end.
-        assert!(calls.lock().contains(&"behind releases dropped".to_owned()));
+        assert!(calls.lock().contains(&"behind releases Dropped".to_owned()));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use leasehold::fence::{Fence, FenceGate};
-use leasehold::{Error, FencingToken, GuardedCell, Key, LostReason, RunError};
+use leasehold::{Ended, Error, FencingToken, GuardedCell, Key, RunError};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::leaves_nothing_whenever_dropped;
@@ -68,7 +68,7 @@ async fn a_leader_that_lapsed_does_nothing_more_and_hears_that_it_lost() {
     });
     assert!(matches!(late, Err(RunError::NotStarted { .. })), "{late:?}");
     assert_eq!(*cell.read(), 2);
-    assert_eq!(old.lost().await, LostReason::Lapsed);
+    assert_eq!(old.lost().await, Ended::Lapsed);
     assert!(old.remaining().is_zero());
 }
 

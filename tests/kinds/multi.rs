@@ -4,7 +4,7 @@ use leasehold::clock::ManualClock;
 use leasehold::executor::{EffectError, read_together};
 use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
 use leasehold::{
-    Cause, ErrorKind, GuardedCell, LeaseError, LockManager, LostReason, RunError, Settings,
+    Cause, Ended, ErrorKind, GuardedCell, LeaseError, LockManager, RunError, Settings,
 };
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
@@ -190,7 +190,7 @@ async fn the_joint_lease_reports_when_any_is_at_risk_and_when_it_has_ended() {
     assert!(poll_once(&mut at_risk).await.is_ready());
 
     pass(8_000).await;
-    assert_eq!(lease.lost_reason(), Some(LostReason::Lapsed));
+    assert_eq!(lease.lost_reason(), Some(Ended::Lapsed));
     assert!(poll_once(Box::pin(lease.at_risk())).await.is_ready());
 }
 

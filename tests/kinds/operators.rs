@@ -6,7 +6,7 @@ use leasehold::clock::ManualClock;
 use leasehold::store::{
     Faults, Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked,
 };
-use leasehold::{ErrorKind, LockManager, LostReason, Settings};
+use leasehold::{Ended, ErrorKind, LockManager, Settings};
 
 use crate::plain::plain;
 use crate::support::{Far, World, ms, poll_once, secs, while_time_passes};
@@ -38,7 +38,7 @@ async fn a_holder_whose_lock_was_taken_by_force_hears_of_it_at_its_next_heartbea
     let revoked = world.theirs.revoke("a", Revoke::AfterTtl).await;
     assert!(matches!(revoked, Ok(Revoked::Revoked { .. })));
     world.pass(secs(4)).await;
-    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(guard.lost().await, Ended::Gone);
     assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
@@ -177,7 +177,7 @@ async fn a_lock_may_have_a_lock_delay_and_a_longest_hold_of_its_own() {
     world.pass(secs(19)).await;
     assert!(guard.lease().is_live());
     world.pass(secs(2)).await;
-    assert_eq!(guard.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(guard.lease().lost_reason(), Some(Ended::MaxHold));
     assert!(plain.lease().is_live());
     for refused in [
         world.ours.lock("a").lock_delay(secs(25)),

@@ -7,7 +7,7 @@ use leasehold::clock::ManualClock;
 use leasehold::store::{
     Acquired, Claim, Faulty, Grant, LockMode, MemoryStore, Operation, OwnerToken, Store,
 };
-use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LostReason, RunError};
+use leasehold::{Ended, ErrorKind, GuardedCell, Key, Label, LockManager, RunError};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};
@@ -185,7 +185,7 @@ async fn a_read_is_given_only_if_no_writer_came_in_between() {
     });
     assert!(late.is_err());
     assert!(reader.read(|_| panic!("called without a lease")).is_err());
-    assert_eq!(reader.lost().await, LostReason::Lapsed);
+    assert_eq!(reader.lost().await, Ended::Lapsed);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -274,6 +274,6 @@ async fn a_downgrade_after_the_end_of_the_lease_asks_the_store_for_nothing() {
     // Past the lease, but not past the ttl: the store would still answer for it.
     clock.advance(ms(9_500));
     let error = writer.downgrade().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Lapsed));
+    assert_eq!(error.kind(), ErrorKind::Lost(Ended::Lapsed));
     assert_eq!(network.counts(Operation::Downgrade).asked, 0);
 }

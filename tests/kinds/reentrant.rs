@@ -2,7 +2,7 @@
 
 use leasehold::reentrant::{Scope, scope};
 use leasehold::store::Released;
-use leasehold::{ErrorKind, LostReason};
+use leasehold::{Ended, ErrorKind};
 
 use crate::support::{World, poll_and_drop, poll_once, secs, while_time_passes};
 use crate::yielding::leaves_nothing_whenever_dropped;
@@ -55,7 +55,7 @@ async fn a_reentrant_hold_has_the_ttl_and_the_longest_time_of_its_lock() {
     world.pass(secs(2)).await;
     let inner = lock.acquire(&scope).await.unwrap();
     world.pass(secs(2)).await;
-    assert_eq!(inner.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(inner.lease().lost_reason(), Some(Ended::MaxHold));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use leasehold::store::{
     Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
     Renewed, Store,
 };
-use leasehold::{Error, ErrorKind, Key, LockManager, LostReason, Settings};
+use leasehold::{Ended, Error, ErrorKind, Key, LockManager, Settings};
 
 #[tokio::test]
 async fn an_acquired_lock_is_held_until_it_is_released() {
@@ -424,7 +424,7 @@ fn a_manager_ends_with_the_runtime_that_it_runs_on() {
     });
     drop(one);
     runtime().block_on(async {
-        assert_eq!(guard.lost().await, LostReason::Closed);
+        assert_eq!(guard.lost().await, Ended::Closed);
         assert!(!guard.lease().is_live());
         drop(guard);
         for key in ["a", "b"] {

@@ -1,5 +1,5 @@
 //! What the manager concludes from its clocks.
-use leasehold::LostReason;
+use leasehold::Ended;
 use leasehold::clock::ClockKind;
 
 use crate::support::{World, secs};
@@ -26,6 +26,6 @@ async fn a_clock_that_was_wrong_before_a_lock_was_asked_for_costs_none_but_the_o
     world.clock.advance_only(ClockKind::Boot, secs(1));
     let later = world.ours.lock("b").acquire().await.unwrap();
     world.pass(secs(20)).await;
-    assert_eq!(older.lease().lost_reason(), Some(LostReason::ClockFault));
+    assert_eq!(older.lease().lost_reason(), Some(Ended::ClockFault));
     assert_eq!(later.lease().lost_reason(), None);
 }

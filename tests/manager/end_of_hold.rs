@@ -8,7 +8,7 @@ use crate::support::in_doubt::end_in_doubt;
 use crate::support::{Far, ms, poll_once, secs};
 use leasehold::executor::{Compensation, Effect, EffectError};
 use leasehold::store::{Faults, Operation, Released};
-use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, LostReason, RunError};
+use leasehold::{Cause, Ended, ErrorKind, GuardedCell, LeaseError, RunError};
 
 #[tokio::test]
 async fn nothing_commits_after_the_release_was_sent() {
@@ -118,7 +118,7 @@ async fn a_hold_with_a_commit_in_doubt_is_not_released_but_left_to_expire() {
     let guard = scene.locks.lock("a").acquire().await.unwrap();
     let lease = guard.lease().clone();
     end_in_doubt(guard).await;
-    assert_eq!(lease.lost_reason(), Some(LostReason::Released));
+    assert_eq!(lease.lost_reason(), Some(Ended::Released));
     scene.pass(secs(9)).await;
     assert!(!scene.is_free("a").await);
     scene.pass(secs(2)).await;
@@ -207,7 +207,7 @@ async fn a_release_with_a_limit_waits_no_longer_for_the_end_of_a_lost_hold() {
     scene.network.block(Operation::Renew);
     // The manager ends the hold, and waits for the compensation.
     scene.pass(secs(11)).await;
-    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert_eq!(guard.lost().await, Ended::Lapsed);
     scene.pass(secs(1)).await;
     let mut release = Box::pin(guard.release_within(secs(2)));
     assert!(poll_once(&mut release).await.is_pending());
@@ -235,7 +235,7 @@ async fn failing_renewals_put_a_lease_at_risk_before_it_is_lost() {
 
     scene.network.block(Operation::Renew);
     scene.pass(secs(11)).await;
-    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert_eq!(guard.lost().await, Ended::Lapsed);
     assert!(!guard.lease().is_at_risk(), "it is worse than at risk");
 }
 
@@ -247,7 +247,7 @@ async fn a_stopped_store_costs_the_lease_and_nothing_else() {
         scene.network.stall(operation);
     }
     scene.pass(secs(11)).await;
-    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert_eq!(guard.lost().await, Ended::Lapsed);
     for operation in Operation::ALL {
         scene.network.unblock(operation);
     }

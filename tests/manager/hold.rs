@@ -2,7 +2,7 @@
 use crate::support::{Far, World, held_and_waited_for, ms, no_handoff, poll_once, secs};
 use leasehold::clock::ClockKind;
 use leasehold::store::{Operation, Released};
-use leasehold::{ErrorKind, LostReason, Settings};
+use leasehold::{Ended, ErrorKind, Settings};
 
 /// The settings with one of them changed.
 fn with(change: impl FnOnce(&mut Settings)) -> Settings {
@@ -65,7 +65,7 @@ async fn a_lease_that_nobody_renewed_in_time_is_lost_for_good() {
     world.clock.advance(secs(10));
     assert!(!guard.lease().is_live());
     world.settled().await;
-    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert_eq!(guard.lost().await, Ended::Lapsed);
     assert!(world.ours.held().is_empty());
     assert!(world.is_theirs_to_take("a").await);
 }
@@ -88,7 +88,7 @@ async fn a_lock_that_the_store_lost_is_lost_at_the_next_heartbeat() {
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.store.forget();
     world.pass(secs(4)).await;
-    assert_eq!(guard.lease().lost_reason(), Some(LostReason::Gone));
+    assert_eq!(guard.lease().lost_reason(), Some(Ended::Gone));
     assert!(matches!(guard.release().await, Ok(Released::AlreadyGone)));
 }
 
@@ -100,7 +100,7 @@ async fn a_dropped_guard_is_released_in_the_background() {
     drop(guard);
     world.settled().await;
     assert!(world.is_free("a").await);
-    assert_eq!(lease.lost_reason(), Some(LostReason::Released));
+    assert_eq!(lease.lost_reason(), Some(Ended::Released));
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn max_hold_ends_a_hold_however_well_it_is_renewed() {
     world.pass(secs(24)).await;
     assert!(guard.lease().is_live());
     world.pass(secs(2)).await;
-    assert_eq!(guard.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(guard.lease().lost_reason(), Some(Ended::MaxHold));
     assert!(
         world.is_free("a").await,
         "what is lost and drained is released"
@@ -281,7 +281,7 @@ async fn clocks_that_disagree_between_two_heartbeats_end_every_lease() {
     world.clock.advance_only(ClockKind::Raw, secs(1));
     world.pass(secs(4)).await;
     for guard in [&first, &second] {
-        assert_eq!(guard.lease().lost_reason(), Some(LostReason::ClockFault));
+        assert_eq!(guard.lease().lost_reason(), Some(Ended::ClockFault));
     }
 }
 
@@ -319,7 +319,7 @@ async fn shutdown_releases_everything_and_ends_every_lease() {
     assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
     assert!(world.theirs.list("").await.unwrap().is_empty());
     for guard in guards {
-        assert_eq!(guard.lease().lost_reason(), Some(LostReason::Closed));
+        assert_eq!(guard.lease().lost_reason(), Some(Ended::Closed));
         let error = guard.lease().ensure(ms(1)).unwrap_err();
         assert!(error.to_string().contains("shut down"), "{error}");
         assert!(

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use leasehold::fence::FenceGate;
-use leasehold::{ErrorKind, Executor, Lock, LostReason, RunError, Settings};
+use leasehold::{Ended, ErrorKind, Executor, Lock, RunError, Settings};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -50,7 +50,7 @@ async fn next_local_holder_waits_for_the_run(world: &World, lock: Lock) {
     let run = HangingRun::begin(first.executor()).await;
     world.clock.advance(secs(11));
     world.settled().await;
-    assert_eq!(first.lease().lost_reason(), Some(LostReason::Lapsed));
+    assert_eq!(first.lease().lost_reason(), Some(Ended::Lapsed));
 
     let theirs = world.theirs.lock("a").try_acquire().await.unwrap();
     let _ = theirs
@@ -151,5 +151,5 @@ async fn max_hold_begins_anew_for_the_next_holder_of_a_handoff() {
     world.pass(secs(19)).await;
     assert!(second.lease().is_live());
     world.pass(secs(2)).await;
-    assert_eq!(second.lease().lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(second.lease().lost_reason(), Some(Ended::MaxHold));
 }

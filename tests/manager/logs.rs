@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::store::{MemoryStore, Operation};
-use leasehold::{LockManager, LostReason};
+use leasehold::{Ended, LockManager};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -235,7 +235,7 @@ fn a_subscriber_that_panics_costs_the_leases_and_not_the_process() {
             guard.lost().await
         })
     });
-    assert_eq!(lost.join().unwrap(), LostReason::Closed);
+    assert_eq!(lost.join().unwrap(), Ended::Closed);
 }
 
 /// Runs `future` while the time passes in steps.

@@ -3,7 +3,7 @@
 use leasehold::clock::ManualClock;
 use leasehold::handler::Event;
 use leasehold::store::MemoryStore;
-use leasehold::{Cause, LeaseError, LockGuard, LockManager, LostReason, RunError};
+use leasehold::{Cause, Ended, LeaseError, LockGuard, LockManager, RunError};
 
 use crate::support::secs;
 
@@ -27,7 +27,7 @@ fn judge(outcome: &Result<leasehold::Committed<()>, RunError<()>>, guard: &LockG
         matches!(
             outcome,
             Err(RunError::RolledBack {
-                cause: Cause::Lease(LeaseError::Lost(LostReason::Lapsed)),
+                cause: Cause::Lease(LeaseError::Lost(Ended::Lapsed)),
                 ..
             })
         ),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::executor::{CommitProof, Doubt, Resolution};
 use leasehold::fence::{Fence, PgFence, Resolve};
-use leasehold::{ErrorKind, LockManager, LostReason, RunError};
+use leasehold::{Ended, ErrorKind, LockManager, RunError};
 
 use crate::proxy::{Fate, Proxy};
 use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};
@@ -16,7 +16,7 @@ async fn a_fence_is_raised_and_never_lowered() {
     fence.raise(&key("a"), token(5)).await.unwrap();
     fence.raise(&key("a"), token(5)).await.unwrap();
     let error = fence.raise(&key("a"), token(4)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Gone), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Lost(Ended::Gone), "{error}");
     fence.raise(&key("b"), token(1)).await.unwrap();
     assert_eq!(
         bank.psql("SELECT key, token FROM leasehold.fence ORDER BY key"),

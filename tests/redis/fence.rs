@@ -12,7 +12,7 @@ use leasehold::executor::{CommitProof, Executor, RunError};
 use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
 use leasehold::store::RedisStore;
 use leasehold::test_util::TestHold;
-use leasehold::{ErrorKind, FencingToken, LockManager, LostReason, Settings, TxnId};
+use leasehold::{Ended, ErrorKind, FencingToken, LockManager, Settings, TxnId};
 
 const QUERY: &str = "prefix=app";
 /// For what is not answered.
@@ -87,7 +87,7 @@ async fn a_raised_fence_shuts_out_before_the_first_write() {
         Written::Fenced { seen: token(2) }
     );
     let error = fence.raise(&key("a"), token(1)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Gone), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Lost(Ended::Gone), "{error}");
     // Another key has a fence of its own.
     fence.raise(&key("b"), token(1)).await.unwrap();
 }

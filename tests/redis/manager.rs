@@ -11,7 +11,7 @@ use leasehold::clock::Clock;
 use leasehold::executor::CommitProof;
 use leasehold::fence::{RedisBatch, RedisFence};
 use leasehold::store::RedisStore;
-use leasehold::{LockManager, LostReason, Settings};
+use leasehold::{Ended, LockManager, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
 
@@ -212,7 +212,7 @@ async fn a_server_that_stops_for_a_moment_loses_no_lease_and_one_that_stays_stop
     }
     assert!(guard.lease().is_live());
     server.pause();
-    assert_eq!(guard.lost().await, LostReason::Lapsed);
+    assert_eq!(guard.lost().await, Ended::Lapsed);
     assert!(!guard.lease().is_live());
     server.resume();
 }
@@ -227,7 +227,7 @@ async fn a_key_that_an_operator_deleted_is_lost_and_the_next_holder_is_not_distu
     let guard = locks.lock("a").acquire().await.unwrap();
     server.cli(&["DEL", "a"]);
     server.cli(&["SET", "a", "theirs", "PX", "60000"]);
-    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(guard.lost().await, Ended::Gone);
     drop(guard);
     locks.settled().await;
     locks.shutdown().await;

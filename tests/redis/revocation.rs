@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
 use leasehold::store::{LockMode, RedisStore, Released, Renewed, Revoke, Revoked, Store};
-use leasehold::{ErrorKind, LockManager, LostReason, Settings};
+use leasehold::{Ended, ErrorKind, LockManager, Settings};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 
@@ -194,7 +194,7 @@ async fn a_manager_takes_a_lock_from_a_holder_that_hears_of_it_at_its_next_heart
     let guard = ours.lock("a").acquire().await.unwrap();
     let revoked = theirs.revoke("a", Revoke::AfterTtl).await.unwrap();
     assert!(matches!(revoked, Revoked::Revoked { free_in } if free_in <= settings.ttl));
-    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(guard.lost().await, Ended::Gone);
     let next = theirs.lock("a").acquire().await.unwrap();
     assert!(next.token() > guard.token());
     let revoked = ours.revoke("a", Revoke::Now).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::LostReason;
+use leasehold::Ended;
 use leasehold::store::{Claim, Grant};
 
 use crate::leases::{Given, Mode};
@@ -33,7 +33,7 @@ pub(crate) fn released(state: &mut State, node: usize, claim: &Claim) {
         return;
     }
     let owner = *claim.owner.as_bytes();
-    let is_clean = |why| matches!(why, LostReason::Released | LostReason::Closed);
+    let is_clean = |why| matches!(why, Ended::Released | Ended::Dropped | Ended::Closed);
     let lapsed = state.leases.all.iter().find(|known| {
         known.node == node
             && known.key == claim.key

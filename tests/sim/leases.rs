@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::{ClockKind, ManualClock, Stamp};
-use leasehold::{Key, Lease, LeaseError, LostReason};
+use leasehold::{Ended, Key, Lease, LeaseError};
 
 use crate::setup::{SECOND, STORM};
 use crate::state::State;
@@ -94,12 +94,12 @@ impl Known {
 
     /// How long its holder had it, if it came from another one in this process, and `max_hold` has just ended it.
     fn ended_by_max_hold(&self, words: [u64; 3]) -> Option<Duration> {
-        let begun = (self.handed_off_at).filter(|_| self.ends_for(LostReason::MaxHold, words))?;
+        let begun = (self.handed_off_at).filter(|_| self.ends_for(Ended::MaxHold, words))?;
         Some(stamp(&self.clock).since(&begun))
     }
 
     /// Whether it is marked as over since the last look, and for this reason.
-    fn ends_for(&self, reason: LostReason, words: [u64; 3]) -> bool {
+    fn ends_for(&self, reason: Ended, words: [u64; 3]) -> bool {
         words == [0; 3] && self.last != words && self.lease.lost_reason() == Some(reason)
     }
 }
@@ -230,8 +230,7 @@ impl State {
     /// Whether a lease was lost because a clock of its process was wrong, as one was.
     pub(crate) fn is_lost_to_a_clock(&self, number: usize) -> bool {
         let known = &self.leases.all[number];
-        known.lease.lost_reason() == Some(LostReason::ClockFault)
-            && self.has_moved_a_clock(known.node)
+        known.lease.lost_reason() == Some(Ended::ClockFault) && self.has_moved_a_clock(known.node)
     }
 
     /// A process died: nobody acts on its leases.
@@ -279,7 +278,7 @@ impl State {
                     ));
                 }
             }
-            if known.ends_for(LostReason::ClockFault, words) {
+            if known.ends_for(Ended::ClockFault, words) {
                 lost_to_a_clock = Some(number);
             }
             known.last = words;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Error, Key, Leadership, Lease, LockGuard, LostReason, MultiGuard, ReadGuard, SemaphorePermit,
+    Ended, Error, Key, Leadership, Lease, LockGuard, MultiGuard, ReadGuard, SemaphorePermit,
     WriteGuard,
 };
 use serde_json::{Value, json};
@@ -84,11 +84,11 @@ impl Held {
     }
 
     /// Completes when the lease, or one of several, has ended.
-    pub(super) async fn lost(&self) -> LostReason {
+    pub(super) async fn lost(&self) -> Ended {
         match (self, self.lease()) {
             (_, Some(lease)) => lease.lost().await,
             (Self::All(guard), None) => guard.lost().await,
-            (_, None) => LostReason::Lapsed,
+            (_, None) => Ended::Lapsed,
         }
     }
 

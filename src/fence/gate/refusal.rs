@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::token::FencingToken;
 
 /// Why a gate refused. Nothing was changed.
@@ -75,7 +75,7 @@ impl std::error::Error for Refusal {}
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         let kind = match refusal {
-            Refusal::Fenced { .. } => ErrorKind::Lost(LostReason::Gone),
+            Refusal::Fenced { .. } => ErrorKind::Lost(Ended::Gone),
             Refusal::NotRaised { .. } => ErrorKind::Invalid,
             Refusal::Implausible { .. } => ErrorKind::Corrupt,
             Refusal::Void => ErrorKind::Unavailable,

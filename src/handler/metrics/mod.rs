@@ -25,8 +25,7 @@ use std::time::Duration;
 
 use super::event::{AcquireOutcome, Event};
 use super::observer::Observer;
-use super::request::EndReason;
-use crate::model::error::LostReason;
+use crate::model::error::Ended;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::DebtState;
 use handles::Handles;
@@ -140,12 +139,12 @@ impl Observer for Metrics {
                 DebtState::Failed(_) => to.debts.failed.increment(1),
             },
             Event::Lost { reason, .. } => match reason {
-                LostReason::Lapsed => to.lost.lapsed.increment(1),
-                LostReason::Gone => to.lost.gone.increment(1),
-                LostReason::MaxHold => to.lost.max_hold.increment(1),
-                LostReason::ClockFault => to.lost.clock_fault.increment(1),
-                LostReason::Closed => to.lost.closed.increment(1),
-                LostReason::Released | LostReason::Forked => to.lost.other.increment(1),
+                Ended::Lapsed => to.lost.lapsed.increment(1),
+                Ended::Gone => to.lost.gone.increment(1),
+                Ended::MaxHold => to.lost.max_hold.increment(1),
+                Ended::ClockFault => to.lost.clock_fault.increment(1),
+                Ended::Closed => to.lost.closed.increment(1),
+                Ended::Released | Ended::Dropped | Ended::Forked => to.lost.other.increment(1),
             },
             // A grant that no caller got was never counted.
             Event::Release {
@@ -157,10 +156,10 @@ impl Observer for Metrics {
             } => {
                 to.held.decrement(1.0);
                 match reason {
-                    EndReason::Released => to.hold.released.record(held_for),
-                    EndReason::Dropped => to.hold.dropped.record(held_for),
-                    EndReason::Lost(_) => to.hold.lost.record(held_for),
-                    EndReason::Closed => to.hold.closed.record(held_for),
+                    Ended::Released => to.hold.released.record(held_for),
+                    Ended::Dropped => to.hold.dropped.record(held_for),
+                    Ended::Closed => to.hold.closed.record(held_for),
+                    _ => to.hold.lost.record(held_for),
                 }
             }
         }

@@ -66,7 +66,7 @@ proptest! {
                 Event::Jump(lane, by) => { hand.advance_only(lane, Duration::from_millis(by)); continue }
                 Event::StepBack(lane, by) => { hand.step_back(lane, Duration::from_millis(by)); continue }
                 Event::DistrustFast => { lease.clock().distrust_fast(); continue }
-                Event::Revoke => { lease.revoke(LostReason::Gone); has_ended = true; continue }
+                Event::Revoke => { lease.revoke(Ended::Gone); has_ended = true; continue }
                 Event::Renew { sent_ago, ttl } => {
                     let sent_at = stamp_ago(lease.clock(), Duration::from_millis(sent_ago));
                     let ttl = Duration::from_millis(ttl);

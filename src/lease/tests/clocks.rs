@@ -10,7 +10,7 @@ fn a_lapse_stays_final_when_the_clocks_step_back() {
     for lane in ClockKind::ALL {
         hand.step_back(lane, usable());
     }
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -19,9 +19,9 @@ fn a_lapse_that_one_lane_shows_is_final_when_that_lane_steps_back() {
         let (lease, hand) = lease();
         hand.advance_only(lane, usable());
         let seen = lease.look_fast().and(lease.look_strict());
-        assert_eq!(seen, Err(lost(LostReason::Lapsed)), "{lane:?}");
+        assert_eq!(seen, Err(lost(Ended::Lapsed)), "{lane:?}");
         hand.step_back(lane, usable());
-        assert_ended(&lease, LostReason::Lapsed);
+        assert_ended(&lease, Ended::Lapsed);
     }
 }
 
@@ -32,7 +32,7 @@ fn a_jump_on_either_strict_lane_ends_the_lease() {
         hand.advance_only(lane, usable());
         assert!(lease.is_live(), "the fast lane has not seen {lane:?} jump");
         assert_eq!(lease.remaining(), Duration::ZERO, "{lane:?}");
-        assert_ended(&lease, LostReason::Lapsed);
+        assert_ended(&lease, Ended::Lapsed);
     }
 }
 
@@ -42,7 +42,7 @@ fn a_jump_on_the_fast_lane_ends_the_lease_for_strict_looks_too() {
     hand.advance_only(ClockKind::Fast, usable());
     assert!(lease.look_strict().is_ok(), "nobody has looked yet");
     assert!(!lease.is_live());
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn a_renewal_is_refused_when_any_lane_has_lapsed() {
         let sent_at = lease.clock().stamp();
         hand.advance_only(lane, usable());
         let renewed = renew_from(&lease, &sent_at, TTL);
-        assert_eq!(renewed, Err(lost(LostReason::Lapsed)), "{lane:?}");
+        assert_eq!(renewed, Err(lost(Ended::Lapsed)), "{lane:?}");
         hand.step_back(lane, usable());
-        assert_ended(&lease, LostReason::Lapsed);
+        assert_ended(&lease, Ended::Lapsed);
     }
 }
 

@@ -6,17 +6,17 @@ use super::*;
 fn a_revocation_ends_the_lease_at_once_and_for_all_clones() {
     let (lease, _hand) = lease();
     let other = lease.clone();
-    assert!(lease.revoke(LostReason::Released));
-    assert_ended(&other, LostReason::Released);
+    assert!(lease.revoke(Ended::Released));
+    assert_ended(&other, Ended::Released);
 }
 
 #[test]
 fn the_first_reason_is_the_one_that_stays() {
     let (lease, hand) = lease();
-    assert!(lease.revoke(LostReason::Gone));
-    assert!(!lease.revoke(LostReason::Released), "it had ended already");
+    assert!(lease.revoke(Ended::Gone));
+    assert!(!lease.revoke(Ended::Released), "it had ended already");
     hand.advance(TTL);
-    assert_ended(&lease, LostReason::Gone);
+    assert_ended(&lease, Ended::Gone);
 }
 
 #[test]
@@ -24,8 +24,8 @@ fn a_lapse_that_was_seen_is_not_renamed_by_a_revocation() {
     let (lease, hand) = lease();
     hand.advance(usable());
     assert!(!lease.is_live());
-    assert!(!lease.revoke(LostReason::Released));
-    assert_ended(&lease, LostReason::Lapsed);
+    assert!(!lease.revoke(Ended::Released));
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn who_waits_for_the_end_is_woken_by_a_lapse_that_somebody_sees() {
     assert_eq!(waits.as_mut().now_or_never(), None);
     hand.advance(usable());
     assert!(!lease.is_live());
-    assert_eq!(waits.now_or_never(), Some(LostReason::Lapsed));
+    assert_eq!(waits.now_or_never(), Some(Ended::Lapsed));
 }
 
 #[test]
@@ -81,19 +81,19 @@ fn a_joint_lease_is_at_risk_with_any_member() {
     assert_eq!(joint.at_risk().now_or_never(), Some(()));
     other.set_at_risk(false);
     assert_eq!(joint.at_risk().now_or_never(), None);
-    one.revoke(LostReason::Gone);
+    one.revoke(Ended::Gone);
     assert_eq!(joint.at_risk().now_or_never(), Some(()), "it has ended");
 }
 
 #[test]
 fn an_ended_lease_is_not_brought_back_by_news_of_its_renewals() {
     let (lease, _hand) = lease();
-    lease.revoke(LostReason::Lapsed);
+    lease.revoke(Ended::Lapsed);
     lease.set_at_risk(true);
     lease.set_at_risk(false);
     assert!(!lease.is_at_risk());
     assert_eq!(lease.at_risk().now_or_never(), Some(()), "it has ended");
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -101,6 +101,6 @@ fn doubt_stays() {
     let (lease, _hand) = lease();
     assert!(!lease.is_in_doubt());
     lease.mark_in_doubt();
-    lease.revoke(LostReason::Released);
+    lease.revoke(Ended::Released);
     assert!(lease.is_in_doubt());
 }

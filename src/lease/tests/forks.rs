@@ -45,7 +45,7 @@ fn system_lease() -> Lease {
 fn finds(lease: &Lease, first_look: impl Fn(&Lease) -> bool) -> i32 {
     if first_look(lease) {
         STILL_LIVE
-    } else if lease.lost_reason() != Some(LostReason::Forked) {
+    } else if lease.lost_reason() != Some(Ended::Forked) {
         WRONG_REASON
     } else {
         AS_PROMISED

@@ -50,12 +50,12 @@ fn renew_from(lease: &Lease, sent_at: &Stamp, ttl: Duration) -> Result<(), Lease
     lease.renew(&Renewal::new(terms(), &now, sent_at, ttl))
 }
 
-fn lost(reason: LostReason) -> LeaseError {
+fn lost(reason: Ended) -> LeaseError {
     LeaseError::Lost(reason)
 }
 
 /// Ended, on every road that asks.
-fn assert_ended(lease: &Lease, reason: LostReason) {
+fn assert_ended(lease: &Lease, reason: Ended) {
     assert!(!lease.is_live());
     assert_eq!(lease.look_fast(), Err(lost(reason)));
     assert_eq!(lease.look_strict(), Err(lost(reason)));

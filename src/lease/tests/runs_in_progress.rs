@@ -9,8 +9,8 @@ fn a_closed_hold_begins_no_run_and_stays_live() {
     lease.close();
     assert!(lease.is_closed() && lease.is_live());
     assert_eq!(clone.enter().err(), Some(LeaseError::Ending));
-    lease.revoke(LostReason::Released);
-    assert_eq!(clone.enter().err(), Some(lost(LostReason::Released)));
+    lease.revoke(Ended::Released);
+    assert_eq!(clone.enter().err(), Some(lost(Ended::Released)));
 }
 
 #[test]

@@ -10,14 +10,14 @@ fn a_lease_is_live_strictly_before_its_deadline() {
     assert!(lease.is_live());
     assert_eq!(lease.ensure(NANOSECOND), Ok(NANOSECOND));
     hand.advance(NANOSECOND);
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
 fn a_strict_look_alone_finds_the_deadline_too() {
     let (lease, hand) = lease();
     hand.advance(usable());
-    assert_eq!(lease.look_strict(), Err(lost(LostReason::Lapsed)));
+    assert_eq!(lease.look_strict(), Err(lost(Ended::Lapsed)));
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_renewal_never_moves_the_deadline_back() {
 fn a_late_renewal_does_not_revive_a_lapsed_lease_that_nobody_looked_at() {
     let (lease, hand) = lease();
     hand.advance(usable());
-    assert_eq!(renew(&lease), Err(lost(LostReason::Lapsed)));
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_eq!(renew(&lease), Err(lost(Ended::Lapsed)));
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -75,11 +75,8 @@ fn an_answer_that_comes_late_does_not_revive_though_its_request_left_in_time() {
     hand.advance(usable() - NANOSECOND);
     let sent_at = lease.clock().stamp();
     hand.advance(NANOSECOND);
-    assert_eq!(
-        renew_from(&lease, &sent_at, TTL),
-        Err(lost(LostReason::Lapsed))
-    );
-    assert_ended(&lease, LostReason::Lapsed);
+    assert_eq!(renew_from(&lease, &sent_at, TTL), Err(lost(Ended::Lapsed)));
+    assert_ended(&lease, Ended::Lapsed);
 }
 
 #[test]
@@ -94,6 +91,6 @@ fn a_ttl_of_which_nothing_is_usable_is_never_live() {
             ttl,
         };
         let lease = Lease::new(clock, terms(), &granted);
-        assert_ended(&lease, LostReason::Lapsed);
+        assert_ended(&lease, Ended::Lapsed);
     }
 }

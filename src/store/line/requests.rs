@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::queue::Wakes;
 use super::state::{Held, Line, Origin, Place};
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
@@ -230,7 +230,7 @@ pub(super) fn withdrawn(key: &Key) -> Error {
 
 pub(crate) fn not_held(key: &Key) -> Error {
     Error::new(
-        ErrorKind::Lost(LostReason::Gone),
+        ErrorKind::Lost(Ended::Gone),
         format!("the claim does not hold the lock: key={key}; acquire it again"),
     )
 }

@@ -16,7 +16,7 @@ use super::pool::{ConnectionPool, Purpose};
 use super::preflight::Server;
 use super::schema;
 use super::target::Target;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::span::in_millis;
@@ -348,7 +348,7 @@ impl Store for PostgresStore {
                 "an exclusive hold cannot become a read hold: key={key}; take a write lock"
             ))),
             Downgraded::Gone => Err(Error::new(
-                ErrorKind::Lost(LostReason::Gone),
+                ErrorKind::Lost(Ended::Gone),
                 format!("the claim does not hold the lock: key={key}; acquire it again"),
             )),
         }

@@ -10,7 +10,7 @@ use super::connection::Failure;
 use super::fault::unexpected_reply;
 use super::reply;
 use super::script::{Call, DOWNGRADE, RELEASE, REVOKE, WATCH};
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{Claim, Grant, GrantProof, LockMode, Released, Revoke, Revoked};
 
@@ -112,7 +112,7 @@ pub(super) async fn downgrade(client: &RedisClient, grant: &Grant) -> Result<Gra
     let answer = client.run_marked(key, &DOWNGRADE, call).await;
     match answer.map_err(|failure| failure.into_error("downgrade"))? {
         Value::Int(0) => Err(Error::new(
-            ErrorKind::Lost(LostReason::Gone),
+            ErrorKind::Lost(crate::Ended::Gone),
             format!("the claim does not hold the lock: key={key}; acquire it again"),
         )),
         Value::Int(left) => {

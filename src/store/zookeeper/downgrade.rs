@@ -8,7 +8,7 @@
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;
 use super::session::Session;
-use crate::model::error::{Error, ErrorKind, LostReason};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{Claim, Grant, LockMode};
 
@@ -50,7 +50,7 @@ fn refused(fault: Fault, key: &Key) -> Error {
 
 fn gone(key: &Key) -> Error {
     Error::new(
-        ErrorKind::Lost(LostReason::Gone),
+        ErrorKind::Lost(Ended::Gone),
         format!("the claim does not hold the lock: key={key}; ask for it again"),
     )
 }

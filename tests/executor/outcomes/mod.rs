@@ -8,7 +8,7 @@
 )]
 
 use leasehold::executor::CommitProof;
-use leasehold::{Committed, LeaseError, LostReason, RunError};
+use leasehold::{Committed, Ended, LeaseError, RunError};
 
 mod awaited_only;
 
@@ -31,7 +31,7 @@ fn name<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> &'static str {
     }
 }
 
-const LAPSED: LeaseError = LeaseError::Lost(LostReason::Lapsed);
+const LAPSED: LeaseError = LeaseError::Lost(Ended::Lapsed);
 
 // Blocking runs.
 

@@ -3,7 +3,7 @@
 use leasehold::executor::{Applied, CommitPermit, Doubt, EffectError, Resolution};
 use leasehold::fence::sql::sqlite;
 use leasehold::fence::{Fence, Resolve};
-use leasehold::{Error, ErrorKind, FencingToken, Key, LostReason};
+use leasehold::{Error, ErrorKind, FencingToken, Key, Ended};
 use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 use crate::Work;
@@ -106,7 +106,7 @@ impl Fence for SqliteFence {
         };
         raised.await.map_err(|stop| match stop {
             Stop::Newer(seen) => Error::new(
-                ErrorKind::Lost(LostReason::Gone),
+                ErrorKind::Lost(Ended::Gone),
                 format!("there is a newer holder: key={key} token={token} seen={seen}"),
             ),
             Stop::Sql(error) => Error::new(ErrorKind::Unavailable, error.to_string()),

@@ -166,7 +166,7 @@ impl Fence for Caller {
         match answer.split_once(' ') {
             None => Ok(()),
             Some(("fenced", _)) => Err(Error::new(
-                leasehold::ErrorKind::Lost(leasehold::LostReason::Gone),
+                leasehold::ErrorKind::Lost(leasehold::Ended::Gone),
                 "the counter has seen a larger token",
             )),
             Some(_) => Err(failed(answer)),
