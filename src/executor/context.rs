@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::inside::Inside;
 use super::turn::Turns;
 use crate::lease::{InProgress, Lease, LeaseError, Running};
-use crate::model::commit::HeldKey;
+use crate::model::commit::Locks;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::RunSink;
 
 pub(crate) struct RunContext {
     running: Running,
-    locks: Arc<[HeldKey]>,
+    locks: Locks,
     lock_numbers: Box<[u64]>,
     sink: Arc<dyn RunSink>,
     is_watched: bool,
@@ -61,7 +61,7 @@ impl RunContext {
 
     /// All locks that the runs are under, sorted by key.
     #[inline]
-    pub(crate) fn locks(&self) -> &Arc<[HeldKey]> {
+    pub(crate) fn locks(&self) -> &Locks {
         &self.locks
     }
 

@@ -75,7 +75,7 @@ mod tx;
 mod undo;
 mod while_live;
 
-pub use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
+pub use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, Locks};
 pub use crate::model::doubt::{Doubt, Resolution};
 pub use crate::model::run_sink::{Debt, DebtState};
 pub use cell::{GuardedCell, Staged, Together, read_together};

@@ -13,7 +13,7 @@ use super::signal::Signals;
 use super::words::Words;
 use super::{Cell, Hot, Lease, LeaseError};
 use crate::clock::{Reading, fork};
-use crate::model::commit::HeldKey;
+use crate::model::commit::{HeldKey, Locks};
 use crate::model::error::Ended;
 
 impl Lease {
@@ -39,17 +39,17 @@ impl Lease {
     }
 
     /// The key and token of this lease, or of each member of a joint one, sorted by key.
-    pub(crate) fn held_keys(&self) -> Arc<[HeldKey]> {
+    pub(crate) fn held_keys(&self) -> Locks {
         let held = |lease: &Self| HeldKey {
             key: lease.key().clone(),
             token: lease.token(),
         };
         if self.members().is_empty() {
-            return Arc::new([held(self)]);
+            return Locks(Arc::new([held(self)]));
         }
         let mut keys: Vec<HeldKey> = self.members().iter().map(held).collect();
         keys.sort_unstable();
-        keys.into()
+        Locks(keys.into())
     }
 
     /// The mutexes of `in_turn` runs of this lease, locked while such a run is in progress: one for each lock, in the order of the keys.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,6 +22,40 @@ pub struct HeldKey {
     pub key: Key,
     /// The fencing token of the hold. A fence at the resource refuses smaller ones.
     pub token: FencingToken,
+}
+
+/// The keys and fencing tokens of all locks that a run is under, sorted by key; never empty. Cloning is cheap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Locks(pub(crate) Arc<[HeldKey]>);
+
+impl Locks {
+    /// The fencing token of the lock of one key.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the run is not under a lock of the key.
+    pub fn token_of(&self, key: &str) -> Result<FencingToken, Error> {
+        let lock = self.iter().find(|lock| lock.key.as_str() == key);
+        lock.map(|lock| lock.token)
+            .ok_or_else(|| not_held(self.iter().map(|lock| &lock.key)))
+    }
+}
+
+impl Deref for Locks {
+    type Target = [HeldKey];
+
+    fn deref(&self) -> &[HeldKey] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Locks {
+    type Item = &'a HeldKey;
+    type IntoIter = std::slice::Iter<'a, HeldKey>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }
 
 /// One value of each lock of a run, for people: in the order of the keys, separated by commas.
@@ -53,17 +88,6 @@ impl fmt::Display for Listed<'_> {
         }
         Ok(())
     }
-}
-
-/// The token of the lock of one key.
-///
-/// # Errors
-///
-/// `Invalid` if the key is none of those that are held.
-pub(crate) fn token_of(locks: &[HeldKey], key: &str) -> Result<FencingToken, Error> {
-    let lock = locks.iter().find(|lock| lock.key.as_str() == key);
-    lock.map(|lock| lock.token)
-        .ok_or_else(|| not_held(locks.iter().map(|lock| &lock.key)))
 }
 
 /// What tells some locks from others, whatever their order: the sum of the FNV-1a of each one's key and token. It is against mistakes; it
@@ -102,7 +126,7 @@ pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CommitPermit {
-    locks: Arc<[HeldKey]>,
+    locks: Locks,
     uses: Arc<AtomicUsize>,
     /// Write it together with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
@@ -114,13 +138,7 @@ pub struct CommitPermit {
 }
 
 impl CommitPermit {
-    /// `locks` is sorted by key and not empty.
-    pub(crate) fn new(
-        locks: Arc<[HeldKey]>,
-        txn_id: TxnId,
-        remaining: Duration,
-        not_after: Stamp,
-    ) -> Self {
+    pub(crate) fn new(locks: Locks, txn_id: TxnId, remaining: Duration, not_after: Stamp) -> Self {
         Self {
             locks,
             uses: Arc::default(),
@@ -164,7 +182,7 @@ impl CommitPermit {
     /// A fence compares *all* of these tokens in one step with the change: each lock excludes only the other holders of its own
     /// key.
     #[must_use]
-    pub fn locks(&self) -> &[HeldKey] {
+    pub fn locks(&self) -> &Locks {
         &self.locks
     }
 

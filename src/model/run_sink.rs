@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::model::commit::{HeldKey, keys, tokens};
+use crate::model::commit::{HeldKey, Locks, keys, tokens};
 use crate::model::error::BoxError;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -27,8 +27,8 @@ pub struct Debt {
     pub key: Key,
     /// The fencing token of its hold.
     pub token: FencingToken,
-    /// All locks that the run was under, sorted by key; never empty.
-    pub locks: Arc<[HeldKey]>,
+    /// All locks that the run was under.
+    pub locks: Locks,
     /// The run.
     pub txn_id: TxnId,
     /// The description that the step was given.
@@ -116,8 +116,8 @@ pub struct Intent {
     pub key: Key,
     /// The fencing token of its hold.
     pub token: FencingToken,
-    /// All locks that the run is under, sorted by key; never empty.
-    pub locks: Arc<[HeldKey]>,
+    /// All locks that the run is under.
+    pub locks: Locks,
     /// The run.
     pub txn_id: TxnId,
     /// The description that the step was given.

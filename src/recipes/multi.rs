@@ -244,7 +244,7 @@ impl MultiGuard {
     ///
     /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together. Its commit, its debts and its
     /// events carry every key and token; [`Tx::token`](crate::Tx::token) is that of the first key in their order, and
-    /// [`Tx::token_of`](crate::Tx::token_of) that of a key.
+    /// [`Tx::locks`](crate::Tx::locks) that of a key.
     #[must_use]
     pub fn executor(&self) -> Executor {
         joint_executor(&self.first, &self.others, &self.joint)

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::executor::{Debt, EffectError, HeldKey};
+use leasehold::executor::{Debt, EffectError, HeldKey, Locks};
 use leasehold::handler::{Event, Intent};
-use leasehold::{Abort, Error, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
+use leasehold::{Abort, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
 
 use crate::support::{World, poll_once, secs};
 
@@ -153,10 +153,10 @@ async fn a_run_knows_the_token_of_each_of_its_keys_and_of_no_other() {
     let (_guard, executor, held) = hold(&world).await;
     let run = executor.guarded(|tx| {
         for (key, token) in &held {
-            assert_eq!(tx.token_of(key)?, *token);
+            assert_eq!(tx.locks().token_of(key)?, *token);
         }
         assert_eq!((tx.key().as_str(), tx.token()), ("a", held[0].1));
-        let refused = tx.token_of("c").unwrap_err();
+        let refused = tx.locks().token_of("c").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         assert!(refused.to_string().contains("keys=a b"), "{refused}");
         Ok(())
@@ -164,24 +164,20 @@ async fn a_run_knows_the_token_of_each_of_its_keys_and_of_no_other() {
     run.unwrap().into_value();
     let alone = world.ours.lock("c").acquire().await.unwrap();
     let run = alone.executor().guarded(|tx| {
-        assert_eq!(tx.token_of("c")?, tx.token());
-        assert!(tx.token_of("a").is_err());
+        assert_eq!(tx.locks().token_of("c")?, tx.token());
+        assert!(tx.locks().token_of("a").is_err());
         Ok(())
     });
     run.unwrap().into_value();
 }
 
-/// What `locks` and `token_of` of an outcome say about the keys of a run, and about another one.
-fn assert_names(
-    held: &[(String, FencingToken)],
-    locks: &[HeldKey],
-    token_of: impl Fn(&str) -> Result<FencingToken, Error>,
-) {
+/// What the locks of an outcome say about the keys of a run, and about another one.
+fn assert_names(held: &[(String, FencingToken)], locks: &Locks) {
     assert_eq!(named(locks), held);
     for (key, token) in held {
-        assert_eq!(token_of(key).unwrap(), *token);
+        assert_eq!(locks.token_of(key).unwrap(), *token);
     }
-    assert_eq!(token_of("c").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(locks.token_of("c").unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
@@ -194,20 +190,20 @@ async fn an_outcome_and_its_receipt_know_the_token_of_each_key() {
         Ok(())
     });
     let receipt = seen.lock().unwrap().take().unwrap();
-    assert_names(&held, receipt.locks(), |key| receipt.token_of(key));
+    assert_names(&held, &receipt.locks);
     let with_a_call = executor.commit(async |_| Ok(())).await;
     let with_nothing = executor.guarded(|_| Ok(()));
     for done in [with_a_hook, with_nothing] {
         let done = done.unwrap();
-        assert_names(&held, done.locks(), |key| done.token_of(key));
+        assert_names(&held, &done.locks);
     }
     let done = with_a_call.unwrap();
-    assert_names(&held, done.locks(), |key| done.token_of(key));
+    assert_names(&held, &done.locks);
 
     let alone = world.ours.lock("d").acquire().await.unwrap();
     let done = alone.executor().guarded(|_| Ok(())).unwrap();
     let held = [("d".to_owned(), alone.token())];
-    assert_names(&held, done.locks(), |key| done.token_of(key));
+    assert_names(&held, &done.locks);
 }
 
 #[tokio::test]
@@ -236,7 +232,7 @@ async fn a_compensation_knows_the_token_of_each_key() {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 2);
     for given in &*seen {
-        assert_names(&held, given.locks(), |key| given.token_of(key));
+        assert_names(&held, &given.locks);
     }
 }
 

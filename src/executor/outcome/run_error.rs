@@ -1,13 +1,12 @@
 //! [`RunError`]: every end of a run that is not a commit within the lease, by name.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::cause::Cause;
 use super::report::UndoReport;
 use crate::lease::LeaseError;
-use crate::model::commit::HeldKey;
+use crate::model::commit::Locks;
 use crate::model::doubt::Doubt;
 use crate::model::error::{BoxError, Error};
 use crate::model::run_sink::Debt;
@@ -58,7 +57,7 @@ pub enum RunError<T, E = BoxError> {
     /// Look for `txn_id` at the resource. Local changes were undone; the effects of steps are in `debts`, undecided.
     InDoubt {
         /// The locks of the run, as the commit call received them.
-        locks: Arc<[HeldKey]>,
+        locks: Locks,
         /// The run's identifier, as the commit call received it.
         txn_id: TxnId,
         /// The fencing token that it was sent with; of a run under several locks, that of the first key in their order.
@@ -74,7 +73,7 @@ pub enum RunError<T, E = BoxError> {
     /// the same time. Exclusivity is not claimed.
     CommittedLate {
         /// The locks that the run was under, sorted by key.
-        locks: Arc<[HeldKey]>,
+        locks: Locks,
         /// What the work returned.
         value: T,
         /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.

@@ -1,6 +1,5 @@
 //! From the end of the work to the end of the commit: what both kinds of run share.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Span;
@@ -93,7 +92,7 @@ pub(crate) fn nothing_noted<T, E>(
             token: context.lease().token(),
             slack,
             proof: CommitProof::WithinLease,
-            locks: Arc::clone(context.locks()),
+            locks: context.locks().clone(),
         }),
         Err(why) => Err(RunError::RolledBack {
             cause: Cause::Lease(why),
@@ -258,7 +257,7 @@ impl Settled {
             txn_id,
             slack,
             proof,
-            locks: Arc::clone(context.locks()),
+            locks: context.locks().clone(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lease::LeaseError;
-use crate::model::commit::{self, HeldKey};
+use crate::model::commit::Locks;
 use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
@@ -80,28 +80,12 @@ pub enum StepError {
 pub struct Compensation {
     /// Send it with the request, so that a fence at the resource can refuse it if a newer holder has acted. Of a run under several
     /// locks it is the token of the first key in their order: for an effect that belongs to another key, send
-    /// [`token_of`](Self::token_of) that key.
+    /// [`token_of`](Locks::token_of) that key.
     pub token: FencingToken,
     /// The run whose step is undone.
     pub txn_id: TxnId,
     /// How long it may take. An awaited compensation is dropped after this time, and counts as failed.
     pub remaining: Duration,
-    pub(crate) locks: Arc<[HeldKey]>,
-}
-
-impl Compensation {
-    /// The keys and fencing tokens of all locks that the run is under, sorted by key; never empty.
-    #[must_use]
-    pub fn locks(&self) -> &[HeldKey] {
-        &self.locks
-    }
-
-    /// The fencing token of the lock of one key, of those that the run is under.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the run is not under a lock of the key.
-    pub fn token_of(&self, key: &str) -> Result<FencingToken, Error> {
-        commit::token_of(&self.locks, key)
-    }
+    /// All locks that the run is under.
+    pub locks: Locks,
 }

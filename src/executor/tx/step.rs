@@ -34,7 +34,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
         context.sink().intent(&Intent {
             key: lease.key().clone(),
             token: lease.token(),
-            locks: Arc::clone(context.locks()),
+            locks: context.locks().clone(),
             txn_id,
             intent: Arc::clone(&effect.intent),
         });

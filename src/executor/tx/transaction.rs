@@ -17,7 +17,7 @@ use crate::executor::cell::{Draft, GuardedCell, Staged};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{HookResult, Receipt, Refusal};
 use crate::lease::LeaseError;
-use crate::model::commit::{CommitPermit, EffectError, HeldKey, mark, token_of};
+use crate::model::commit::{CommitPermit, EffectError, Locks, mark};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -116,13 +116,13 @@ impl<'env, M: RunMode> Tx<'env, M> {
     /// The fencing token of the hold: send it with every effect.
     ///
     /// Under several locks it is the token of the first key in their order, and proves nothing about the other keys. Send
-    /// [`token_of`](Self::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) if it belongs to several.
+    /// [`token_of`](Locks::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) if it belongs to several.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.context.lease().token()
     }
 
-    /// The fencing token of the hold of one key, of those that the run is under.
+    /// All locks that the run is under, with the fencing token of each.
     ///
     /// ```
     /// # use leasehold::{LockManager, store::MemoryStore};
@@ -132,7 +132,7 @@ impl<'env, M: RunMode> Tx<'env, M> {
     /// let both = locks.lock_all(["accounts/3", "accounts/7"]);
     /// let guard = both.acquire().await?;
     /// guard.executor().guarded(|tx| {
-    ///     let token = tx.token_of("accounts/7")?;
+    ///     let token = tx.locks().token_of("accounts/7")?;
     ///     // Send it with what changes accounts/7.
     /// #   assert_ne!(token, tx.token());
     ///     Ok(())
@@ -140,24 +140,15 @@ impl<'env, M: RunMode> Tx<'env, M> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the run is not under a lock of the key.
-    pub fn token_of(&self, key: &str) -> Result<FencingToken, Error> {
-        token_of(self.locks(), key)
+    #[must_use]
+    pub fn locks(&self) -> &Locks {
+        self.context.locks()
     }
 
     /// The key of the lock. Of a run under several locks it is the first in their order; see [`locks`](Self::locks).
     #[must_use]
     pub fn key(&self) -> &Key {
         self.context.lease().key()
-    }
-
-    /// The keys and fencing tokens of all locks that the run is under, sorted by key; never empty.
-    #[must_use]
-    pub fn locks(&self) -> &[HeldKey] {
-        self.context.locks()
     }
 
     /// The run's identifier, made at the first call.
