@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span};
 
-use super::acquire::acquire_without_handlers;
+use super::caller::acquire_without_handlers;
 use super::context::ManagerContext;
 use super::guard::LockGuard;
 use super::handle::Handle;
 use super::lifetime::closed;
-use super::request::{LockRequest, Patience};
+use super::wish::Wish;
 use crate::clock::Stamp;
 use crate::handler::{AcquireOutcome, AcquireRequest, AcquireResponse, Event, Granted, Last};
 use crate::model::error::Error;
@@ -24,19 +24,25 @@ use crate::model::key::Key;
 /// Cancel safe: as [`acquire_without_handlers`]; what handlers had attached is dropped.
 pub(crate) async fn acquire(
     handle: &Handle,
-    request: LockRequest,
-    patience: Patience,
+    wish: &Wish,
+    wait: Option<Duration>,
 ) -> Result<Option<LockGuard>, Error> {
     let span = tracing::info_span!(
         target: "leasehold::manager",
         "lock.acquire",
-        key = %request.key,
+        key = %wish.key,
         token = Empty,
         outcome = Empty,
     );
     let observers = &handle.context().hooks.observers;
-    let call = (!observers.is_empty()).then(|| ObservedCall::begin(handle.context(), &request));
-    let answer = through_chain(handle, request, patience);
+    let call = (!observers.is_empty()).then(|| ObservedCall::begin(handle.context(), wish));
+    let answer = async {
+        if handle.context().hooks.chain.is_empty() {
+            acquire_without_handlers(handle, wish, wait).await
+        } else {
+            through_chain(handle, wish, wait).await
+        }
+    };
     let answer = answer.instrument(span.clone()).await;
     if !span.is_disabled() {
         record(&span, &answer);
@@ -66,24 +72,17 @@ fn record(span: &Span, answer: &Result<Option<LockGuard>, Error>) {
 
 async fn through_chain(
     handle: &Handle,
-    request: LockRequest,
-    patience: Patience,
+    wish: &Wish,
+    wait: Option<Duration>,
 ) -> Result<Option<LockGuard>, Error> {
     let context = handle.context();
-    if context.hooks.chain.is_empty() {
-        return acquire_without_handlers(handle, request, patience).await;
-    }
     if context.is_closing() {
         return Err(closed());
     }
-    let wait = match patience {
-        Patience::Once => None,
-        Patience::Within(wait) => Some(wait),
-    };
     let mut passed = AcquireRequest::new(
-        request.key.clone(),
-        request.label.as_ref().unwrap_or(&context.label).clone(),
-        request.times.ttl,
+        wish.key.clone(),
+        wish.label.as_ref().unwrap_or(&context.label).clone(),
+        context.asked_ttl(&wish.times),
         context.clock.clone(),
         wait,
     );
@@ -93,7 +92,7 @@ async fn through_chain(
         .saturating_add(context.settings.request_timeout);
     let behind = BehindChain {
         handle,
-        request,
+        wish,
         guard: Mutex::default(),
     };
     let is_closed = async {
@@ -116,7 +115,7 @@ async fn through_chain(
 /// What the last handler calls. The guard itself does not pass through the chain, so no handler can keep or swap it.
 struct BehindChain<'a> {
     handle: &'a Handle,
-    request: LockRequest,
+    wish: &'a Wish,
     guard: Mutex<Option<LockGuard>>,
 }
 
@@ -126,13 +125,8 @@ impl Last for BehindChain<'_> {
         request: &'a mut AcquireRequest,
     ) -> BoxFuture<'a, Result<AcquireResponse, Error>> {
         Box::pin(async move {
-            let patience = if request.waits() {
-                Patience::Within(request.remaining())
-            } else {
-                Patience::Once
-            };
-            let held =
-                acquire_without_handlers(self.handle, self.request.clone(), patience).await?;
+            let wait = request.waits().then(|| request.remaining());
+            let held = acquire_without_handlers(self.handle, self.wish, wait).await?;
             let Some(mut guard) = held else {
                 return Ok(AcquireResponse::Busy);
             };
@@ -158,11 +152,11 @@ struct ObservedCall<'a> {
 }
 
 impl<'a> ObservedCall<'a> {
-    fn begin(context: &'a ManagerContext, request: &LockRequest) -> Self {
+    fn begin(context: &'a ManagerContext, wish: &Wish) -> Self {
         Self {
             context,
-            key: request.key.clone(),
-            label: request.label.as_ref().unwrap_or(&context.label).clone(),
+            key: wish.key.clone(),
+            label: wish.label.as_ref().unwrap_or(&context.label).clone(),
             started: context.clock.stamp(),
             is_over: false,
         }

@@ -17,6 +17,7 @@ use super::message::{Inbox, Message};
 use super::place::Counted;
 use super::queue::Queues;
 use super::readiness::Readiness;
+use super::wish::HoldTimes;
 use crate::clock::{Clock, ClockKind};
 use crate::handler::Aside;
 use crate::model::error::{Error, ErrorKind};
@@ -200,6 +201,15 @@ impl ManagerContext {
     pub(super) fn keeping_pause(&self) -> Duration {
         let most = self.place_ttl() / 2;
         most - self.jitter.up_to(most / 4)
+    }
+
+    /// The TTL that the store is asked for: with the lock delay, unless it has one for all locks.
+    pub(super) fn asked_ttl(&self, times: &HoldTimes) -> Duration {
+        if self.capability.ttl_per_lock {
+            times.ttl + times.lock_delay
+        } else {
+            times.ttl
+        }
     }
 
     /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.

@@ -12,7 +12,7 @@ use tracing::field::Empty;
 use super::detached_work::DetachedWork;
 use super::engine::HoldId;
 use super::queue::Turn;
-use super::request::HoldTimes;
+use super::wish::HoldTimes;
 use crate::clock::{Clock, Stamp};
 use crate::handler::Attachments;
 use crate::lease::Lease;

@@ -20,24 +20,22 @@
 //! | files | what |
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure); `probe` measures it, `simulator` tests it |
-//! | `key_marks`, `request`, `detached_work`, `place`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
+//! | `key_marks`, `wish`, `detached_work`, `place`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
 //! | `lifetime`, `hooks`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `own_runs`, `sink`, `guard`, `downgrade`, `joint` | what a holder has |
-//! | `budget`, `attempt`, `acquire_loop`, `acquire`, `call` | how a caller gets a hold |
+//! | `open_claim`, `caller`, `claim`, `call` | how a caller gets a hold |
 //! | `batch`, `task`, `supervision` | what the manager's thread does |
 //! | `builder`, `lock_manager`, `health`, `operators` | the face |
 
 mod lock_manager;
 
-mod acquire;
-mod acquire_loop;
-mod attempt;
 mod batch;
 mod book;
-mod budget;
 mod builder;
 mod call;
+mod caller;
+mod claim;
 mod contact;
 mod context;
 mod detached_work;
@@ -55,6 +53,7 @@ mod joint;
 mod key_marks;
 mod lifetime;
 mod message;
+mod open_claim;
 mod operators;
 mod own_runs;
 mod place;
@@ -62,7 +61,6 @@ mod place;
 mod probe;
 mod queue;
 mod readiness;
-mod request;
 mod runtime;
 #[cfg(test)]
 mod simulator;
@@ -72,6 +70,7 @@ mod supervision;
 mod task;
 mod timer_lag;
 mod wheel;
+mod wish;
 
 pub use builder::LockManagerBuilder;
 pub(crate) use call::acquire;
@@ -82,5 +81,5 @@ pub(crate) use joint::joint_executor;
 pub use lock_manager::LockManager;
 #[cfg(feature = "testing")]
 pub use probe::Renewals;
-pub(crate) use request::{HoldTimes, LockRequest, Patience};
 pub(crate) use runtime::in_runtime;
+pub(crate) use wish::{HoldTimes, Wish};

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::hold::Hold;
 use super::place::{Counted, Place};
-use super::request::{HoldTimes, LockRequest};
+use super::wish::{HoldTimes, Wish};
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
@@ -138,16 +138,16 @@ impl Queues {
     /// `Contended` if `max_waiters` callers wait already.
     pub(super) fn enter(
         self: &Arc<Self>,
-        request: &LockRequest,
+        wish: &Wish,
         may_wait: bool,
         now: u64,
     ) -> Result<Option<Entered>, Error> {
-        if request.bypasses_queue() {
-            let counted = (may_wait && !request.is_counted).then(|| self.counted());
+        if wish.bypasses_queue() {
+            let counted = (may_wait && !wish.is_counted).then(|| self.counted());
             let counted = counted.transpose()?;
-            return Ok(Some(Entered::Turn(self.bypass(&request.key), counted)));
+            return Ok(Some(Entered::Turn(self.bypass(&wish.key), counted)));
         }
-        let key = &request.key;
+        let key = &wish.key;
         let passes_at = now.saturating_add(nanos(self.ask_time));
         let mut lines = self.lines.lock();
         let Lines {
@@ -169,7 +169,7 @@ impl Queues {
         if !may_wait {
             return Ok(None);
         }
-        let counted = (!request.is_counted).then(|| self.counted()).transpose()?;
+        let counted = (!wish.is_counted).then(|| self.counted()).transpose()?;
         // Abandoned places stay in the queue until here, so that leaving it needs no search.
         let queue = &mut line.waiting;
         if queue.len() == queue.capacity() {
@@ -178,8 +178,8 @@ impl Queues {
         let (call, called) = oneshot::channel();
         queue.push_back(Waiter {
             call,
-            times: request.times,
-            allows_handoff: request.allows_handoff,
+            times: wish.times,
+            allows_handoff: wish.allows_handoff(),
         });
         self.watch(&mut lines, key);
         Ok(Some(Entered::Place(Place::new(called, counted))))

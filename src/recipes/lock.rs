@@ -8,9 +8,7 @@ use futures_util::future::BoxFuture;
 use super::busy::busy;
 use crate::fence::{AnyFence, Fence, erase};
 use crate::lease::Lease;
-use crate::manager::{
-    Handle, HoldTimes, LockGuard, LockManager, LockRequest, Patience, acquire, in_runtime,
-};
+use crate::manager::{Handle, HoldTimes, LockGuard, LockManager, Wish, acquire, in_runtime};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
@@ -26,17 +24,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[doc(alias = "mutex")]
 pub struct Lock {
     handle: Handle,
-    key: Result<Key, Error>,
-    ttl: Option<Duration>,
-    fence: Option<AnyFence>,
-    lock_delay: Option<Duration>,
-    max_hold: Option<Duration>,
-    at_least: Option<Duration>,
-    mode: LockMode,
-    is_fair: bool,
-    label: Option<Label>,
-    allows_handoff: bool,
-    is_counted: bool,
+    wish: Result<Wish, Error>,
 }
 
 impl LockManager {
@@ -46,28 +34,19 @@ impl LockManager {
         K: TryInto<Key>,
         K::Error: Into<Error>,
     {
+        let key = key.try_into().map_err(Into::into);
+        let settings = self.handle.context().settings();
         Lock {
             handle: self.handle.clone(),
-            key: key.try_into().map_err(Into::into),
-            ttl: None,
-            fence: None,
-            lock_delay: None,
-            max_hold: None,
-            at_least: None,
-            mode: LockMode::Exclusive,
-            is_fair: false,
-            label: None,
-            allows_handoff: true,
-            is_counted: false,
+            wish: key.map(|key| Wish::new(key, settings)),
         }
     }
 }
 
 impl Lock {
     /// Uses this TTL instead of the manager's.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.wishing(|wish| wish.times.ttl = ttl)
     }
 
     /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is returned, so no former
@@ -79,22 +58,19 @@ impl Lock {
         self.behind(erase(fence))
     }
 
-    pub(crate) fn behind(mut self, fence: AnyFence) -> Self {
-        self.fence = Some(fence);
-        self
+    pub(crate) fn behind(self, fence: AnyFence) -> Self {
+        self.wishing(|wish| wish.fence = Some(fence))
     }
 
     /// After an end that was not a release, the next holder waits for this long, instead of the manager's
     /// [`lock_delay`](crate::Settings::lock_delay).
-    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
-        self.lock_delay = Some(lock_delay);
-        self
+    pub fn lock_delay(self, lock_delay: Duration) -> Self {
+        self.wishing(|wish| wish.times.lock_delay = lock_delay)
     }
 
     /// Renews a hold for at most this long, instead of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.wishing(|wish| wish.times.max_hold = Some(max_hold))
     }
 
     /// Lets the key *rest* after the release, until `at_least` has passed since the grant: nobody is granted it before. For a job
@@ -114,9 +90,8 @@ impl Lock {
     ///
     /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
     /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.
-    pub fn hold_at_least(mut self, at_least: Duration) -> Self {
-        self.at_least = Some(at_least);
-        self
+    pub fn hold_at_least(self, at_least: Duration) -> Self {
+        self.wishing(|wish| wish.times.at_least = Some(at_least))
     }
 
     /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
@@ -126,9 +101,8 @@ impl Lock {
     /// compares tokens cannot distinguish the two holders: a write that the first one sent outside of a run, with
     /// [`token`](LockGuard::token), and that arrives late, passes. Switch handoffs off for such writes, or tie the resource to the
     /// lock with [`fence`](Self::fence).
-    pub fn handoff(mut self, allows_handoff: bool) -> Self {
-        self.allows_handoff = allows_handoff;
-        self
+    pub fn handoff(self, allows_handoff: bool) -> Self {
+        self.wishing(|wish| wish.may_hand_off = allows_handoff)
     }
 
     /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed off
@@ -136,32 +110,38 @@ impl Lock {
     ///
     /// Every caller sends requests of its own; with the plain lock one caller of a process does. On a store without a queue every
     /// acquire is `Unsupported`.
-    pub fn fair(mut self) -> Self {
-        self.is_fair = true;
-        self
+    pub fn fair(self) -> Self {
+        self.wishing(|wish| wish.is_fair = true)
     }
 
     /// The same key, to be read or written.
-    pub(crate) fn in_mode(mut self, mode: LockMode) -> Self {
-        self.mode = mode;
-        self
+    pub(crate) fn in_mode(self, mode: LockMode) -> Self {
+        self.wishing(|wish| wish.mode = mode)
     }
 
     /// Holds the lock under this name, each time with a new grant: without handoffs.
-    pub(crate) fn labelled(mut self, label: Label) -> Self {
-        self.label = Some(label);
-        self.allows_handoff = false;
-        self
+    pub(crate) fn labelled(self, label: Label) -> Self {
+        self.wishing(|wish| (wish.label, wish.may_hand_off) = (Some(label), false))
     }
 
     /// One of several locks that a caller waits for at once: the caller counts among those that wait, and this lock does not.
-    pub(crate) fn counted_once(mut self) -> Self {
-        self.is_counted = true;
+    pub(crate) fn counted_once(self) -> Self {
+        self.wishing(|wish| wish.is_counted = true)
+    }
+
+    fn wishing(mut self, change: impl FnOnce(&mut Wish)) -> Self {
+        if let Ok(wish) = &mut self.wish {
+            change(wish);
+        }
         self
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
-        self.key.as_ref().map_err(Clone::clone)
+        self.wish().map(|wish| &wish.key)
+    }
+
+    fn wish(&self) -> Result<&Wish, Error> {
+        self.wish.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -209,12 +189,19 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
-        let patience = if wait.is_zero() {
-            Patience::Once
-        } else {
-            Patience::Within(wait)
-        };
-        self.ask(patience).await
+        let wish = self.wish()?;
+        // Pinned here: a future that is passed by value is copied, and has its place twice.
+        let fenced = pin!(async {
+            self.ensure_valid(wish)?;
+            let wait = (!wait.is_zero()).then_some(wait);
+            match (acquire(&self.handle, wish, wait).await?, &wish.fence) {
+                (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
+                (guard, _) => Ok(guard),
+            }
+        });
+        let held = in_runtime(self.runtime(), fenced).await;
+        held.map(|guard| guard.map(LockGuard::handed_out))
+            .map_err(|error| error.of_key(&wish.key))
     }
 
     /// Holds the lock, or returns `None` if it is not free now: one attempt, without a wait.
@@ -228,7 +215,7 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
-        self.ask(Patience::Once).await
+        self.acquire_within(Duration::ZERO).await
     }
 
     pub(crate) fn runtime(&self) -> &SharedRuntime {
@@ -238,15 +225,15 @@ impl Lock {
     /// Whether the caller is inside of a run that has to end before this lock can be granted.
     pub(crate) fn is_inside_run(&self) -> bool {
         let context = self.handle.context();
-        (self.key.as_ref()).is_ok_and(|key| context.is_inside_run(key))
+        self.key().is_ok_and(|key| context.is_inside_run(key))
     }
 
     /// The error when a wait ended without the lock, with the holder.
     pub(crate) async fn contended(&self) -> Error {
         let context = self.handle.context();
-        let key = match &self.key {
+        let key = match self.key() {
             Ok(key) => key,
-            Err(error) => return error.clone(),
+            Err(error) => return error,
         };
         if context.has_former_runs(key) {
             return Error::contended(format!(
@@ -259,29 +246,9 @@ impl Lock {
 
     /// Who holds the lock; `None` if nobody does, or the store does not say it in time.
     pub(crate) async fn holder(&self) -> Option<LockInfo> {
-        let key = self.key.as_ref().ok()?;
+        let key = self.key().ok()?;
         let look = self.handle.context().holder(key);
         in_runtime(self.runtime(), look).await
-    }
-
-    async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
-        let key = self.key()?;
-        let asked = self.ask_store(patience).await;
-        asked.map_err(|error| error.of_key(key))
-    }
-
-    async fn ask_store(&self, patience: Patience) -> Result<Option<LockGuard>, Error> {
-        let request = self.request()?;
-        // Pinned here: a future that is passed by value is copied, and has its place twice.
-        let fenced = pin!(async {
-            let guard = acquire(&self.handle, request, patience).await?;
-            match (guard, &self.fence) {
-                (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
-                (guard, _) => Ok(guard),
-            }
-        });
-        let guard = in_runtime(self.runtime(), fenced).await?;
-        Ok(guard.map(LockGuard::handed_out))
     }
 
     async fn raise(&self, fence: &AnyFence, mut guard: LockGuard) -> Result<LockGuard, Error> {
@@ -298,8 +265,12 @@ impl Lock {
         // A reader beside us with a larger token may have raised it: the writers of before are shut out.
         let is_shut_out =
             matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
+        let is_read = self
+            .wish
+            .as_ref()
+            .is_ok_and(|wish| wish.mode == LockMode::Read);
         let raised = match raised {
-            Err(_) if self.mode == LockMode::Read && is_shut_out => Ok(()),
+            Err(_) if is_read && is_shut_out => Ok(()),
             raised => raised,
         };
         let raised = raised.and_then(|()| self.is_usable(guard.lease()));
@@ -323,68 +294,49 @@ impl Lock {
         })
     }
 
-    fn request(&self) -> Result<LockRequest, Error> {
-        if self.fence.is_some() && self.handle.context().capability().fencing != Fencing::Monotonic
-        {
+    /// Checks what the store and the settings have to allow.
+    fn ensure_valid(&self, wish: &Wish) -> Result<(), Error> {
+        let context = self.handle.context();
+        let (settings, capability) = (context.settings(), context.capability());
+        let HoldTimes {
+            ttl,
+            lock_delay,
+            max_hold,
+            at_least,
+        } = wish.times;
+        if wish.fence.is_some() && capability.fencing != Fencing::Monotonic {
             return Err(Error::unsupported(
                 "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
             ));
         }
-        Ok(LockRequest {
-            key: self.key.clone()?,
-            times: self.times()?,
-            mode: self.mode,
-            is_fair: self.is_fair,
-            label: self.label.clone(),
-            // Two holders with one token would be one to a fence, and a rest is for everybody.
-            allows_handoff: self.allows_handoff && self.fence.is_none() && self.at_least.is_none(),
-            is_counted: self.is_counted,
-        })
-    }
-
-    fn times(&self) -> Result<HoldTimes, Error> {
-        let context = self.handle.context();
-        let settings = context.settings();
-        let own = HoldTimes {
-            ttl: self.ttl.unwrap_or(settings.ttl),
-            lock_delay: self.lock_delay.unwrap_or(settings.lock_delay),
-            max_hold: self.max_hold.or(settings.max_hold),
-            at_least: self.at_least,
-        };
-        if self.at_least.is_some_and(|rest| rest > LONGEST_REST) {
+        if let Some(rest) = at_least.filter(|rest| *rest > LONGEST_REST) {
             return Err(Error::invalid(format!(
-                "a key cannot rest for so long: hold_at_least={:?} most={LONGEST_REST:?}; shorten it",
-                own.at_least.unwrap_or_default()
+                "a key cannot rest for so long: hold_at_least={rest:?} most={LONGEST_REST:?}; shorten it"
             )));
         }
-        if (self.ttl, self.lock_delay, self.max_hold) != (None, None, None) {
+        let of_manager = (settings.ttl, settings.lock_delay, settings.max_hold);
+        if (ttl, lock_delay, max_hold) != of_manager {
             // The lock's own times obey the same rules as the manager's.
             let mut ours = settings.clone();
-            (ours.ttl, ours.lock_delay, ours.max_hold) = (own.ttl, own.lock_delay, own.max_hold);
+            (ours.ttl, ours.lock_delay, ours.max_hold) = (ttl, lock_delay, max_hold);
             ours.validate()?;
         }
-        if context.capability().ttl_per_lock {
-            let ttl = own.ttl + own.lock_delay;
-            return Ok(HoldTimes { ttl, ..own });
+        if capability.ttl_per_lock {
+            return Ok(());
         }
-        if own.ttl != settings.ttl || own.lock_delay >= own.ttl {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "this store has one ttl for all locks, of which the lock delay is a part: ttl={:?} lock_delay={:?}; leave out the lock's own ttl, and set a shorter lock_delay",
-                    settings.ttl, own.lock_delay
-                ),
-            ));
+        if ttl != settings.ttl || lock_delay >= ttl {
+            return Err(Error::unsupported(format!(
+                "this store has one ttl for all locks, of which the lock delay is a part: ttl={:?} lock_delay={lock_delay:?}; leave out the lock's own ttl, and set a shorter lock_delay",
+                settings.ttl
+            )));
         }
         // The lock delay is taken from the lease, which must be one that can be renewed.
         let mut leased = settings.clone();
-        (leased.ttl, leased.lock_delay) = (own.ttl - own.lock_delay, Duration::ZERO);
-        leased.validate()?;
-        Ok(own)
+        (leased.ttl, leased.lock_delay) = (ttl - lock_delay, Duration::ZERO);
+        leased.validate()
     }
 }
 
-/// `locks.lock("nightly").await?` is [`acquire`](Lock::acquire).
 impl IntoFuture for Lock {
     type Output = Result<LockGuard, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;

@@ -100,7 +100,7 @@ async fn a_dropped_guard_is_released_in_the_background() {
     drop(guard);
     world.settled().await;
     assert!(world.is_free("a").await);
-    assert_eq!(lease.lost_reason(), Some(Ended::Released));
+    assert_eq!(lease.lost_reason(), Some(Ended::Dropped));
 }
 
 #[tokio::test]

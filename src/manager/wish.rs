@@ -1,15 +1,17 @@
-//! [`LockRequest`]: what a caller asks for.
+//! [`Wish`]: what a caller asks for.
 
 use std::time::Duration;
 
+use crate::fence::AnyFence;
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
+use crate::settings::Settings;
 use crate::store::{Capability, FAIR_STORES, LockMode, READ_WRITE_STORES, RESTING_STORES};
 
-/// One call for a lock.
+/// A key, and how it is to be held.
 #[derive(Clone, Debug)]
-pub(crate) struct LockRequest {
+pub(crate) struct Wish {
     pub(crate) key: Key,
     pub(crate) times: HoldTimes,
     pub(crate) mode: LockMode,
@@ -17,8 +19,9 @@ pub(crate) struct LockRequest {
     pub(crate) is_fair: bool,
     /// The holder's label, if it is not the manager's.
     pub(crate) label: Option<Label>,
-    /// Whether the caller may get the hold of another local caller, with its token, and pass its own on.
-    pub(crate) allows_handoff: bool,
+    pub(crate) fence: Option<AnyFence>,
+    /// Whether the caller may get the hold of another local caller, with its token, and pass its own on, as far as the user said.
+    pub(crate) may_hand_off: bool,
     /// Whether its caller is counted among those that wait already: it asks for several keys at once, and waits once.
     pub(crate) is_counted: bool,
 }
@@ -26,7 +29,6 @@ pub(crate) struct LockRequest {
 /// How long a hold lasts. A handoff needs the same times on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HoldTimes {
-    /// What the store is asked for: the lock delay included.
     pub(crate) ttl: Duration,
     /// The part of the store's TTL that the lease does not use: it belongs to the next holder.
     pub(crate) lock_delay: Duration,
@@ -36,23 +38,43 @@ pub(crate) struct HoldTimes {
     pub(crate) at_least: Option<Duration>,
 }
 
-/// How long a caller waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
-    /// One attempt.
-    Once,
-    /// One budget for the local queue and the store together.
-    Within(Duration),
-}
-
 impl HoldTimes {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            ttl: settings.ttl,
+            lock_delay: settings.lock_delay,
+            max_hold: settings.max_hold,
+            at_least: None,
+        }
+    }
+
     /// The part of the store's `ttl` that the lease may use.
     pub(super) fn leased(&self, ttl: Duration) -> Duration {
         ttl.saturating_sub(self.lock_delay)
     }
 }
 
-impl LockRequest {
+impl Wish {
+    /// The key under the manager's own settings.
+    pub(crate) fn new(key: Key, settings: &Settings) -> Self {
+        Self {
+            key,
+            times: HoldTimes::of(settings),
+            mode: LockMode::Exclusive,
+            is_fair: false,
+            label: None,
+            fence: None,
+            may_hand_off: true,
+            is_counted: false,
+        }
+    }
+
+    /// Whether the grant may go from one local caller to the next. Two holders with one token would be one to a fence, and a rest
+    /// is for everybody.
+    pub(super) fn allows_handoff(&self) -> bool {
+        self.may_hand_off && self.fence.is_none() && self.times.at_least.is_none()
+    }
+
     /// Whether each caller asks the store itself: because the store keeps the order, or because several may hold.
     pub(super) fn bypasses_queue(&self) -> bool {
         self.is_fair || self.mode != LockMode::Exclusive

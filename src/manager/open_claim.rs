@@ -1,22 +1,22 @@
-//! [`Attempt`]: one claim and the requests for it.
+//! [`OpenClaim`]: one claim and the requests for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::ManagerContext;
-use super::request::LockRequest;
+use super::wish::Wish;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
 use crate::store::{Acquired, Claim, Hint, Queue};
 
 /// A claim that the store may know of. Dropped while it is open, it is withdrawn in the background.
-pub(super) struct Attempt<'a> {
+pub(super) struct OpenClaim<'a> {
     context: &'a Arc<ManagerContext>,
     pub(super) claim: Claim,
     /// How long the store keeps its place once it has one; zero for none.
     place_ttl: Duration,
     is_open: bool,
-    /// The store may know of the claim from an earlier request.
+    /// The store may know of the claim from an earlier wish.
     pub(super) was_asked: bool,
     /// A request was not answered: it may be executed at any time.
     pub(super) was_in_doubt: bool,
@@ -24,17 +24,22 @@ pub(super) struct Attempt<'a> {
     pub(super) was_cut_short: bool,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> OpenClaim<'a> {
     /// `place_ttl` is how long the store keeps the claim's place in its queue; zero for none.
     pub(super) fn new(
         context: &'a Arc<ManagerContext>,
-        request: &LockRequest,
+        wish: &Wish,
         place_ttl: Duration,
     ) -> Result<Self, Error> {
         let owner = OwnerToken::generate_for(context.mark)?;
-        let label = request.label.as_ref().unwrap_or(&context.label).clone();
-        let mut claim = Claim::new(request.key.clone(), owner, label, request.times.ttl);
-        claim.mode = request.mode;
+        let label = wish.label.as_ref().unwrap_or(&context.label).clone();
+        let mut claim = Claim::new(
+            wish.key.clone(),
+            owner,
+            label,
+            context.asked_ttl(&wish.times),
+        );
+        claim.mode = wish.mode;
         claim.place_ttl = place_ttl;
         Ok(Self {
             context,
@@ -142,7 +147,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for OpenClaim<'_> {
     fn drop(&mut self) {
         if self.is_open {
             self.context.withdraw(self.claim.clone());
