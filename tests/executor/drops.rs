@@ -318,10 +318,10 @@ fn a_step_is_not_polled_after_the_lease() {
     }));
     assert!(poll_once(run.as_mut()).is_pending());
     stage.lapse();
-    let Poll::Ready(Err(RunError::Incomplete { debts, .. })) = poll_once(run.as_mut()) else {
+    let Poll::Ready(Err(RunError::Incomplete { undo, .. })) = poll_once(run.as_mut()) else {
         panic!("the step is in doubt");
     };
-    assert_eq!((debts.len(), sent.value()), (1, 0));
+    assert_eq!((undo.debts().len(), sent.value()), (1, 0));
 }
 
 #[test]
@@ -360,14 +360,14 @@ fn a_step_that_a_fence_refused_fences_its_run_out() {
             Ok(())
         });
         // A newer holder exists, so the first step may not be undone without a fence, although our lease looks live.
-        let Err(RunError::Incomplete { cause, debts, .. }) = outcome else {
+        let Err(RunError::Incomplete { cause, undo, .. }) = outcome else {
             panic!("{outcome:?}");
         };
         assert!(
             matches!(cause, Cause::Fenced { seen: other } if other == seen),
             "{cause:?}"
         );
-        assert_eq!((debts.len(), undone.value()), (1, 0));
+        assert_eq!((undo.debts().len(), undone.value()), (1, 0));
     }
 }
 

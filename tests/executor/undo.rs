@@ -261,10 +261,10 @@ fn after_a_commit_in_doubt_the_steps_are_left_as_they_are() {
         tx.commit_with(|_| Err::<(), _>(EffectError::unknown("time-out")));
         Ok(())
     });
-    let Err(RunError::InDoubt { debts, .. }) = outcome else {
+    let Err(RunError::InDoubt { undo, .. }) = outcome else {
         panic!("not in doubt");
     };
-    assert!(matches!(debts[0].state, DebtState::Undecided));
+    assert!(matches!(undo.debts()[0].state, DebtState::Undecided));
     assert_eq!(stage.hold.debts().len(), 2, "the commit and the step");
 }
 

@@ -80,9 +80,10 @@ async fn leave_a_debt(executor: &Executor, how: Left) {
         assert!(poll_once(Box::pin(run)).await.is_pending());
         return;
     }
-    let Err(RunError::Incomplete { debts, .. }) = run.await else {
+    let Err(RunError::Incomplete { undo, .. }) = run.await else {
         panic!("an effect is left");
     };
+    let debts = undo.debts();
     assert_eq!(debts.len(), 1);
     assert_eq!(debts[0].locks.len(), 2, "{:?}", debts[0]);
 }

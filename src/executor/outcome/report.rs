@@ -3,15 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::caught::Caught;
 use crate::model::error::BoxError;
 use crate::model::run_event::RunEvent;
-use crate::model::run_sink::DebtState;
+use crate::model::run_sink::{Debt, DebtState};
 
 /// What was undone, newest first: one result for each undo hook and each step that may have had an effect.
 #[derive(Debug, Default)]
 #[must_use = "an undo that failed is reported only here"]
 pub struct UndoReport {
     results: Vec<Undone>,
+    pub(crate) debts: Vec<Debt>,
     /// The work has begun, and has used its `tx` for no change.
     has_noted_nothing: bool,
 }
@@ -41,6 +43,17 @@ pub enum UndoResult {
     NotTried(DebtState),
 }
 
+/// What a hook returned, or its panic.
+impl From<Result<Result<(), BoxError>, Caught>> for UndoResult {
+    fn from(how: Result<Result<(), BoxError>, Caught>) -> Self {
+        match how {
+            Ok(Ok(())) => Self::Done,
+            Ok(Err(error)) => Self::Failed(Arc::new(error)),
+            Err(Caught(text)) => Self::Panicked(text),
+        }
+    }
+}
+
 impl UndoReport {
     /// Of work that has used its `tx` for no change, if `has_noted_nothing`.
     pub(crate) fn of_work(mut self, has_noted_nothing: bool) -> Self {
@@ -54,10 +67,16 @@ impl UndoReport {
         &self.results
     }
 
+    /// The effects outside the process that are left.
+    #[must_use]
+    pub fn debts(&self) -> &[Debt] {
+        &self.debts
+    }
+
     /// Whether everything that was noted was undone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.done() == self.results.len()
+        self.done() == self.results.len() && self.debts.is_empty()
     }
 
     fn done(&self) -> usize {

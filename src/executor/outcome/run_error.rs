@@ -36,14 +36,12 @@ pub enum RunError<T, E = BoxError> {
         /// What was undone; complete. Its `Display` says so if nothing was noted.
         undo: UndoReport,
     },
-    /// The run did not commit, and not everything could be undone. Parts may be applied: `undo` and `debts` say which.
+    /// The run did not commit, and not everything could be undone. Parts may be applied: `undo` says which.
     Incomplete {
         /// Why it did not commit.
         cause: Cause<E>,
         /// What was undone, and what was not.
         undo: UndoReport,
-        /// The effects outside the process that are left.
-        debts: Vec<Debt>,
     },
     /// A fence refused the only send of the commit or of a step, or a cell had a newer writer. Everything that was noted was undone, and
     /// the lock has a newer holder.
@@ -54,7 +52,7 @@ pub enum RunError<T, E = BoxError> {
         undo: UndoReport,
     },
     /// The commit was sent and no trustworthy answer came: it may or may not be applied, or may be applied later.
-    /// Look for `txn_id` at the resource. Local changes were undone; the effects of steps are in `debts`, undecided.
+    /// Look for `txn_id` at the resource. Local changes were undone; the effects of steps are debts, undecided.
     InDoubt {
         /// The locks of the run, as the commit call received them.
         locks: Locks,
@@ -64,10 +62,9 @@ pub enum RunError<T, E = BoxError> {
         token: FencingToken,
         /// What came instead of an answer.
         error: BoxError,
-        /// What was undone.
+        /// What was undone. Its debts are the effects of the run's steps: keep them if the commit turns out to be applied, undo them
+        /// if not.
         undo: UndoReport,
-        /// The effects of the run's steps: keep them if the commit turns out to be applied, undo them if not.
-        debts: Vec<Debt>,
     },
     /// The commit is applied, but the lease was over when it was done, and no fence checked it: another holder may have acted at
     /// the same time. Exclusivity is not claimed.
@@ -159,10 +156,7 @@ impl<T, E> RunError<T, E> {
     /// The effects outside the process that are left.
     #[must_use]
     pub fn debts(&self) -> &[Debt] {
-        match self {
-            Self::Incomplete { debts, .. } | Self::InDoubt { debts, .. } => debts,
-            _ => &[],
-        }
+        self.undo().map_or(&[], UndoReport::debts)
     }
 
     /// The same, with another value if it contains one.
@@ -171,7 +165,7 @@ impl<T, E> RunError<T, E> {
             Self::NotAcquired { why } => RunError::NotAcquired { why },
             Self::NotStarted { why } => RunError::NotStarted { why },
             Self::RolledBack { cause, undo } => RunError::RolledBack { cause, undo },
-            Self::Incomplete { cause, undo, debts } => RunError::Incomplete { cause, undo, debts },
+            Self::Incomplete { cause, undo } => RunError::Incomplete { cause, undo },
             Self::Fenced { seen, undo } => RunError::Fenced { seen, undo },
             Self::InDoubt {
                 locks,
@@ -179,14 +173,12 @@ impl<T, E> RunError<T, E> {
                 token,
                 error,
                 undo,
-                debts,
             } => RunError::InDoubt {
                 locks,
                 txn_id,
                 token,
                 error,
                 undo,
-                debts,
             },
             Self::CommittedLate {
                 locks,
@@ -216,11 +208,9 @@ impl<T, E> RunError<T, E> {
         }
     }
 
-    pub(crate) fn not_committed(cause: Cause<E>, undo: UndoReport, debts: Vec<Debt>) -> Self {
-        if !debts.is_empty() || !undo.is_complete() {
-            return Self::Incomplete { cause, undo, debts };
-        }
+    pub(crate) fn not_committed(cause: Cause<E>, undo: UndoReport) -> Self {
         match cause {
+            cause if !undo.is_complete() => Self::Incomplete { cause, undo },
             Cause::Fenced { seen } => Self::Fenced { seen, undo },
             cause => Self::RolledBack { cause, undo },
         }
@@ -238,11 +228,10 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 .field("cause", cause)
                 .field("undo", undo)
                 .finish(),
-            Self::Incomplete { cause, undo, debts } => f
+            Self::Incomplete { cause, undo } => f
                 .debug_struct("Incomplete")
                 .field("cause", cause)
                 .field("undo", undo)
-                .field("debts", debts)
                 .finish(),
             Self::Fenced { seen, undo } => f
                 .debug_struct("Fenced")
@@ -255,7 +244,6 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 token,
                 error,
                 undo,
-                debts,
             } => f
                 .debug_struct("InDoubt")
                 .field("locks", locks)
@@ -263,7 +251,6 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
                 .field("token", token)
                 .field("error", error)
                 .field("undo", undo)
-                .field("debts", debts)
                 .finish(),
             Self::CommittedLate {
                 locks,
@@ -292,10 +279,10 @@ impl<T, E: fmt::Display + 'static> fmt::Display for RunError<T, E> {
                 undo,
             } => write!(f, "stopped, {undo}: {cause}"),
             Self::RolledBack { cause, undo } => write!(f, "rolled back, {undo}: {cause}"),
-            Self::Incomplete { cause, undo, debts } => write!(
+            Self::Incomplete { cause, undo } => write!(
                 f,
                 "not committed, and not completely undone, {undo} debts={}; settle the debts by hand: {cause}",
-                debts.len()
+                undo.debts().len()
             ),
             Self::Fenced { seen, undo } => {
                 let cause: Cause<E> = Cause::Fenced { seen: *seen };

@@ -15,7 +15,6 @@ use tracing::Instrument;
 
 use super::async_tx::AsyncTx;
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
-use super::spans::{run_ended, run_span};
 use super::watch::Watched;
 use crate::clock::{ClockKind, Stamp};
 use crate::executor::context::RunContext;
@@ -31,11 +30,10 @@ pub(crate) async fn run<T, E: 'static, W>(
     into_cause: impl FnOnce(W) -> Cause<E>,
 ) -> Result<Committed<T>, RunError<T, E>> {
     let watched = Watched::begin(context);
-    let span = run_span(context);
     // Where there are no timers, the manager's limit the calls of the run, and last as long as it.
     let timers = (context.sink().runtime()).filter(|manager| manager.is_needed());
     let _in_progress = timers.map(SharedRuntime::begin_call);
-    let run = run_inner(context, watched.run(), work, into_cause).instrument(span.clone());
+    let run = run_inner(context, watched.run(), work, into_cause).instrument(watched.span.clone());
     let outcome = match context.turns() {
         None => {
             let mut run = pin!(run);
@@ -49,7 +47,6 @@ pub(crate) async fn run<T, E: 'static, W>(
             turns.awaiting(context.lease(), run).await
         }
     };
-    run_ended(&span, &outcome);
     watched.end(outcome)
 }
 

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
-use super::spans::{run_ended, run_span};
 use super::watch::Watched;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Abort, Committed, RunError};
@@ -17,14 +16,12 @@ pub(crate) fn run<'env, T>(
     work: impl FnOnce(&Tx<'env>) -> Result<T, Abort>,
 ) -> Result<Committed<T>, RunError<T>> {
     let watched = Watched::begin(context);
-    let span = run_span(context);
-    let entered = span.enter();
+    let entered = watched.span.enter();
     let outcome = match context.turns() {
         None => run_inner(context, watched.run(), work),
         Some(turns) => turns.blocking(context.lease(), || run_inner(context, watched.run(), work)),
     };
     drop(entered);
-    run_ended(&span, &outcome);
     watched.end(outcome)
 }
 

@@ -4,7 +4,6 @@ mod async_tx;
 pub(crate) mod awaiting;
 pub(crate) mod blocking;
 mod settle;
-mod spans;
 mod watch;
 
 pub use async_tx::AsyncTx;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use super::spans::{commit_answered, commit_span};
+use super::watch::{commit_answered, commit_span};
 use crate::clock::Stamp;
 use crate::executor::cell::Cells;
 use crate::executor::context::RunContext;
@@ -18,16 +18,14 @@ use crate::model::error::BoxError;
 use crate::model::txn::TxnId;
 
 /// The commit is applied.
-pub(crate) enum Settled {
-    Committed {
-        slack: Duration,
-        proof: CommitProof,
-    },
-    Late {
-        slack: Duration,
-        late_by: Duration,
-        published: bool,
-    },
+pub(crate) struct Settled {
+    slack: Duration,
+    end: Result<CommitProof, Late>,
+}
+
+struct Late {
+    late_by: Duration,
+    published: bool,
 }
 
 /// The commit is not applied, or not known to be.
@@ -64,17 +62,13 @@ impl<E> Unsettled<E> {
 
     pub(crate) fn outcome<T>(self, tally: Tally, has_no_change: bool) -> RunError<T, E> {
         match self {
-            Self::No(cause) => {
-                let undo = tally.report.of_work(has_no_change);
-                RunError::not_committed(cause, undo, tally.debts)
-            }
+            Self::No(cause) => RunError::not_committed(cause, tally.report.of_work(has_no_change)),
             Self::InDoubt { txn_id, error } => RunError::InDoubt {
                 locks: tally.lease.held_keys(),
                 txn_id,
                 token: tally.lease.token(),
                 error,
                 undo: tally.report,
-                debts: tally.debts,
             },
         }
     }
@@ -143,8 +137,8 @@ fn publish<E>(context: &RunContext, cells: Cells) -> Result<Settled, Cause<E>> {
     let slack = context.ensure_commit().map_err(Cause::Lease)?;
     let proof = match (cells.is_empty(), lease.is_fencing()) {
         (true, _) => {
-            let proof = CommitProof::WithinLease;
-            return Ok(Settled::Committed { slack, proof });
+            let end = Ok(CommitProof::WithinLease);
+            return Ok(Settled { slack, end });
         }
         (false, true) => CommitProof::Local,
         // Tokens that may not grow prove nothing.
@@ -153,7 +147,8 @@ fn publish<E>(context: &RunContext, cells: Cells) -> Result<Settled, Cause<E>> {
     cells.publish()?;
     // The thread may have stalled since the check.
     if lease.look_strict().is_ok() {
-        return Ok(Settled::Committed { slack, proof });
+        let end = Ok(proof);
+        return Ok(Settled { slack, end });
     }
     Ok(late(context, slack, before.plus(slack), true))
 }
@@ -231,7 +226,8 @@ impl Prepared {
             _ => return Ok(late(context, slack, not_after, published)),
         };
         if published {
-            Ok(Settled::Committed { slack, proof })
+            let end = Ok(proof);
+            Ok(Settled { slack, end })
         } else {
             Ok(late(context, slack, not_after, false))
         }
@@ -239,24 +235,18 @@ impl Prepared {
 }
 
 fn late(context: &RunContext, slack: Duration, not_after: Stamp, published: bool) -> Settled {
-    Settled::Late {
-        slack,
-        late_by: context.lease().clock().stamp().since(&not_after),
-        published,
-    }
+    let late_by = context.lease().clock().stamp().since(&not_after);
+    let end = Err(Late { late_by, published });
+    Settled { slack, end }
 }
 
 impl Settled {
     fn receipt(&self, context: &RunContext, txn_id: Option<TxnId>) -> Receipt {
-        let (slack, proof) = match *self {
-            Self::Committed { slack, proof } => (slack, Some(proof)),
-            Self::Late { slack, .. } => (slack, None),
-        };
         Receipt {
             token: context.lease().token(),
             txn_id,
-            slack,
-            proof,
+            slack: self.slack,
+            proof: self.end.as_ref().ok().copied(),
             locks: context.locks().clone(),
         }
     }
@@ -279,17 +269,15 @@ impl Settled {
             }
         }
         let locks = receipt.locks;
-        match self {
-            Self::Committed { slack, proof } => Ok(Committed {
+        match self.end {
+            Ok(proof) => Ok(Committed {
                 value,
                 token,
-                slack,
+                slack: self.slack,
                 proof,
                 locks,
             }),
-            Self::Late {
-                late_by, published, ..
-            } => Err(RunError::CommittedLate {
+            Err(Late { late_by, published }) => Err(RunError::CommittedLate {
                 locks,
                 value,
                 token,

@@ -1,7 +1,7 @@
 //! [`undo_all`]: undoes a blocking run on its own thread.
 
-use super::tally::{Compensated, Tally};
-use super::verdict::{Verdict, Why, judge};
+use super::judge::{Remedy, Why, judge};
+use super::tally::{Tally, unless_late};
 use crate::executor::context::RunContext;
 use crate::executor::tx::{Blocking, ToUndo};
 use crate::model::caught::caught;
@@ -24,14 +24,12 @@ pub(crate) fn undo_all(
         };
         let (item, state) = step.split();
         match judge(state, item.is_fenced, why, &tally.lease) {
-            Verdict::Nothing => {}
-            Verdict::Owe(state) => tally.owe(&item, state),
-            Verdict::Compensate(undo, limit) => {
+            Remedy::Nothing => {}
+            Remedy::Owe(state) => tally.owe(&item, state),
+            Remedy::Compensate(undo, limit) => {
                 let given = tally.compensation(&item, limit);
-                let how = match caught(|| undo(given)) {
-                    Ok(result) => Compensated::unless_late(result, item.is_fenced, &tally.lease),
-                    Err(panic) => Compensated::Panicked(panic),
-                };
+                let how = caught(|| undo(given));
+                let how = how.map(|returned| unless_late(returned, item.is_fenced, &tally.lease));
                 tally.compensated(&item, how);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::verdict::Item;
+use super::judge::Item;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{UndoReport, UndoResult};
 use crate::executor::tx::{Compensation, Hook};
@@ -14,29 +14,17 @@ use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState};
 use crate::model::txn::TxnId;
 
-/// How one compensation ended.
-pub(crate) enum Compensated {
-    Done,
-    Failed(BoxError),
-    Panicked(Caught),
-}
-
-impl Compensated {
-    /// Judges what it returned: success counts only within the lease, or under a fence.
-    pub(crate) fn unless_late(
-        result: Result<(), BoxError>,
-        is_fenced: bool,
-        lease: &Lease,
-    ) -> Self {
-        match result {
-            Ok(()) if is_fenced || lease.look_strict().is_ok() => Self::Done,
-            Ok(()) => Self::Failed(
-                "it ended after the lease, so it may have collided with the next holder's work"
-                    .into(),
-            ),
-            Err(error) => Self::Failed(error),
-        }
+/// What a compensation came to that returned this: success counts only within the lease, or under a fence.
+pub(crate) fn unless_late(
+    returned: Result<(), BoxError>,
+    is_fenced: bool,
+    lease: &Lease,
+) -> Result<(), BoxError> {
+    returned?;
+    if is_fenced || lease.look_strict().is_ok() {
+        return Ok(());
     }
+    Err("it ended after the lease, so it may have collided with the next holder's work".into())
 }
 
 /// What was undone so far, and what could not be.
@@ -45,7 +33,6 @@ pub(crate) struct Tally {
     /// The number of the run.
     pub(crate) run: u64,
     pub(crate) report: UndoReport,
-    pub(crate) debts: Vec<Debt>,
 }
 
 impl Tally {
@@ -54,7 +41,6 @@ impl Tally {
             lease,
             run,
             report: UndoReport::default(),
-            debts: Vec::new(),
         }
     }
 
@@ -64,29 +50,20 @@ impl Tally {
     }
 
     pub(crate) fn run_hook(&mut self, hook: Hook<'_>) {
-        let result = match caught(hook) {
-            Ok(Ok(())) => UndoResult::Done,
-            Ok(Err(error)) => UndoResult::Failed(Arc::new(error)),
-            Err(Caught(text)) => UndoResult::Panicked(text),
-        };
-        self.report.push(None, result);
+        self.report.push(None, caught(hook).into());
     }
 
-    pub(crate) fn compensated(&mut self, item: &Item, how: Compensated) {
-        let result = match how {
-            Compensated::Done => UndoResult::Done,
-            Compensated::Failed(error) => {
-                let error = Arc::new(error);
-                self.debt(item, DebtState::Failed(Arc::clone(&error)));
-                UndoResult::Failed(error)
-            }
-            Compensated::Panicked(Caught(text)) => {
-                // Without its message: a debt is logged.
-                let error: BoxError = "it panicked".into();
-                self.debt(item, DebtState::Failed(Arc::new(error)));
-                UndoResult::Panicked(text)
-            }
+    pub(crate) fn compensated(&mut self, item: &Item, how: Result<Result<(), BoxError>, Caught>) {
+        let result = UndoResult::from(how);
+        let error = match &result {
+            UndoResult::Failed(error) => Some(Arc::clone(error)),
+            // Without its message: a debt is logged.
+            UndoResult::Panicked(_) => Some(Arc::new("it panicked".into())),
+            UndoResult::Done | UndoResult::NotTried(_) => None,
         };
+        if let Some(error) = error {
+            self.debt(item, DebtState::Failed(error));
+        }
         self.report.push(Some(Arc::clone(&item.intent)), result);
     }
 
@@ -101,7 +78,8 @@ impl Tally {
         if matches!(state, DebtState::InDoubt | DebtState::Failed(_)) {
             self.lease.mark_in_doubt();
         }
-        self.debts
+        self.report
+            .debts
             .push(debt(&self.lease, item.txn_id, &item.intent, state));
     }
 
@@ -128,7 +106,7 @@ impl Tally {
 
     /// For debts that nobody receives any more.
     pub(crate) fn log_debts(&self) {
-        self.debts.iter().for_each(Debt::log);
+        self.report.debts.iter().for_each(Debt::log);
     }
 
     /// Reports what was undone, and every debt. The outcome contains them as well, if there is one.
@@ -136,7 +114,7 @@ impl Tally {
         if let Some(event) = self.report.event() {
             context.notify(self.run, event);
         }
-        for debt in &self.debts {
+        for debt in &self.report.debts {
             context.sink().debt(debt.clone());
         }
     }

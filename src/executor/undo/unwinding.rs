@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::tally::{Compensated, Tally, commit_debt};
-use super::verdict::{Item, Verdict, Why, judge};
+use super::judge::{Item, Remedy, Why, judge};
+use super::tally::{Tally, commit_debt, unless_late};
 use crate::executor::context::RunContext;
 use crate::executor::inside::{Inside, drive_inside};
 use crate::executor::tx::{Awaiting, ToUndo};
 use crate::executor::while_live::while_live;
 use crate::model::caught::{Caught, drop_caught};
+use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState, RunSink};
 use crate::model::txn::TxnId;
 
@@ -35,7 +36,7 @@ pub(crate) struct Unwinding {
 
 struct UnderWay {
     item: Item,
-    end: BoxFuture<'static, Compensated>,
+    end: BoxFuture<'static, Result<Result<(), BoxError>, Caught>>,
 }
 
 impl Unwinding {
@@ -72,7 +73,12 @@ impl Unwinding {
         self.drive().await;
         self.notify_undone();
         if let Some(sink) = self.sink.take() {
-            self.tally.debts.iter().cloned().for_each(|d| sink.debt(d));
+            self.tally
+                .report
+                .debts
+                .iter()
+                .cloned()
+                .for_each(|d| sink.debt(d));
         }
         let empty = self.tally.empty();
         std::mem::replace(&mut self.tally, empty)
@@ -100,9 +106,9 @@ impl Unwinding {
         };
         let (item, state) = step.split();
         match judge(state, item.is_fenced, self.why, &self.tally.lease) {
-            Verdict::Nothing => {}
-            Verdict::Owe(state) => self.tally.owe(&item, state),
-            Verdict::Compensate(undo, limit) => {
+            Remedy::Nothing => {}
+            Remedy::Owe(state) => self.tally.owe(&item, state),
+            Remedy::Compensate(undo, limit) => {
                 let given = self.tally.compensation(&item, limit);
                 let lease = self.tally.lease.clone();
                 let is_fenced = item.is_fenced;
@@ -117,9 +123,9 @@ impl Unwinding {
                     };
                     let not_after = lease.clock().stamp().plus(limit);
                     match lease.clock().until(not_after, undo).await.flatten() {
-                        Some(Ok(result)) => Compensated::unless_late(result, is_fenced, &lease),
-                        Some(Err(payload)) => Compensated::Panicked(Caught::by(payload)),
-                        None => Compensated::Failed("it did not end within the lease".into()),
+                        Some(Ok(returned)) => Ok(unless_late(returned, is_fenced, &lease)),
+                        Some(Err(payload)) => Err(Caught::by(payload)),
+                        None => Ok(Err("it did not end within the lease".into())),
                     }
                 };
                 let end = Box::pin(end);
@@ -148,7 +154,7 @@ impl Unwinding {
         if let Some(UnderWay { item, end }) = self.under_way.take() {
             let _ = drop_caught(end);
             let error = "its future was dropped".into();
-            self.tally.compensated(&item, Compensated::Failed(error));
+            self.tally.compensated(&item, Ok(Err(error)));
         }
         while let Some(noted) = self.left.pop() {
             match noted {
@@ -172,7 +178,7 @@ impl Unwinding {
         self.drive().await;
         self.notify_undone();
         self.tally.log();
-        std::mem::take(&mut self.tally.debts)
+        std::mem::take(&mut self.tally.report.debts)
     }
 }
 
@@ -185,7 +191,7 @@ impl Drop for Unwinding {
         if self.left.is_empty() && self.under_way.is_none() && in_doubt.is_none() {
             return;
         }
-        self.tally.debts.extend(in_doubt);
+        self.tally.report.debts.extend(in_doubt);
         // The hooks are a part of the run, which is dropped outside of its polls.
         let _inside = (self.sink.as_ref()).map(|sink| Inside::enter(&sink.lock_numbers()));
         let is_left = self.finish_what_blocks();
@@ -196,13 +202,18 @@ impl Drop for Unwinding {
             self.notify_undone();
             self.tally.log();
             match watcher {
-                Some(watcher) => self.tally.debts.drain(..).for_each(|d| watcher.debt(d)),
+                Some(watcher) => self
+                    .tally
+                    .report
+                    .debts
+                    .drain(..)
+                    .for_each(|d| watcher.debt(d)),
                 None => self.tally.log_debts(),
             }
             return;
         };
         self.tally.log();
-        self.tally.debts.drain(..).for_each(|d| sink.debt(d));
+        self.tally.report.debts.drain(..).for_each(|d| sink.debt(d));
         let watcher = self.watcher.clone();
         self.notify_undone();
         if is_left {

@@ -32,7 +32,7 @@ impl Why {
 }
 
 /// What is to be done about one step.
-pub(crate) enum Verdict<U> {
+pub(crate) enum Remedy<U> {
     Nothing,
     Owe(DebtState),
     /// May be compensated, within this time.
@@ -41,18 +41,13 @@ pub(crate) enum Verdict<U> {
 
 /// The only place that decides whether an effect outside may be undone now. A compensation that may not run is dropped here, and
 /// a panic of what it captured stops nothing.
-pub(crate) fn judge<U>(
-    state: StepState<U>,
-    is_fenced: bool,
-    why: Why,
-    lease: &Lease,
-) -> Verdict<U> {
+pub(crate) fn judge<U>(state: StepState<U>, is_fenced: bool, why: Why, lease: &Lease) -> Remedy<U> {
     let undo = match state {
-        StepState::NotApplied => return Verdict::Nothing,
-        StepState::Sent => return Verdict::Owe(DebtState::InDoubt),
+        StepState::NotApplied => return Remedy::Nothing,
+        StepState::Sent => return Remedy::Owe(DebtState::InDoubt),
         StepState::Done(undo) if why == Why::CommitInDoubt => {
             let _ = drop_caught(undo);
-            return Verdict::Owe(DebtState::Undecided);
+            return Remedy::Owe(DebtState::Undecided);
         }
         StepState::Done(undo) => undo,
     };
@@ -63,12 +58,12 @@ pub(crate) fn judge<U>(
     match (remaining, is_fenced) {
         (remaining, true) => {
             let limit = remaining.unwrap_or_default().max(FENCED_COMPENSATION_LIMIT);
-            Verdict::Compensate(undo, limit)
+            Remedy::Compensate(undo, limit)
         }
-        (Some(remaining), false) => Verdict::Compensate(undo, remaining),
+        (Some(remaining), false) => Remedy::Compensate(undo, remaining),
         (None, false) => {
             let _ = drop_caught(undo);
-            Verdict::Owe(DebtState::Owed)
+            Remedy::Owe(DebtState::Owed)
         }
     }
 }
