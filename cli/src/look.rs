@@ -85,7 +85,7 @@ fn columns(record: &LockInfo) -> [String; 4] {
 /// As exact as the store reports it.
 fn held_for(record: &LockInfo) -> Option<String> {
     match (record.held_for, record.asked_ago) {
-        (Some(time), _) if record.held_for_is_about => {
+        (Some(time), _) if record.held_for_is_estimate => {
             let whole = Duration::from_secs_f64(time.as_secs_f64().round());
             Some(format!("about {}", span(whole)))
         }
@@ -104,7 +104,7 @@ fn scripts(record: &LockInfo) -> Value {
         "token": record.token.map(|token| token.number()),
         "remaining_ms": record.remaining.map(millis),
         "held_for_ms": record.held_for.map(millis),
-        "held_for_is_about": record.held_for_is_about,
+        "held_for_is_estimate": record.held_for_is_estimate,
         "asked_ago_ms": record.asked_ago.map(millis),
         "mode": record.mode.map(|mode| mode.to_string()),
         "holders": record.holders,

@@ -87,7 +87,7 @@ async fn the_time_since_the_grant_is_not_that_since_a_renewal<H: Harness>(
     let record = record.ok_or_else(|| broken("expected a record of a held key, got none"))?;
     if let Some(reported) = record.held_for.or(record.asked_ago) {
         // What is not exact may be too long, never too short.
-        let is_exact = record.held_for.is_some() && !record.held_for_is_about;
+        let is_exact = record.held_for.is_some() && !record.held_for_is_estimate;
         let is_so = reported >= least - least / 12 && (!is_exact || reported <= most + most / 12);
         ensure(is_so, || {
             format!("held for {least:?} to {most:?}, reported {reported:?} in {record:?}")

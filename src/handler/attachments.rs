@@ -5,7 +5,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
-use super::aside::Aside;
+use super::user_threads::UserThreads;
 use crate::model::caught::drop_caught;
 
 type Attachment = Box<dyn Any + Send>;
@@ -58,10 +58,10 @@ impl Attachments {
 
     /// Drops the values on a thread of its own: a user's value may block while it is dropped, and the manager's thread must
     /// not wait for it.
-    pub(crate) fn end_aside(&self, aside: &Aside) {
+    pub(crate) fn end_on(&self, user_threads: &UserThreads) {
         let attached = self.take();
         if attached.len() > 0 {
-            aside.call(move || drop(attached));
+            user_threads.call(move || drop(attached));
         }
     }
 }

@@ -54,7 +54,6 @@
 //! ```
 
 mod access_log;
-mod aside;
 mod attachments;
 mod chain;
 mod event;
@@ -69,9 +68,9 @@ mod observer;
 mod release;
 mod request;
 mod step;
+mod user_threads;
 
 pub use access_log::{ACCESS_LOG_TARGET, AccessLog};
-pub(crate) use aside::Aside;
 pub(crate) use attachments::Attachments;
 pub(crate) use chain::Chain;
 pub use event::{AcquireOutcome, Event};
@@ -88,6 +87,7 @@ pub use observer::Observer;
 pub(crate) use observer::Observers;
 pub(crate) use release::Around;
 pub use request::{AcquireRequest, ReleaseRequest};
+pub(crate) use user_threads::UserThreads;
 
 pub use crate::model::run_event::RunEvent;
 pub use crate::model::run_sink::Intent;

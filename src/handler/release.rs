@@ -11,11 +11,11 @@ use futures_util::future::{BoxFuture, Either, select};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::aside::Aside;
 use super::chain::{Chain, did_not_answer, drop_cut_off, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
 use super::step::Step;
+use super::user_threads::UserThreads;
 use crate::clock::Clock;
 use crate::model::caught::Caught;
 use crate::store::Released;
@@ -27,7 +27,7 @@ pub(crate) struct Around<'a> {
     /// How long the handlers may take before the release, and again after it.
     pub(crate) limit: Duration,
     /// Where the handlers run if not on the caller's task: nothing of theirs may hold up the manager's thread.
-    pub(crate) aside: Option<&'a Aside>,
+    pub(crate) user_threads: Option<&'a UserThreads>,
 }
 
 impl Chain {
@@ -41,7 +41,7 @@ impl Chain {
         let Around {
             clock,
             limit,
-            aside,
+            user_threads,
         } = around;
         let (answer, answered) = watch::channel(None);
         let (go, stop) = (CancellationToken::new(), CancellationToken::new());
@@ -54,9 +54,9 @@ impl Chain {
             stop.clone(),
             limit,
         );
-        let mut chain: BoxFuture<'_, ()> = match aside {
+        let mut chain: BoxFuture<'_, ()> = match user_threads {
             None => Box::pin(chain),
-            Some(aside) => Box::pin(aside.drive(chain).map(drop)),
+            Some(user_threads) => Box::pin(user_threads.drive(chain).map(drop)),
         };
         let gone_on = select(Box::pin(go.cancelled()), &mut chain);
         let is_over = match clock.timeout(limit, gone_on).await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::ManagerContext;
-use super::engine::{Answer, HoldId, Proven};
+use super::engine::{HoldId, Proven};
 use super::hold::Hold;
 use crate::clock::{ClockKind, Stamp};
 use crate::handler::Event;
@@ -99,7 +99,7 @@ impl RenewalBatch {
                     let ttl = hold.origin.times.leased(proof.ttl);
                     let renewal = proofs.renewal(since, ttl);
                     match hold.lease.renew(&renewal) {
-                        Ok(()) => Ok(Answer::Proven(Proven {
+                        Ok(()) => Ok(Some(Proven {
                             sent_at: self.sent_at.on(ClockKind::Boot),
                             ttl,
                             deadline: renewal.deadline(),
@@ -112,11 +112,11 @@ impl RenewalBatch {
                 Some(Renewed::Unknown(error)) => {
                     tracing::debug!(target: "leasehold::manager", key = %hold.lease.key(), %error, "a renewal proved nothing");
                     errors.push((*id, error));
-                    Ok(Answer::Unknown)
+                    Ok(None)
                 }
                 None => {
                     errors.push((*id, unanswered.clone()));
-                    Ok(Answer::Unknown)
+                    Ok(None)
                 }
             })
             .collect();
@@ -132,7 +132,7 @@ impl RenewalBatch {
 pub(super) struct Judged {
     pub(super) holds: Due,
     /// One for each hold.
-    pub(super) verdicts: Vec<Result<Answer, Ended>>,
+    pub(super) verdicts: Vec<Result<Option<Proven>, Ended>>,
     /// Of the holds for which nothing is proven.
     pub(super) errors: Vec<(HoldId, Error)>,
 }

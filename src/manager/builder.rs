@@ -13,7 +13,7 @@ use super::runtime::{OwnRuntime, own_runtime, start};
 use super::supervision::supervised;
 use super::task::Task;
 use crate::clock::Clock;
-use crate::handler::{Aside, Chain, Handler, Observer, Observers};
+use crate::handler::{Chain, Handler, Observer, Observers, UserThreads};
 use crate::model::error::Error;
 use crate::model::holder::{Label, ManagerMark, OwnerToken};
 use crate::model::shared_runtime::SharedRuntime;
@@ -123,10 +123,10 @@ impl LockManagerBuilder {
             clock,
             label: self.label.unwrap_or_else(Label::of_this_process),
             runtime: runtime.clone(),
-            aside: if self.is_simulated {
-                Aside::inline(&runtime)
+            user_threads: if self.is_simulated {
+                UserThreads::inline(&runtime)
             } else {
-                Aside::threads(&runtime)
+                UserThreads::threads(&runtime)
             },
             hooks: Hooks::new(self.chain, self.observers),
             inbox,

@@ -9,7 +9,7 @@ use super::handoff::{claim, end_unclaimed};
 use super::hooks::ObservedWait;
 use super::lifetime::closed;
 use super::place::{Counted, Place};
-use super::queue::{Called, Entered, Turn};
+use super::queue::{Entered, Passed, Turn};
 use super::wish::Wish;
 use crate::model::error::{Error, ErrorKind};
 
@@ -63,8 +63,8 @@ pub(super) async fn acquire_without_handlers(
     let mut caller = Caller::new(handle, wish, wait)?;
     let held = match caller.take_turn().await? {
         None => None,
-        Some(Called::Hold(hold)) => Some(LockGuard::new(handle, hold)),
-        Some(Called::Turn(turn)) => {
+        Some(Passed::Hold(hold)) => Some(LockGuard::new(handle, hold)),
+        Some(Passed::Turn(turn)) => {
             caller.turn = Some(turn);
             caller.ask().await?
         }
@@ -119,19 +119,19 @@ impl<'a> Caller<'a> {
     }
 
     /// Waits in the local queue for the right to ask the store, or for a hold that is handed off; `None` if neither came in time.
-    async fn take_turn(&mut self) -> Result<Option<Called>, Error> {
+    async fn take_turn(&mut self) -> Result<Option<Passed>, Error> {
         let context = self.handle.context();
         let may_wait = self.wait.is_some();
         let place = match context.queues.enter(self.wish, may_wait, self.started)? {
             None => return Ok(None),
             Some(Entered::Turn(turn, counted)) => {
                 self.counted = counted;
-                return Ok(Some(Called::Turn(turn)));
+                return Ok(Some(Passed::Turn(turn)));
             }
             Some(Entered::Place(place)) => place,
         };
         self.begin_wait();
-        let mut waiting = Waiting { context, place };
+        let mut waiting = InQueue { context, place };
         let called = waiting.place.called();
         let called = context.clock.timeout(self.left(), called).await;
         if self.left().is_zero() {
@@ -142,13 +142,13 @@ impl<'a> Caller<'a> {
         match called {
             None => Ok(None),
             Some(None) => Err(closed()),
-            Some(Some(Called::Hold(hold))) if !claim(context, &hold) => {
+            Some(Some(Passed::Hold(hold))) if !claim(context, &hold) => {
                 // It came too late. At the end of the queue a slow caller might come too late again and again.
                 self.counted = waiting.place.take_counted();
-                Ok(Some(Called::Turn(context.queues.bypass(&self.wish.key))))
+                Ok(Some(Passed::Turn(context.queues.bypass(&self.wish.key))))
             }
             Some(Some(called)) => {
-                if let Called::Turn(turn) = &called {
+                if let Passed::Turn(turn) = &called {
                     turn.show(Duration::ZERO);
                 }
                 Ok(Some(called))
@@ -268,20 +268,20 @@ impl<'a> Caller<'a> {
 }
 
 /// A caller in the local queue. Dropped, it ends a hold that it was given and did not take.
-struct Waiting<'a> {
+struct InQueue<'a> {
     context: &'a ManagerContext,
-    place: Place<Called>,
+    place: Place<Passed>,
 }
 
-impl Waiting<'_> {
-    fn end(&self, called: Option<Called>) {
-        if let Some(Called::Hold(hold)) = called {
+impl InQueue<'_> {
+    fn end(&self, called: Option<Passed>) {
+        if let Some(Passed::Hold(hold)) = called {
             end_unclaimed(self.context, hold);
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for InQueue<'_> {
     fn drop(&mut self) {
         let called = self.place.leave();
         self.end(called);

@@ -19,7 +19,7 @@ use super::queue::Queues;
 use super::readiness::Readiness;
 use super::wish::HoldTimes;
 use crate::clock::{Clock, ClockKind};
-use crate::handler::Aside;
+use crate::handler::UserThreads;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, ManagerMark};
 use crate::model::key::Key;
@@ -37,7 +37,7 @@ pub(crate) struct ManagerContext {
     /// The manager's runtime: for callers that have none, and for work that outlives its caller.
     pub(super) runtime: SharedRuntime,
     /// For what may block.
-    pub(super) aside: Aside,
+    pub(super) user_threads: UserThreads,
     pub(super) lifetime: Lifetime,
     pub(super) hooks: Hooks,
     pub(super) holds: HoldBook,
@@ -63,7 +63,7 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) label: Label,
     pub(super) runtime: SharedRuntime,
-    pub(super) aside: Aside,
+    pub(super) user_threads: UserThreads,
     pub(super) hooks: Hooks,
     pub(super) inbox: Inbox,
     pub(super) mark: ManagerMark,
@@ -96,7 +96,7 @@ impl ManagerContext {
             clock: parts.clock,
             label: parts.label,
             runtime: parts.runtime,
-            aside: parts.aside,
+            user_threads: parts.user_threads,
             hooks: parts.hooks,
             inbox: parts.inbox,
             mark: parts.mark,

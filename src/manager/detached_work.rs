@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::handler::Aside;
+use crate::handler::UserThreads;
 use crate::model::caught::Caught;
 use crate::model::run_sink::Debt;
 
@@ -49,9 +49,9 @@ impl DetachedWork {
     }
 
     /// Drives `work` to its end on a thread of its own, where it may block without delaying a heartbeat.
-    pub(super) fn run(&self, aside: &Aside, work: BoxFuture<'static, Vec<Debt>>) {
+    pub(super) fn run(&self, user_threads: &UserThreads, work: BoxFuture<'static, Vec<Debt>>) {
         let in_progress = self.begin();
-        drop(aside.drive(async move {
+        drop(user_threads.drive(async move {
             let state = &in_progress.0;
             match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(debts) => debts.iter().for_each(|debt| state.debt(debt)),

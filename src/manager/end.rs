@@ -69,7 +69,7 @@ pub(super) async fn end_hold_within(
     if cause == Ended::Released {
         hold.attachments().end();
     } else {
-        hold.attachments().end_aside(&context.aside);
+        hold.attachments().end_on(&context.user_threads);
     }
     *ended = Some(released.clone());
     released
@@ -171,7 +171,7 @@ impl Ending<'_> {
             let around = Around {
                 clock: &self.context.clock,
                 limit: self.context.settings.request_timeout,
-                aside: (self.cause != Ended::Released).then_some(&self.context.aside),
+                user_threads: (self.cause != Ended::Released).then_some(&self.context.user_threads),
             };
             let step = self.finish(is_at_rest);
             hooks.chain.release(request.clone(), around, step).await

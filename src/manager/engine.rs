@@ -46,14 +46,6 @@ pub(crate) struct Proven {
     pub(crate) deadline: u64,
 }
 
-/// How one renewal ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Proven(Proven),
-    /// No proof; a retry may get one.
-    Unknown,
-}
-
 /// Whether the last renewal of a hold failed: before an answer, and with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heard {
@@ -304,18 +296,23 @@ impl Engine {
         true
     }
 
-    /// A renewal ended. `None` if the hold has left.
-    pub(crate) fn answered(&mut self, id: HoldId, answer: Answer, now: u64) -> Option<Heard> {
+    /// A renewal ended, with a proof or without: then a retry may get one. `None` if the hold has left.
+    pub(crate) fn answered(
+        &mut self,
+        id: HoldId,
+        proven: Option<Proven>,
+        now: u64,
+    ) -> Option<Heard> {
         let mut state = self.entry(id)?.state;
         let was_failing = state.failures > 0;
-        match answer {
-            Answer::Proven(proven) => {
+        match proven {
+            Some(proven) => {
                 state.interval = self.interval(proven);
                 state.renew_at = self.renewal(proven.sent_at, state.interval);
                 state.deadline = state.deadline.max(proven.deadline);
                 state.failures = 0;
             }
-            Answer::Unknown => {
+            None => {
                 let left = state.deadline.saturating_sub(now);
                 let pause = (left / RETRY_PART).clamp(LEAST_RETRY, state.interval.max(LEAST_RETRY));
                 state.renew_at = now.saturating_add(pause);

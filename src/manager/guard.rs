@@ -50,7 +50,7 @@ impl LockGuard {
     }
 
     /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
-    pub(crate) fn handed_out(self) -> Self {
+    pub(crate) fn for_caller(self) -> Self {
         self.hold.leave_rest();
         self.claimed()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::ManagerContext;
 use super::hold::{Hold, Origin};
 use super::message::Message;
-use super::queue::Called;
+use super::queue::Passed;
 use crate::clock::Stamp;
 use crate::model::error::Ended;
 use crate::settings::Settings;
@@ -54,7 +54,7 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         context.queues.put_back(key, waiter);
         return false;
     }
-    if let Err(Called::Hold(unclaimed)) = waiter.call(Called::Hold(next)) {
+    if let Err(Passed::Hold(unclaimed)) = waiter.call(Passed::Hold(next)) {
         end_unclaimed(context, unclaimed);
     }
     true

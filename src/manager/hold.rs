@@ -137,8 +137,8 @@ impl Hold {
     pub(super) fn rest(&self, clock: &Clock) -> Duration {
         let was_live = self.lease.lost_reason().is_some_and(|why| !why.is_loss());
         let leaves_rest = was_live && self.leaves_rest.load(Ordering::SeqCst);
-        let at_least = self.origin.times.at_least.filter(|_| leaves_rest);
-        at_least.map_or(Duration::ZERO, |most| {
+        let hold_at_least = self.origin.times.hold_at_least.filter(|_| leaves_rest);
+        hold_at_least.map_or(Duration::ZERO, |most| {
             most.saturating_sub(clock.stamp().since(&self.began))
         })
     }

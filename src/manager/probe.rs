@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::engine::{Answer, Engine, Orders, Pace, Proven};
+use super::engine::{Engine, Orders, Pace, Proven};
 use crate::model::span::nanos;
 
 /// The manager's engine with a number of holds and no store: what a round of renewals costs without the network.
@@ -49,8 +49,7 @@ impl Renewals {
             self.engine.tick(self.now, &mut self.orders);
             let due = std::mem::take(&mut self.orders.renew);
             for &id in &due {
-                self.engine
-                    .answered(id, Answer::Proven(proven(self.now)), self.now);
+                self.engine.answered(id, Some(proven(self.now)), self.now);
             }
             renewed += due.len();
             self.orders.renew = due;

@@ -27,7 +27,7 @@ use crate::settings::Settings;
 
 /// What a waiting caller gets.
 #[derive(Debug)]
-pub(super) enum Called {
+pub(super) enum Passed {
     /// Ask the store.
     Turn(Turn),
     /// The hold itself, handed off.
@@ -37,14 +37,14 @@ pub(super) enum Called {
 /// A caller that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    call: oneshot::Sender<Called>,
+    call: oneshot::Sender<Passed>,
     pub(super) times: HoldTimes,
     pub(super) allows_handoff: bool,
 }
 
 impl Waiter {
     /// Gives the caller what it waits for. The error is the same again, if the caller has gone.
-    pub(super) fn call(self, called: Called) -> Result<(), Called> {
+    pub(super) fn call(self, called: Passed) -> Result<(), Passed> {
         self.call.send(called)
     }
 }
@@ -108,7 +108,7 @@ const BYPASSES: u64 = 0;
 pub(super) enum Entered {
     /// The turn. One that bypasses the queue counts its caller among the waiters.
     Turn(Turn, Option<Counted>),
-    Place(Place<Called>),
+    Place(Place<Passed>),
 }
 
 impl Queues {
@@ -376,7 +376,7 @@ fn first(queue: &mut VecDeque<Waiter>) -> Option<Waiter> {
 /// Outside of the lock, because a turn that nobody takes is dropped, and so passes on.
 fn give(called: Option<(Waiter, Turn)>) {
     if let Some((waiter, turn)) = called {
-        drop(waiter.call(Called::Turn(turn)));
+        drop(waiter.call(Passed::Turn(turn)));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::engine::{Answer, Engine, HoldId, Orders, Pace, Proven};
+use super::engine::{Engine, HoldId, Orders, Pace, Proven};
 use crate::model::error::Ended;
 use crate::model::span::nanos;
 
@@ -103,8 +103,7 @@ impl World {
             if at >= hold.deadline || hold.lost.is_some() {
                 continue;
             }
-            let answer = proof.map_or(Answer::Unknown, Answer::Proven);
-            let heard = self.engine.answered(*id, answer, self.now);
+            let heard = self.engine.answered(*id, proof, self.now);
             assert_eq!(
                 heard.map(|heard| heard.is_failing),
                 Some(proof.is_none()),
@@ -250,7 +249,7 @@ fn a_forgotten_hold_is_never_ordered_again_though_its_place_is_used_again() {
     assert!(!engine.forget(first));
     let second = engine.adopt(proof(START), START, None);
     assert_eq!(first.index(), second.index());
-    assert_eq!(engine.answered(first, Answer::Unknown, START), None);
+    assert_eq!(engine.answered(first, None, START), None);
     let mut orders = Orders::default();
     engine.tick(START + nanos(TTL) / 3, &mut orders);
     assert_eq!(orders.renew, [second]);

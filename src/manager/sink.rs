@@ -52,7 +52,7 @@ impl RunSink for HoldSink {
                 observers.notify(&Event::Debt { debt });
             }
         });
-        (self.hold.detached).run(&self.context.aside, Box::pin(work));
+        (self.hold.detached).run(&self.context.user_threads, Box::pin(work));
     }
 
     fn lock_numbers(&self) -> Vec<u64> {

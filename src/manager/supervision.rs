@@ -66,7 +66,7 @@ impl Drop for Supervision {
         };
         let _ = caught(report);
         for hold in holds {
-            hold.attachments().end_aside(&context.aside);
+            hold.attachments().end_on(&context.user_threads);
         }
     }
 }

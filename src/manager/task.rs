@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::batch::{Due, Judged, RenewalBatch};
 use super::context::ManagerContext;
 use super::end::{end_hold, pass_turn, report_lost};
-use super::engine::{Answer, Heard, Orders};
+use super::engine::{Heard, Orders};
 use super::handoff::end_unclaimed;
 use super::hold::Hold;
 use super::message::Message;
@@ -235,7 +235,7 @@ impl Task {
         } = batch.move_leases(self.context.settings.terms(), &now);
         let is_proven = verdicts
             .iter()
-            .any(|verdict| matches!(verdict, Ok(Answer::Proven(_))));
+            .any(|verdict| matches!(verdict, Ok(Some(_))));
         if is_proven {
             self.context.contact.answered(&now);
         } else if !errors.is_empty() {
@@ -248,8 +248,8 @@ impl Task {
             let mut pages = self.context.holds.lock();
             for ((id, hold), verdict) in holds.iter().zip(verdicts) {
                 match verdict {
-                    Ok(answer) => {
-                        let heard = pages.engine.answered(*id, answer, now.on(ClockKind::Boot));
+                    Ok(proven) => {
+                        let heard = pages.engine.answered(*id, proven, now.on(ClockKind::Boot));
                         turned.extend(heard.and_then(Heard::turned).map(|is| (*id, hold, is)));
                     }
                     // A hold that has left meanwhile was ended by us, so the store's answer does not matter.

@@ -35,7 +35,7 @@ pub(crate) struct HoldTimes {
     /// The longest time that the hold is renewed for.
     pub(crate) max_hold: Option<Duration>,
     /// After its release the key rests until this has passed since the grant.
-    pub(crate) at_least: Option<Duration>,
+    pub(crate) hold_at_least: Option<Duration>,
 }
 
 impl HoldTimes {
@@ -44,7 +44,7 @@ impl HoldTimes {
             ttl: settings.ttl,
             lock_delay: settings.lock_delay,
             max_hold: settings.max_hold,
-            at_least: None,
+            hold_at_least: None,
         }
     }
 
@@ -72,7 +72,7 @@ impl Wish {
     /// Whether the grant may go from one local caller to the next. Two holders with one token would be one to a fence, and a rest
     /// is for everybody.
     pub(super) fn allows_handoff(&self) -> bool {
-        self.may_hand_off && self.fence.is_none() && self.times.at_least.is_none()
+        self.may_hand_off && self.fence.is_none() && self.times.hold_at_least.is_none()
     }
 
     /// Whether each caller asks the store itself: because the store keeps the order, or because several may hold.
@@ -101,7 +101,7 @@ impl Wish {
                 "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability names a queue: {FAIR_STORES}"
             )));
         }
-        if self.times.at_least.is_some() && !capability.rests {
+        if self.times.hold_at_least.is_some() && !capability.rests {
             return Err(Error::unsupported(format!(
                 "this store cannot let a key rest after its release: store={store} key={key}; its record would end with a session or need a majority. Leave out hold_at_least and keep the lock for that long, or use a store whose capability says rests: {RESTING_STORES}"
             )));

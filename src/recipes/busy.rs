@@ -63,7 +63,7 @@ fn holds(info: &LockInfo) -> String {
         (None, _) => "somebody else holds it".to_owned(),
     };
     if let Some(held_for) = info.held_for {
-        text += &match info.held_for_is_about {
+        text += &match info.held_for_is_estimate {
             true => format!(" for about {:.0} s", held_for.as_secs_f64()),
             false => format!(" for {}", seconds(held_for)),
         };

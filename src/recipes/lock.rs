@@ -91,7 +91,7 @@ impl Lock {
     /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
     /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.
     pub fn hold_at_least(self, at_least: Duration) -> Self {
-        self.wishing(|wish| wish.times.at_least = Some(at_least))
+        self.wishing(|wish| wish.times.hold_at_least = Some(at_least))
     }
 
     /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
@@ -200,7 +200,7 @@ impl Lock {
             }
         });
         let held = in_runtime(self.runtime(), fenced).await;
-        held.map(|guard| guard.map(LockGuard::handed_out))
+        held.map(|guard| guard.map(LockGuard::for_caller))
             .map_err(|error| error.of_key(&wish.key))
     }
 
@@ -302,14 +302,14 @@ impl Lock {
             ttl,
             lock_delay,
             max_hold,
-            at_least,
+            hold_at_least,
         } = wish.times;
         if wish.fence.is_some() && capability.fencing != Fencing::Monotonic {
             return Err(Error::unsupported(
                 "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
             ));
         }
-        if let Some(rest) = at_least.filter(|rest| *rest > LONGEST_REST) {
+        if let Some(rest) = hold_at_least.filter(|rest| *rest > LONGEST_REST) {
             return Err(Error::invalid(format!(
                 "a key cannot rest for so long: hold_at_least={rest:?} most={LONGEST_REST:?}; shorten it"
             )));

@@ -185,7 +185,7 @@ pub struct LockInfo {
     /// ([which do](crate::docs::stores#capabilities)). A handoff within a process goes on with the same grant.
     pub held_for: Option<Duration>,
     /// Whether [`held_for`](Self::held_for) is only near the truth, because the store did not read its clock for the grant.
-    pub held_for_is_about: bool,
+    pub held_for_is_estimate: bool,
     /// How long ago the latest holder asked for the lock, by the store's clock, if the store knows that and not `held_for`: it
     /// may have waited since.
     pub asked_ago: Option<Duration>,
@@ -210,7 +210,7 @@ impl LockInfo {
             token: None,
             remaining: None,
             held_for: None,
-            held_for_is_about: false,
+            held_for_is_estimate: false,
             asked_ago: None,
             mode: None,
             holders: 1,

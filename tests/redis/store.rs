@@ -366,7 +366,7 @@ async fn a_grant_says_about_when_it_was_until_the_next_one_and_not_when_it_was_r
     }
     let record = store.inspect(&key("a")).await.unwrap().unwrap();
     assert!(record.held_for.unwrap() >= Duration::from_millis(100));
-    assert!(record.held_for_is_about);
+    assert!(record.held_for_is_estimate);
     assert_eq!(record.label, Some(held.claim.label.clone()));
     release(&store, &held).await;
     let _held = grant(&store, &next).await;

@@ -30,7 +30,7 @@ fn inspect_reports_who_holds_a_lock() {
     assert_eq!(held["token"].to_string(), token);
     assert!((1..=10_000).contains(&held["remaining_ms"].as_u64().unwrap()));
     assert!(held["held_for_ms"].is_u64() && held["asked_ago_ms"].is_null());
-    assert_eq!(held["held_for_is_about"], true);
+    assert_eq!(held["held_for_is_estimate"], true);
 
     let free = leasehold(&["inspect", "--store", &url, "--json", "orders/8"]);
     assert_eq!(code(&free), 1);

@@ -18,5 +18,5 @@ async fn a_caller_put_back_after_the_turn_has_passed_gets_the_turn() {
     let waiter = queues.next(&wish().key).unwrap();
     drop(turn);
     queues.put_back(&wish().key, waiter);
-    assert!(matches!(place.called().await, Some(Called::Turn(_))));
+    assert!(matches!(place.called().await, Some(Passed::Turn(_))));
 }

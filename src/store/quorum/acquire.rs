@@ -33,7 +33,7 @@ enum Answer {
 }
 
 /// How an attempt ended.
-enum Ended {
+enum CampaignEnd {
     Decided(Result<Acquired, Error>),
     /// Nobody can have a majority, because this many others have votes.
     Split(u32, Result<Acquired, Error>),
@@ -54,13 +54,13 @@ pub(super) async fn acquire<M: Member>(
     let mut retries = 0;
     loop {
         match campaign(electorate, claim).await? {
-            Ended::Split(contenders, _) if retries < MOST_RETRIES => {
+            CampaignEnd::Split(contenders, _) if retries < MOST_RETRIES => {
                 let pause = back_off(contenders, retries);
                 electorate.clock.sleep(pause).await;
                 retries += 1;
             }
-            Ended::Decided(answer) | Ended::Split(_, answer) => return answer,
-            Ended::Over => {}
+            CampaignEnd::Decided(answer) | CampaignEnd::Split(_, answer) => return answer,
+            CampaignEnd::Over => {}
         }
     }
 }
@@ -76,16 +76,16 @@ async fn prove_again<M: Member>(
     electorate: &Arc<Electorate<M>>,
     claim: &Claim,
     token: FencingToken,
-) -> Result<Ended, Error> {
+) -> Result<CampaignEnd, Error> {
     let grant = Grant::new(claim.clone(), token, GrantProof::of(claim.ttl));
     let answers = super::renew::renew(electorate, std::slice::from_ref(&grant)).await;
     match answers.into_iter().next() {
-        Some(Renewed::Extended(proof)) => Ok(Ended::Decided(Ok(Acquired::Granted(Grant {
+        Some(Renewed::Extended(proof)) => Ok(CampaignEnd::Decided(Ok(Acquired::Granted(Grant {
             proof,
             ..grant
         })))),
         Some(Renewed::Unknown(why)) => Err(why),
-        Some(Renewed::Gone) | None => Ok(Ended::Over),
+        Some(Renewed::Gone) | None => Ok(CampaignEnd::Over),
     }
 }
 
@@ -93,7 +93,7 @@ async fn prove_again<M: Member>(
 async fn campaign<M: Member>(
     electorate: &Arc<Electorate<M>>,
     claim: &Claim,
-) -> Result<Ended, Error> {
+) -> Result<CampaignEnd, Error> {
     let home = home()?;
     let owner = OwnerToken::generate()?;
     let votes = VoteSet::default();
@@ -104,7 +104,7 @@ async fn campaign<M: Member>(
         Begun::Holds(token) => return prove_again(electorate, claim, token).await,
         Begun::Lost(left) => {
             let remaining = Some(left);
-            return Ok(Ended::Decided(Ok(Acquired::Busy { remaining })));
+            return Ok(CampaignEnd::Decided(Ok(Acquired::Busy { remaining })));
         }
     };
     if let Some((replaced, its_votes)) = replaced {
@@ -128,8 +128,8 @@ async fn campaign<M: Member>(
         });
         guard.give_back(granted.collect()).await;
         return Ok(match count.contenders() {
-            Some(contenders) => Ended::Split(contenders, count.loss()),
-            None => Ended::Decided(count.loss()),
+            Some(contenders) => CampaignEnd::Split(contenders, count.loss()),
+            None => CampaignEnd::Decided(count.loss()),
         });
     };
 
@@ -146,7 +146,7 @@ async fn campaign<M: Member>(
     }
     guard.keep();
     let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
-    Ok(Ended::Decided(Ok(Acquired::Granted(grant))))
+    Ok(CampaignEnd::Decided(Ok(Acquired::Granted(grant))))
 }
 
 /// Sends the ballots. A member that gives no answers gets one at a time, and is not counted on.

@@ -174,7 +174,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
         info.token = Some(FencingToken::new(token)?);
         info.mode = mode_of(mode);
         info.held_for = millis(now.saturating_sub(since).max(0));
-        info.held_for_is_about = true;
+        info.held_for_is_estimate = true;
         info.label = Label::parse(label).ok();
     }
     Ok(Some(info))

@@ -1,4 +1,4 @@
-//! [`Aside`]: where code of users runs that may block, so that it does not hold up the manager's thread.
+//! [`UserThreads`]: where code of users runs that may block, so that it does not hold up the manager's thread.
 
 use tokio::task::JoinHandle;
 
@@ -6,12 +6,12 @@ use crate::model::shared_runtime::SharedRuntime;
 
 /// Threads beside the manager's; in a simulation, the manager's own runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Aside {
+pub(crate) struct UserThreads {
     runtime: SharedRuntime,
     is_inline: bool,
 }
 
-impl Aside {
+impl UserThreads {
     /// On the threads of `runtime` that may block.
     pub(crate) fn threads(runtime: &SharedRuntime) -> Self {
         Self {
