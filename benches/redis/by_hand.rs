@@ -144,7 +144,7 @@ async fn listen(port: u16, process: &str, waiting: Waiting) {
         Ok::<(), redis::RedisError>(())
     };
     let mut connection = raw::connect_to_listen(port, hears).await;
-    let channel = format!("leasehold:wake:{process}");
+    let channel = format!("{{leasehold}}:wake:{process}");
     connection.subscribe(channel).await.expect("a subscription");
     // It hears as long as this process lives.
     std::mem::forget(connection);

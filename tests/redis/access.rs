@@ -53,7 +53,7 @@ const MAX_TTL: Duration = Duration::from_secs(6);
 /// What an operator gives to a user of one prefix, except what the user has to know of the server.
 const LIMITED: [&str; 5] = ["~app:*", WAKE, "+@all", "-@admin", "-@dangerous"];
 /// The channels of the managers.
-const WAKE: &str = "&leasehold:wake:*";
+const WAKE: &str = "&app:*";
 
 #[tokio::test]
 async fn a_server_that_hides_its_run_grants_nothing_unless_restarts_are_of_no_account() {
@@ -261,7 +261,8 @@ async fn a_user_that_may_not_publish_releases_all_the_same() {
 async fn a_refused_subscription_costs_no_connection_and_no_other_subscription() {
     let server = RedisServer::start();
     let [first, second] = [claim("a"), claim("b")];
-    let channel_of = |claim: &Claim| format!("&leasehold:wake:{}", &claim.owner.expose()[24..]);
+    let channel_of =
+        |claim: &Claim| format!("&app:{{leasehold}}:wake:{}", &claim.owner.expose()[24..]);
     let rules = ["~app:*", "resetchannels", &channel_of(&first), "+@all"];
     let_in(&server, &rules);
     let query = "prefix=app&restart_quarantine=off";

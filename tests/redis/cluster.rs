@@ -235,7 +235,7 @@ async fn a_release_wakes_whoever_waits_at_any_node() {
         let hint = theirs.subscribe(&next).await.unwrap();
         let elsewhere = &cluster.nodes[(index + 1) % 3];
         let owner = next.owner.expose().to_string();
-        let channel = format!("leasehold:wake:{}", &owner[24..]);
+        let channel = format!("app:{{leasehold}}:wake:{}", &owner[24..]);
         elsewhere.cli(&["PUBLISH", &channel, &format!("{owner} gap 0")]);
         assert_eq!(hint.await, None);
     }
@@ -334,7 +334,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
         let rules = [
             "resetchannels",
             "~app:*",
-            "&leasehold:wake:*",
+            "&app:*",
             "+@all",
             "-@admin",
             "-@dangerous",

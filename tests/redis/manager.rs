@@ -248,7 +248,7 @@ async fn a_waiter_gets_the_lock_although_wake_ups_never_come() {
         tokio::spawn(async move { theirs.lock("a").acquire().await.map(|guard| guard.token()) });
     // Its last connection is the subscriber's.
     while server
-        .cli(&["PUBSUB", "CHANNELS", "leasehold:wake:*"])
+        .cli(&["PUBSUB", "CHANNELS", "*{leasehold}:wake:*"])
         .is_empty()
     {
         breathe().await;

@@ -51,7 +51,7 @@ fn mark(server: &RedisServer) -> String {
 /// What a script would say to this claim.
 fn tell(server: &RedisServer, claim: &Claim, token: u64, micros: u64, mark: &str) {
     let owner = claim.owner.expose().to_string();
-    let channel = format!("leasehold:wake:{}", &owner[24..]);
+    let channel = format!("app:{{leasehold}}:wake:{}", &owner[24..]);
     let message = format!("{owner} {token} {micros} {mark}");
     assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
 }
@@ -321,7 +321,7 @@ async fn a_user_that_may_not_publish_grants_and_the_next_in_line_asks() {
     let rules = [
         "~app:*",
         "resetchannels",
-        "&leasehold:wake:*",
+        "&app:*",
         "+@all",
         "-publish",
         "on",

@@ -6,10 +6,12 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold::clock::Clock;
 use leasehold::store::{Acquired, LockMode, RedisStore, Renewed, Store};
 use leasehold::{LockGuard, LockManager, Settings};
 
 use crate::claims::{claim, grant, is_busy, queued, release};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -131,7 +133,7 @@ async fn a_message_that_grants_and_arrives_twice_grants_once() {
         release(&store, &given).await;
         let other = grant(&store, &claim("a")).await;
         let hint = store.subscribe(&next).await.unwrap();
-        let channel = format!("leasehold:wake:{}", &owner[24..]);
+        let channel = format!("app:{{leasehold}}:wake:{}", &owner[24..]);
         let message = format!("{owner} {token} {millis}999 {mark}");
         assert_eq!(server.cli(&["PUBLISH", &channel, &message]), "1");
         assert_eq!(hint.await, None, "two hold");
@@ -213,4 +215,42 @@ async fn a_client_without_a_place_never_holds_beside_a_grant_by_message() {
     is_over.store(true, SeqCst);
     let entered = foreign.join().unwrap();
     assert!(by_message > 0 && entered > 0, "{by_message} {entered}");
+}
+
+/// What the guide gives to the user of a prefix.
+const OF_A_TENANT: [&str; 4] = ["+@all", "-@admin", "-@dangerous", "+info"];
+
+/// Another application has the same server, and a user of its own.
+#[tokio::test]
+async fn another_tenant_of_the_server_neither_hears_nor_sends_the_messages_by_which_locks_are_granted()
+ {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    for name in ["app", "evil"] {
+        let (keys, channels) = (format!("~{name}:*"), format!("&{name}:*"));
+        let user = ["ACL", "SETUSER", name, "on", &password, "resetchannels"];
+        let rules = [&user[..], &[&keys, &channels], &OF_A_TENANT].concat();
+        assert_eq!(server.cli(&rules), "OK");
+    }
+    let url = (server.url(FRESH)).replace("redis://", &format!("redis://app:{CANARY}@"));
+    let store = RedisStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let waits = queued("a", LockMode::Exclusive);
+    let hint = store.subscribe(&waits).await.unwrap();
+    assert!(is_busy(&store, &waits).await);
+    let channels = server.cli(&["PUBSUB", "CHANNELS"]);
+    assert_eq!(channels.lines().count(), 1, "{channels}");
+    for command in [
+        &["PUBLISH", &channels, "x"][..],
+        &["SUBSCRIBE", &channels],
+        &["PSUBSCRIBE", "*"],
+    ] {
+        let by_evil = ["--user", "evil", "--pass", CANARY, "--no-auth-warning"];
+        let refused = server.cli(&[&by_evil[..], command].concat());
+        assert!(refused.contains("NOPERM"), "{command:?}: {refused}");
+    }
+    release(&store, &held).await;
+    let clock = Clock::system().unwrap();
+    let heard = clock.timeout(Duration::from_secs(60), hint).await;
+    assert!(heard.flatten().is_some(), "its own user sends them");
 }

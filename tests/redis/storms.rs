@@ -329,7 +329,7 @@ async fn a_handover_is_heard_by_whose_turn_it_is_and_by_no_other_process() {
         .iter()
         .map(|claim| {
             let owner = claim.owner.expose().to_string();
-            (format!("leasehold:wake:{}", &owner[24..]), owner)
+            (format!("app:{{leasehold}}:wake:{}", &owner[24..]), owner)
         })
         .collect::<Vec<_>>();
     let heard = messages_of(&mut heard).into_iter();

@@ -53,7 +53,7 @@ fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Denied => {
             concat!(
-                "check user, password and access list: ~PREFIX:* &leasehold:wake:* ",
+                "check user, password and access list: ~PREFIX:* &PREFIX:* ",
                 rights!()
             )
         }

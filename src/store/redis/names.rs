@@ -80,6 +80,14 @@ impl Names {
         self.of_prefix(slot, "token")
     }
 
+    /// The channel of a manager, by the end that all its owner tokens have. It begins with the prefix, so that whoever has no right to the
+    /// prefix neither hears nor sends a message: a message may grant.
+    pub(super) fn channel(&self, owner: &[u8; 32]) -> String {
+        let mark = &owner[owner.len() - MARK_DIGITS..];
+        let mark = String::from_utf8_lossy(mark);
+        joined(&[&self.prefix, "{leasehold}:wake:", &mark])
+    }
+
     fn of_prefix(&self, slot: Option<Slot>, what: &str) -> String {
         match slot {
             None => joined(&[&self.prefix, "{leasehold}:", what]),
@@ -107,12 +115,6 @@ impl Names {
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
     }
-}
-
-/// The channel of a manager, by the end that all its owner tokens have: of every lock and prefix, since `line.lua` knows neither.
-pub(super) fn channel(owner: &[u8; 32]) -> String {
-    let mark = &owner[owner.len() - MARK_DIGITS..];
-    format!("leasehold:wake:{}", String::from_utf8_lossy(mark))
 }
 
 /// One allocation, since names are made for every request.
@@ -193,8 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_has_one_channel() {
-        assert_eq!(channel(&[b'a'; 32]), "leasehold:wake:aaaaaaaa");
+    fn a_manager_has_one_channel_under_the_prefix() {
+        for (prefix, channel) in [
+            ("app", "app:{leasehold}:wake:aaaaaaaa"),
+            ("", "{leasehold}:wake:aaaaaaaa"),
+        ] {
+            assert_eq!(Names::parse(prefix).unwrap().channel(&[b'a'; 32]), channel);
+        }
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::names::channel;
 use super::failure::Failure;
 use super::opened::Opened;
 use super::target::Target;
@@ -79,7 +78,7 @@ impl Subscriber {
         let live = self.inner.ready(connect, ended).await?;
         // Before the order: an idle channel is given up.
         let wait = live.waiters.add(owner);
-        let channel = channel(&owner);
+        let channel = self.target.options.names.channel(&owner);
         if !live.waiters.has_channel(&channel) {
             let (subscribed, when_subscribed) = oneshot::channel();
             let order = Order {
@@ -100,7 +99,7 @@ impl Subscriber {
 }
 
 async fn connect(target: Arc<Target>) -> Result<Live, Error> {
-    let waiters = Waiters::default();
+    let waiters = Waiters::new(target.options.names.clone());
     let woken = waiters.clone();
     let clock = target.clock().clone();
     let hears = move |push| woken.push(&push, clock.stamp());

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::super::message::Message;
-use super::super::names::channel;
+use super::super::names::Names;
 use crate::clock::Stamp;
 
 /// Channels without a waiter that stay subscribed: a manager that waited once often waits again.
@@ -35,10 +35,20 @@ impl Waiting {
 }
 
 /// Which claims wait for a message, over one connection.
-#[derive(Clone, Default)]
-pub(super) struct Waiters(Arc<Mutex<Waiting>>);
+#[derive(Clone)]
+pub(super) struct Waiters {
+    names: Names,
+    waiting: Arc<Mutex<Waiting>>,
+}
 
 impl Waiters {
+    pub(super) fn new(names: Names) -> Self {
+        Self {
+            names,
+            waiting: Arc::default(),
+        }
+    }
+
     /// Called by the connection's driver: must return at once.
     pub(super) fn push(&self, push: &PushInfo, now: Stamp) {
         match push.kind {
@@ -57,7 +67,7 @@ impl Waiters {
         let Some((owner, rest)) = message.split_first_chunk() else {
             return;
         };
-        let called = self.0.lock().claims.remove(owner);
+        let called = self.waiting.lock().claims.remove(owner);
         let message = rest.strip_prefix(b" ");
         let message = message.and_then(|text| Message::read(text, now));
         if let (Some((_, wake)), Some(message)) = (called, message) {
@@ -68,26 +78,26 @@ impl Waiters {
 
     /// No message can arrive any more.
     pub(super) fn end(&self) {
-        *self.0.lock() = Waiting::default();
+        *self.waiting.lock() = Waiting::default();
     }
 
     /// Whether nobody waits.
     pub(super) fn is_idle(&self) -> bool {
-        self.0.lock().claims.is_empty()
+        self.waiting.lock().claims.is_empty()
     }
 
     pub(super) fn has_channel(&self, channel: &str) -> bool {
-        self.0.lock().channels.contains(channel)
+        self.waiting.lock().channels.contains(channel)
     }
 
     /// The server has subscribed to this.
     pub(super) fn subscribed(&self, channel: String) {
-        self.0.lock().channels.insert(channel);
+        self.waiting.lock().channels.insert(channel);
     }
 
     /// Adds a waiter.
     pub(super) fn add(&self, owner: Owner) -> Wait {
-        let (number, woken) = self.0.lock().add(owner);
+        let (number, woken) = self.waiting.lock().add(owner);
         Wait {
             waiters: self.clone(),
             owner,
@@ -98,16 +108,21 @@ impl Waiters {
 
     /// Adds a waiter if its messages arrive already.
     pub(super) fn listen(&self, owner: Owner) -> Option<Wait> {
-        self.has_channel(&channel(&owner)).then(|| self.add(owner))
+        let channel = self.names.channel(&owner);
+        self.has_channel(&channel).then(|| self.add(owner))
     }
 
     /// Removes the channels that nobody waits for, when there are many, and returns them.
     pub(super) fn take_idle(&self) -> Vec<String> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.channels.len() <= IDLE_CHANNELS {
             return Vec::new();
         }
-        let used: BTreeSet<_> = waiting.claims.keys().map(channel).collect();
+        let used: BTreeSet<_> = waiting
+            .claims
+            .keys()
+            .map(|owner| self.names.channel(owner))
+            .collect();
         let (used, idle) = (std::mem::take(&mut waiting.channels).into_iter())
             .partition::<BTreeSet<_>, _>(|one| used.contains(one));
         waiting.channels = used;
@@ -132,7 +147,7 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let mut waiting = self.waiters.0.lock();
+        let mut waiting = self.waiters.waiting.lock();
         if (waiting.claims.get(&self.owner)).is_some_and(|(number, _)| *number == self.number) {
             waiting.claims.remove(&self.owner);
         }
@@ -147,8 +162,12 @@ mod tests {
         Stamp::from_nanos([millis * 1_000_000; 3])
     }
 
+    fn waiters() -> Waiters {
+        Waiters::new(Names::parse("app").unwrap())
+    }
+
     fn message(text: &str) -> PushInfo {
-        let data = ["leasehold:wake:x", text].map(|part| Value::BulkString(part.into()));
+        let data = ["app:{leasehold}:wake:x", text].map(|part| Value::BulkString(part.into()));
         PushInfo {
             kind: PushKind::Message,
             data: data.into(),
@@ -161,7 +180,7 @@ mod tests {
 
     #[test]
     fn only_the_claim_that_is_called_is_woken() {
-        let waiters = Waiters::default();
+        let waiters = waiters();
         let mut waits = [b'a', b'b'].map(|digit| waiters.add([digit; 32]));
         waiters.push(&message("short"), at(1));
         waiters.push(&message(&format!("{} gap 25", "b".repeat(32))), at(1));
@@ -171,10 +190,10 @@ mod tests {
 
     #[test]
     fn a_claim_listens_where_messages_arrive() {
-        let waiters = Waiters::default();
+        let waiters = waiters();
         let owner = [b'a'; 32];
         assert!(waiters.listen(owner).is_none());
-        waiters.subscribed(channel(&owner));
+        waiters.subscribed(waiters.names.channel(&owner));
         let first = waiters.listen(owner).unwrap();
         let second = waiters.listen(owner).unwrap();
         drop(first);
@@ -187,15 +206,15 @@ mod tests {
 
     #[test]
     fn channels_that_nobody_waits_for_are_given_up_when_there_are_many() {
-        let waiters = Waiters::default();
+        let waiters = waiters();
         let wait = waiters.add([b'0'; 32]);
-        waiters.subscribed(channel(&[b'0'; 32]));
+        waiters.subscribed(waiters.names.channel(&[b'0'; 32]));
         for number in 1..=IDLE_CHANNELS {
             assert!(waiters.take_idle().is_empty());
-            waiters.subscribed(format!("leasehold:wake:{number}"));
+            waiters.subscribed(format!("app:{{leasehold}}:wake:{number}"));
         }
         assert_eq!(waiters.take_idle().len(), IDLE_CHANNELS);
-        assert!(waiters.has_channel(&channel(&[b'0'; 32])));
+        assert!(waiters.has_channel(&waiters.names.channel(&[b'0'; 32])));
         drop(wait);
     }
 }

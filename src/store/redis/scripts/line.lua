@@ -102,9 +102,11 @@ local function is_open(holder, claim)
     and math.max(now - left_at(), 0) % READ_TURN < READ_PART
 end
 
--- Tells the manager of this claim, by the end of its owner token. A user that may not publish: the claim asks within a second.
+-- Tells the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish
+-- there may grant. A user that may not: the claim asks within a second.
 local function tell(claim, what)
-  redis.pcall('PUBLISH', 'leasehold:wake:' .. string.sub(claim, 25, 32), string.sub(claim, 1, 32) .. ' ' .. what)
+  local channel = string.match(token, '^[^{]*') .. '{leasehold}:wake:' .. string.sub(claim, 25, 32)
+  redis.pcall('PUBLISH', channel, string.sub(claim, 1, 32) .. ' ' .. what)
 end
 
 -- Tells those without a place who subscribed: votes of a quorum above all.
