@@ -65,6 +65,8 @@ mod message_ends;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod moving_slots;
+#[cfg(test)]
 mod nested;
 #[cfg(test)]
 mod order;

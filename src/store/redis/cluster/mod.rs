@@ -8,7 +8,7 @@
 //! - A slot that **is moving**: its keys may be at either node. A request that names one key (a renewal, the release of an
 //!   exclusive lock) is answered by the node that has it. An attempt names several keys, some of which never exist: it is
 //!   refused until the slot has arrived, so that no lock is granted half here and half there. It waits for a tenth of a
-//!   second.
+//!   second. So does whatever else looks at the keys beside the lock: the end of a reader's hold, a withdrawal, a downgrade.
 //! - A node that **cannot be reached**: the others are asked which node has its slots.
 //!
 //! # One marker for each slot

@@ -11,6 +11,11 @@ local CALL = math.min(1200, tonumber(string.match(mark, '%d+$') or 0))
 local base = lock .. '{' .. lock .. '}:'
 local line, queue, places = base .. 'line', base .. 'queue', base .. 'places'
 local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. 'watchers'
+-- While the slot moves to another node of a cluster, what is missing here may be there, so nothing is done. Either node refuses two
+-- names then if one of them is missing, as one of these always is.
+if type(redis.pcall('EXISTS', line, base .. 'nothing')) == 'table' then
+  return redis.error_reply('TRYAGAIN the slot moves')
+end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = math.floor(us / 1000)

@@ -1,27 +1,35 @@
 -- Ends a hold, or withdraws a claim: compares, deletes, and moves the line.
 --
--- KEYS: lock. The other keys are not declared, since most of them do not exist, and a slot that moves to another node of a cluster
---       would keep a release with such keys waiting.
+-- KEYS: lock. The others are not declared: while a slot moves, the end of a hold that needs no other key need not wait.
 -- ARGV: claim, mark, rest (ms; 0: none), gone (ms, how long late requests of this claim are refused; 0: all were answered), marker,
 --       token
 -- Answers: 1 it held, 0 it did not
-local lock, token, claim, mark, rest = KEYS[1], ARGV[6], ARGV[1], ARGV[2], ARGV[3]
+local lock, token, claim, mark, rest, gone = KEYS[1], ARGV[6], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local owner, holder = string.sub(claim, 1, 32), redis.call('GET', lock)
 local held = holder and string.sub(holder, 1, 32) == owner and 1 or 0
-local beside = lock .. '{' .. lock .. '}:'
-local others = held == 1 and redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers')
-if held == 1 and rest == '0' and ARGV[4] == '0' and (others == 0 or type(others) == 'table') then
-  -- Nobody waits, or the line is at the other node, and whoever waits asks there.
-  redis.call('DEL', lock)
-  return 1
+
+local function end_hold()
+  if rest == '0' then
+    redis.call('DEL', lock)
+  else
+    -- Nobody's, for so long. The first write needs no memory.
+    redis.call('PEXPIRE', lock, rest)
+    redis.call('SET', lock, 'leasehold:rest', 'KEEPTTL')
+  end
+end
+
+if held == 1 and gone == '0' then
+  local beside = lock .. '{' .. lock .. '}:'
+  local others = rest ~= '0' and 0 or redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers')
+  if others == 0 or type(others) == 'table' then
+    -- Nobody waits, or gets it now, or the line is at the node to which the slot moves, and whoever waits asks there.
+    end_hold()
+    return 1
+  end
 end
 --@line
-if held == 1 and rest ~= '0' then
-  -- Nobody's, for so long. The first write needs no memory.
-  redis.call('PEXPIRE', lock, rest)
-  redis.call('SET', lock, 'leasehold:rest', 'KEEPTTL')
-elseif held == 1 then
-  redis.call('DEL', lock)
+if held == 1 then
+  end_hold()
 elseif holder == READERS then
   local ends = redis.call('ZSCORE', readers, owner)
   held = ends and tonumber(ends) > now and 1 or 0
@@ -35,11 +43,10 @@ elseif holder == READERS then
   bind(readers, lock, readers, grants)
 end
 leave_line(claim)
-if ARGV[4] ~= '0' then
-  redis.call('SET', base .. 'gone:' .. owner, '', 'PX', ARGV[4])
+if gone ~= '0' then
+  redis.call('SET', base .. 'gone:' .. owner, '', 'PX', gone)
 end
--- A slot that moves to another node gets no new keys here: whoever waits asks there.
-if mark ~= '' and redis.call('GET', ARGV[5]) == mark and type(redis.pcall('GET', lock)) ~= 'table' then
+if mark ~= '' and redis.call('GET', ARGV[5]) == mark then
   move_line()
 end
 return held
