@@ -37,6 +37,8 @@ mod cluster;
 #[cfg(test)]
 mod cluster_change;
 #[cfg(test)]
+mod crowds;
+#[cfg(test)]
 mod dials;
 #[cfg(test)]
 mod doubt;

@@ -6,6 +6,9 @@ local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
 -- Readers join each other in the first part of each turn, so that the lock is free for once.
 local READ_PART, READ_TURN = 30000, 40000
+-- How many claims one script calls or tells: the server does nothing else meanwhile. Whoever is left is called by the next event, or
+-- when it asks again.
+local MOST = 500
 -- For how long a claim that is called holds. A flush may forget that too, so it is no longer than any other hold.
 local CALL = math.min(1200, tonumber(string.match(mark, '%d+$') or 0))
 local base = lock .. '{' .. lock .. '}:'
@@ -42,9 +45,9 @@ local function bind(set, ...)
   end
 end
 
-local function leave_line(claim)
-  redis.call('ZREM', places, claim)
-  redis.call('ZREM', queue, claim)
+local function leave_line(...)
+  redis.call('ZREM', places, ...)
+  redis.call('ZREM', queue, ...)
 end
 
 -- When the lock was last left to others (ms).
@@ -116,20 +119,24 @@ end
 
 -- Tells those without a place who subscribed: votes of a quorum above all.
 local function tell_watchers()
-  for _, owner in ipairs(redis.call('ZRANGE', watchers, 0, -1)) do
+  local told = redis.call('ZRANGE', watchers, 0, MOST - 1)
+  for _, owner in ipairs(told) do
     tell(owner, 'gap 0')
   end
-  redis.call('DEL', watchers)
+  if told[1] then
+    redis.call('ZREM', watchers, unpack(told))
+  end
 end
 
 -- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as far as they go together. Each
 -- of them holds from now on, for the time of a call, and is told so. `me` holds for `ttl`, and its token is returned.
 local function move_line(me, ttl)
-  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))) do
-    leave_line(dead)
+  local dead = redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))
+  for i = 1, #dead, MOST do
+    leave_line(unpack(dead, i, math.min(i + MOST - 1, #dead)))
   end
   local holder, mine = redis.call('GET', lock), nil
-  while true do
+  for _ = 1, MOST do
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
     if not first then
       if not holder then
@@ -151,4 +158,5 @@ local function move_line(me, ttl)
     end
     holder = redis.call('GET', lock)
   end
+  return mine
 end
