@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
+use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
 use leasehold::store::{
@@ -435,4 +436,58 @@ async fn callers_of_two_managers_are_served_in_the_order_of_their_arrival() {
         caller.await.unwrap();
     }
     assert_eq!(*served.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_lock_that_dead_readers_left_is_free_to_who_does_not_wait() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for mode in [LockMode::Exclusive, LockMode::Read, LockMode::Write] {
+        let _died = grant(&store, &queued("a", LockMode::Read)).await;
+        // Long after it: its line is there, and nothing else.
+        let ended = ["DEL", "app:a", &beside("readers"), &beside("grants")];
+        assert_eq!(server.cli(&ended), "3");
+        let long_ago = ["SET", &beside("line"), "1000", "XX", "KEEPTTL"];
+        assert_eq!(server.cli(&long_ago), "OK");
+        let held = grant(&store, &once(queued("a", mode))).await;
+        release(&store, &held).await;
+        assert_eq!(server.cli(&["KEYS", "app:a*"]), "", "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ours_beside_a_lock_is_not_deleted_and_gets_no_end() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    for (what, mode) in [("line", LockMode::Exclusive), ("grants", LockMode::Read)] {
+        let held = grant(&store, &queued("a", mode)).await;
+        server.cli(&["DEL", &beside(what)]);
+        server.cli(&["RPUSH", &beside(what), "theirs"]);
+        let _ = store.renew(std::slice::from_ref(&held)).await;
+        let _ = store.release(&held).await;
+        let kept = server.cli(&["LRANGE", &beside(what), "0", "-1"]);
+        assert_eq!(kept, "theirs", "{what}");
+        assert_eq!(server.cli(&["PTTL", &beside(what)]), "-1", "{what}");
+        server.cli(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_not_ours_costs_nobody_its_place() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = grant(&store, &claim("a")).await;
+    let waits = claim("a");
+    assert!(is_busy(&store, &waits).await);
+    let token = "app:{leasehold}:token";
+    let last = server.cli(&["GET", token]);
+    server.cli(&["SET", token, "theirs"]);
+    let _ = store.release(&held).await;
+    let error = store.acquire(&claim("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let first = server.cli(&["ZRANGE", &beside("queue"), "0", "0"]);
+    assert_eq!(first, text_of(&waits));
+    assert_eq!(server.cli(&["SET", token, &last]), "OK");
+    let held = wait_for(&store, &waits).await;
+    assert!(held.token.number() > last.parse().unwrap());
 }

@@ -50,7 +50,13 @@ elseif holder and string.sub(holder, 1, 32) == owner then
 end
 if number then
   return 'granted ' .. number .. voted
-elseif redis.call('EXISTS', queue) == 0 and is_open(holder, claim) then
+end
+local nobody_waits = redis.call('EXISTS', queue) == 0
+if nobody_waits and not holder then
+  -- Readers that are over have left it.
+  end_line()
+end
+if nobody_waits and is_open(holder, claim) then
   number = hold(claim, now + ttl)
 elseif place_ttl > 0 or not holder or holder == READERS then
   -- Everybody else lines up, and then the line moves. A place that has ended is lost.

@@ -128,6 +128,13 @@ local function tell_watchers()
   end
 end
 
+-- Nobody waits, and the lock is free: it is left to others. A key of a wrong type is not ours, and ends the script here.
+local function end_line()
+  if redis.call('GET', line) then
+    redis.call('DEL', line)
+  end
+end
+
 -- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as far as they go together. Each
 -- of them holds from now on, for the time of a call, and is told so. `me` holds for `ttl`, and its token is returned.
 local function move_line(me, ttl)
@@ -140,7 +147,7 @@ local function move_line(me, ttl)
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
     if not first then
       if not holder then
-        redis.call('DEL', line)
+        end_line()
         tell_watchers()
       end
       return mine
@@ -150,12 +157,12 @@ local function move_line(me, ttl)
       end
       return mine
     end
-    leave_line(first)
     if first == me then
       mine = hold(first, now + ttl)
     else
       tell(first, hold(first, now + CALL) .. ' ' .. whole(us) .. ' ' .. mark)
     end
+    leave_line(first)
     holder = redis.call('GET', lock)
   end
   return mine

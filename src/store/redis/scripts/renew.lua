@@ -25,7 +25,9 @@ local function renew_reader(lock, owner, ttl)
   local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIREAT', lock, latest)
   redis.call('PEXPIREAT', readers, latest)
-  redis.pcall('PEXPIREAT', base .. 'grants', latest)
+  if type(redis.pcall('HLEN', base .. 'grants')) == 'number' then
+    redis.call('PEXPIREAT', base .. 'grants', latest)
+  end
   return '1'
 end
 
