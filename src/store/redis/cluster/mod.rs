@@ -26,8 +26,8 @@
 //!
 //! A slot that is given to another node *without its data* (`--cluster fix`, `CLUSTER ADDSLOTS`) has no marker there. To a
 //! client that never used it, it looks like an unused slot. Let `max_ttl` pass before you give it away; and as long after a
-//! fail-over or a restart before you move slots, even with their data: the receiving node cannot know what the other node had
-//! lost.
+//! fail-over, a restart or a flush before you move slots, even with their data: the receiving node cannot know what the other node
+//! had lost.
 //!
 //! The addresses are those that the nodes announce: clients must be able to reach them.
 
