@@ -103,24 +103,6 @@ local function count(key, field, by)
   write(key, field, string.format('%.0f', now + step))
 end
 
--- A span of milliseconds as every server reads it: no sign, no leading zeros, at most ten years.
-local function is_span(text)
-  return string.match(text, '^[1-9]%d*$') and #text <= 12 and tonumber(text) <= 315360000000
-end
-
--- A score that the server takes: decimal, finite, and not too small to differ from 0.
-local function is_score(text)
-  local is_decimal = string.match(text, '^%-?%.?%d') and string.match(text, '^[%d.eE+-]+$')
-  if not is_decimal then
-    return false
-  end
-  local number = tonumber(text)
-  if not number or number == math.huge or number == -math.huge then
-    return false
-  end
-  return number ~= 0 or not string.match(text, '^[^eE]*[1-9]')
-end
-
 -- Why a command may not run; nothing if it may.
 local function judge(key, need, words)
   local name = words[1]
@@ -132,7 +114,7 @@ local function judge(key, need, words)
     return 'wrong type'
   end
   local why
-  if name == 'DEL' or name == 'UNLINK' then
+  if name == 'DEL' then
     renew(key, 'none')
   elseif name == 'SET' then
     renew(key, 'string')
@@ -141,23 +123,10 @@ local function judge(key, need, words)
     why = count(key, '', words[3])
   elseif name == 'HINCRBY' then
     why = count(key, words[3], words[4])
-  elseif name == 'PEXPIRE' then
-    why = not is_span(words[3]) and 'not a span of milliseconds' or nil
-  elseif name == 'ZADD' then
-    for i = 3, #words, 2 do
-      why = why or not is_score(words[i]) and 'not a score' or nil
-    end
   elseif name == 'HSET' then
-    for i = 3, #words, 2 do
-      write(key, words[i], words[i + 1])
-    end
-  elseif name == 'HDEL' then
-    for i = 3, #words do
-      write(key, words[i], '0')
-    end
+    write(key, words[3], words[4])
   end
-  -- A removal may leave nothing, and then any kind may follow. Refusing that is on the safe side.
-  if need ~= 'any' and kind == 'none' and name ~= 'HDEL' and name ~= 'SREM' and name ~= 'ZREM' then
+  if need ~= 'any' then
     kinds[key] = need
   end
   return why
