@@ -129,7 +129,7 @@ impl Executor {
 
     /// A run that consists of its commit only: makes one durable change under the lease, and returns what it computed.
     ///
-    /// `call` is as in [`AsyncTx::commit_with`](super::Tx::commit_with). Its own decision against the commit is returned in
+    /// `call` is as in [`AsyncTx::commit_with`](AsyncTx::commit_with). Its own decision against the commit is returned in
     /// [`Cause::Failed`], in its own type.
     ///
     /// # Errors

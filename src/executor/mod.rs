@@ -92,6 +92,6 @@ pub use run::AsyncTx;
 #[cfg(feature = "testing")]
 pub use test_hold::TestHold;
 pub use tx::{
-    Awaiting, Blocking, CommitAnswer, CommitValue, Compensation, Effect, FENCED_COMPENSATION_LIMIT,
-    RunMode, Snapshot, StepError, Tx,
+    CommitAnswer, CommitValue, Compensation, Effect, FENCED_COMPENSATION_LIMIT, Snapshot,
+    StepError, Tx,
 };

@@ -5,6 +5,7 @@
 #[path = "../support/executor.rs"]
 mod executor_support;
 
+mod both_kinds;
 mod cells;
 mod chains;
 mod drops;

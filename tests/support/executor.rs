@@ -15,7 +15,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::RunMode;
 use leasehold::test_util::TestHold;
 use leasehold::{Executor, FencingToken, Settings, Tx};
 use parking_lot::Mutex;
@@ -132,7 +131,7 @@ impl Gauge {
     }
 
     /// From 0 to 1, and back to 0 if the run does not commit.
-    pub fn raise_in<M: RunMode>(&self, tx: &Tx<'_, M>) {
+    pub fn raise_in(&self, tx: &Tx<'_>) {
         let undone = self.clone();
         self.set(1);
         tx.undo(move || undone.set(0));

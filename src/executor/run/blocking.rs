@@ -2,12 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use futures_util::FutureExt;
+
 use super::settle::{Commit, Settled, Unsettled, nothing_noted, prepare_commit};
 use super::watch::Watched;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Abort, Committed, RunError};
 use crate::executor::tx::{ContextRef, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt, undo_all};
+use crate::model::commit::EffectError;
 use crate::model::error::BoxError;
 
 #[inline]
@@ -89,8 +92,12 @@ fn commit(context: &RunContext, tx: &mut Tx<'_>) -> Result<Settled, Unsettled<Bo
     let txn_id = permit.txn_id;
     let span = prepared.span();
     // A subscriber may panic at the end of the span, which is after the call.
-    match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| call(permit)))) {
-        Ok(answer) => prepared.answered(context, answer, tx.noted()),
+    let call = || span.in_scope(|| call(permit).now_or_never());
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => {
+            let answer = answer.unwrap_or_else(|| Err(EffectError::unknown("it did not end")));
+            prepared.answered(context, answer, tx.noted())
+        }
         Err(payload) => {
             context.sink().debt(commit_debt(context.lease(), txn_id));
             let to_undo = std::mem::take(&mut tx.noted().to_undo);

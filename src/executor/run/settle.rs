@@ -9,7 +9,7 @@ use crate::clock::Stamp;
 use crate::executor::cell::Cells;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{Cause, CommitProof, Committed, Receipt, RunError, UndoReport};
-use crate::executor::tx::{Answer, Notes, RunMode, Tx};
+use crate::executor::tx::{Answer, CommitCall, Notes, Tx};
 use crate::executor::undo::{Tally, Why, commit_debt};
 use crate::lease::LeaseError;
 use crate::model::caught::caught;
@@ -42,14 +42,14 @@ impl<E> From<Cause<E>> for Unsettled<E> {
 
 impl<E> Unsettled<E> {
     /// The work gave up. If it did so because the run was refused, the refusal is the cause.
-    pub(crate) fn given_up<M: RunMode>(cause: Cause<E>, tx: &mut Tx<'_, M>) -> Self {
+    pub(crate) fn given_up(cause: Cause<E>, tx: &mut Tx<'_>) -> Self {
         let is_refused = matches!(cause, Cause::Lease(LeaseError::Refused));
         let refusal = is_refused.then(|| tx.noted().take_refusal()).flatten();
         Self::No(refusal.map_or(cause, Cause::from))
     }
 
     /// Says how the run is to be undone. Reports a commit in doubt to the hold.
-    pub(crate) fn report<M: RunMode>(&self, context: &RunContext, notes: &Notes<'_, M>) -> Why {
+    pub(crate) fn report(&self, context: &RunContext, notes: &Notes<'_>) -> Why {
         match self {
             Self::No(Cause::Fenced { .. }) => Why::FencedOut,
             Self::No(_) => Why::of_notes(notes),
@@ -96,18 +96,18 @@ pub(crate) fn nothing_noted<T, E>(
 }
 
 /// What is left to do of a commit.
-pub(crate) enum Commit<'env, M: RunMode> {
+pub(crate) enum Commit<'env> {
     /// The run set no commit call, and its cells are published.
     Done(Settled),
     /// The call may begin: nothing may come between.
-    Call(M::Commit<'env>, Prepared),
+    Call(CommitCall<'env>, Prepared),
 }
 
 /// Validates what the work noted, and prepares its commit call; without one, commits.
-pub(crate) fn prepare_commit<'env, M: RunMode, E>(
+pub(crate) fn prepare_commit<'env, E>(
     context: &RunContext,
-    tx: &mut Tx<'env, M>,
-) -> Result<Commit<'env, M>, Unsettled<E>> {
+    tx: &mut Tx<'env>,
+) -> Result<Commit<'env>, Unsettled<E>> {
     let notes = tx.noted();
     notes.validate()?;
     let cells = Cells::new(std::mem::take(&mut notes.drafts))?;
@@ -180,11 +180,11 @@ impl Prepared {
     }
 
     /// Judges the answer of the commit call, and publishes the cells if it was applied.
-    pub(crate) fn answered<M: RunMode, E: 'static>(
+    pub(crate) fn answered<E: 'static>(
         self,
         context: &RunContext,
         answer: Answer,
-        notes: &mut Notes<'_, M>,
+        notes: &mut Notes<'_>,
     ) -> Result<Settled, Unsettled<E>> {
         if matches!(answer, Ok(Ok(_))) {
             // First, so that no panic from here on undoes a part of what is applied.
@@ -252,12 +252,12 @@ impl Settled {
     }
 
     /// The run is over: calls the hooks and makes the outcome.
-    pub(crate) fn finish<T, E, M: RunMode>(
+    pub(crate) fn finish<T, E>(
         self,
         value: T,
         context: &RunContext,
         txn_id: Option<TxnId>,
-        mut notes: Notes<'_, M>,
+        mut notes: Notes<'_>,
     ) -> Result<Committed<T>, RunError<T, E>> {
         let receipt = self.receipt(context, txn_id);
         let token = receipt.token;

@@ -105,7 +105,7 @@ pub(crate) type Answer = Result<Result<Applied, Declined>, EffectError>;
 
 /// The caller's own decision against the commit, of any type.
 #[derive(Debug)]
-pub struct Declined {
+pub(crate) struct Declined {
     why: Box<dyn Any + Send>,
     boxed: fn(Box<dyn Any + Send>) -> BoxError,
 }

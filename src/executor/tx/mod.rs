@@ -2,7 +2,6 @@
 
 mod answer;
 mod effect;
-mod mode;
 mod notes;
 mod snapshot;
 mod step;
@@ -11,8 +10,7 @@ mod transaction;
 pub(crate) use answer::Answer;
 pub use answer::{CommitAnswer, CommitValue};
 pub use effect::{Compensation, Effect, FENCED_COMPENSATION_LIMIT, StepError};
-pub use mode::{Awaiting, Blocking, RunMode};
-pub(crate) use notes::{Hook, Notes, Step, StepState, ToUndo};
+pub(crate) use notes::{CommitCall, Hook, Notes, Step, StepState, ToUndo, Undo};
 pub use snapshot::Snapshot;
 pub(crate) use transaction::ContextRef;
 pub use transaction::Tx;

@@ -2,50 +2,60 @@
 
 use std::sync::Arc;
 
-use super::mode::RunMode;
+use futures_util::future::BoxFuture;
+
+use super::answer::Answer;
+use super::effect::Compensation;
 use crate::executor::cell::Drafts;
 use crate::executor::outcome::{Cause, Receipt, Refusal};
 use crate::model::caught::drop_caught;
+use crate::model::commit::CommitPermit;
 use crate::model::error::{BoxError, Error};
 use crate::model::txn::TxnId;
 
 /// A local undo.
 pub(crate) type Hook<'env> = Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'env>;
+/// What undoes an effect outside the process. What a [`Tx`](super::Tx) notes has ended when it is polled first.
+pub(crate) type Undo<'env> =
+    Box<dyn FnOnce(Compensation) -> BoxFuture<'env, Result<(), BoxError>> + Send + 'env>;
+/// The durable step of a run; likewise.
+pub(crate) type CommitCall<'env> =
+    Box<dyn FnOnce(CommitPermit) -> BoxFuture<'env, Answer> + Send + 'env>;
 pub(crate) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
 
-pub(crate) struct Notes<'env, M: RunMode> {
+pub(crate) struct Notes<'env> {
     /// Oldest first.
-    pub(crate) to_undo: Vec<ToUndo<'env, M>>,
+    pub(crate) to_undo: Vec<ToUndo<'env>>,
     pub(crate) drafts: Drafts,
-    pub(crate) commit: Option<M::Commit<'env>>,
+    pub(crate) commit: Option<CommitCall<'env>>,
     pub(crate) on_committed: Vec<CommittedHook<'env>>,
     refusal: Option<Refusal>,
     has_newer_holder: bool,
 }
 
-pub(crate) enum ToUndo<'env, M: RunMode> {
+pub(crate) enum ToUndo<'env> {
     Local(Hook<'env>),
-    Step(Step<M::Undo<'env>>),
+    Step(Step<'env>),
 }
 
 /// An effect outside the process.
-pub(crate) struct Step<U> {
+pub(crate) struct Step<'env> {
     pub(crate) intent: Arc<str>,
     pub(crate) is_fenced: bool,
     pub(crate) txn_id: TxnId,
-    pub(crate) state: StepState<U>,
+    pub(crate) state: StepState<'env>,
 }
 
-pub(crate) enum StepState<U> {
+pub(crate) enum StepState<'env> {
     /// It was sent, and no trustworthy answer has come.
     Sent,
     /// It proved that it did not happen.
     NotApplied,
     /// It happened, and this undoes it.
-    Done(U),
+    Done(Undo<'env>),
 }
 
-impl<M: RunMode> Default for Notes<'_, M> {
+impl Default for Notes<'_> {
     fn default() -> Self {
         Self {
             to_undo: Vec::new(),
@@ -58,7 +68,7 @@ impl<M: RunMode> Default for Notes<'_, M> {
     }
 }
 
-impl<'env, M: RunMode> Notes<'env, M> {
+impl<'env> Notes<'env> {
     pub(crate) fn refuse(&mut self, refusal: Refusal) {
         self.has_newer_holder |= matches!(refusal, Refusal::Fenced { .. });
         self.refusal.get_or_insert(refusal);
@@ -109,7 +119,7 @@ impl<'env, M: RunMode> Notes<'env, M> {
         if let Some(refusal) = self.refusal.take() {
             return Err(refusal.into());
         }
-        let in_doubt = |noted: &ToUndo<'env, M>| match noted {
+        let in_doubt = |noted: &ToUndo<'env>| match noted {
             ToUndo::Step(step) => matches!(step.state, StepState::Sent),
             ToUndo::Local(_) => false,
         };

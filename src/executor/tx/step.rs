@@ -3,25 +3,23 @@
 use std::sync::Arc;
 
 use super::effect::{Compensation, Effect, StepError};
-use super::mode::{Awaiting, Blocking, RunMode};
-use super::notes::{Step, StepState, ToUndo};
+use super::notes::{Step, StepState, ToUndo, Undo};
 use super::transaction::Tx;
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{HookResult, Refusal};
-use crate::executor::while_live::while_live;
 use crate::model::commit::EffectError;
 use crate::model::run_sink::Intent;
 
 /// A step that was sent. If it is dropped without an answer (a panic, a dropped future), it is in doubt.
-struct Sent<'tx, 'env, M: RunMode> {
-    tx: &'tx Tx<'env, M>,
+pub(crate) struct Sent<'tx, 'env> {
+    tx: &'tx Tx<'env>,
     at: usize,
     is_answered: bool,
 }
 
-impl<'env, M: RunMode> Tx<'env, M> {
+impl<'env> Tx<'env> {
     /// Checks the lease and notes the intent; only then may the effect be sent.
-    fn send(&self, effect: &Effect) -> Result<Sent<'_, 'env, M>, StepError> {
+    pub(crate) fn send(&self, effect: &Effect) -> Result<Sent<'_, 'env>, StepError> {
         let context: &RunContext = &self.context;
         let lease = context.lease();
         let early = self.notes().ensure_before_commit("step");
@@ -55,11 +53,11 @@ impl<'env, M: RunMode> Tx<'env, M> {
     }
 }
 
-impl<'env, M: RunMode> Sent<'_, 'env, M> {
-    fn answered<T>(
+impl<'env> Sent<'_, 'env> {
+    pub(crate) fn answered<T>(
         mut self,
         answer: Result<T, EffectError>,
-        undo: M::Undo<'env>,
+        undo: Undo<'env>,
     ) -> Result<T, StepError> {
         let (state, answer) = match answer {
             Ok(value) => (StepState::Done(undo), Ok(value)),
@@ -83,7 +81,7 @@ impl<'env, M: RunMode> Sent<'_, 'env, M> {
     }
 }
 
-impl<M: RunMode> Drop for Sent<'_, '_, M> {
+impl Drop for Sent<'_, '_> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.tx.context.lease().mark_in_doubt();
@@ -91,7 +89,7 @@ impl<M: RunMode> Drop for Sent<'_, '_, M> {
     }
 }
 
-impl<'env> Tx<'env, Blocking> {
+impl<'env> Tx<'env> {
     /// Makes an effect outside this process, and notes how to undo it.
     ///
     /// The intent is noted *before* `call` is called, and reported to the lock's manager. If the run does not commit, the
@@ -113,67 +111,7 @@ impl<'env> Tx<'env, Blocking> {
     ) -> Result<T, StepError> {
         let sent = self.send(&effect.into())?;
         let answer = call();
-        sent.answered(answer, Box::new(move |given| undo(given).into_result()))
-    }
-}
-
-impl Tx<'static, Awaiting> {
-    /// Makes an effect outside this process, and notes how to undo it.
-    ///
-    /// The intent is noted *before* `call` is first polled, and reported to the lock's manager. If the run does not commit, the
-    /// executor awaits `undo`, newest first among the local hooks, while the lease is live and for at most what is left of it, or
-    /// at any time if the effect is [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a
-    /// [`Debt`](crate::executor::Debt).
-    ///
-    /// The lease is checked before every poll of `call`: when it is over, `call` is not polled again, and the step is in doubt.
-    /// Renewals prolong the wait.
-    ///
-    /// # Errors
-    ///
-    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`] and [`StepError::Fenced`]: the
-    /// effect proved that it did not happen. [`StepError::InDoubt`]: no answer, or [`EffectError::Unknown`], as from a bare `?`
-    /// inside it; the run will not commit, and its hold is not released but expires.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before its first poll, nothing was sent. Dropped later, the step is in doubt.
-    pub async fn step<T, R, F>(
-        &self,
-        effect: impl Into<Effect>,
-        call: impl Future<Output = Result<T, EffectError>>,
-        undo: impl FnOnce(Compensation) -> F + Send + 'static,
-    ) -> Result<T, StepError>
-    where
-        R: HookResult,
-        F: Future<Output = R> + Send + 'static,
-    {
-        let sent = self.send(&effect.into())?;
-        let answer = self.answer_of(call).await;
-        let undo = move |given| Box::pin(async move { undo(given).await.into_result() }) as _;
+        let undo = move |given| Box::pin(async move { undo(given).into_result() }) as _;
         sent.answered(answer, Box::new(undo))
-    }
-
-    async fn answer_of<T>(
-        &self,
-        call: impl Future<Output = Result<T, EffectError>>,
-    ) -> Result<T, EffectError> {
-        let lease = self.context.lease();
-        let mut call = std::pin::pin!(while_live(lease, call));
-        loop {
-            let before = lease.clock().stamp();
-            let remaining = match lease.look_strict() {
-                Ok(remaining) => remaining,
-                Err(over) => return Err(EffectError::unknown(over)),
-            };
-            let not_after = before.plus(remaining);
-            match lease.clock().until(not_after, call.as_mut()).await {
-                Some(Some(answer)) => return answer,
-                Some(None) => {
-                    return Err(EffectError::unknown("the lease ended before the answer"));
-                }
-                // A renewal may have extended the lease.
-                None => {}
-            }
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! [`Tx`]: the handle through which the work of a run acts.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,8 +9,7 @@ use std::time::Duration;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::answer::{CommitAnswer, CommitValue};
-use super::mode::{Awaiting, Blocking, RunMode};
-use super::notes::{Notes, ToUndo};
+use super::notes::{CommitCall, Notes, ToUndo};
 use super::snapshot::Snapshot;
 use crate::executor::cell::{Draft, GuardedCell, Staged};
 use crate::executor::context::RunContext;
@@ -39,16 +37,15 @@ use crate::model::txn::TxnId;
 ///
 /// Nothing here panics when it is used against the rules (a write after [`commit_with`](Self::commit_with), a cell of another key):
 /// the run is not committed, everything is undone, and the outcome names the rule.
-pub struct Tx<'env, M: RunMode = Blocking> {
+pub struct Tx<'env> {
     pub(crate) context: ContextRef<'env>,
     /// The number of the run, for observers.
     run: u64,
     /// Made when first needed, so a run that notes nothing has nothing to make or drop.
-    notes: Mutex<Option<Box<Notes<'env, M>>>>,
+    notes: Mutex<Option<Box<Notes<'env>>>>,
     /// The notes have a refusal. Beside them, because a check takes no lock.
     is_refused: AtomicBool,
     txn_id: OnceLock<TxnId>,
-    mode: PhantomData<fn(M)>,
 }
 
 /// The context of the run, borrowed where possible, so that a run writes to no reference count.
@@ -69,7 +66,7 @@ impl Deref for ContextRef<'_> {
     }
 }
 
-impl<'env, M: RunMode> Tx<'env, M> {
+impl<'env> Tx<'env> {
     #[inline]
     pub(crate) fn new(context: ContextRef<'env>, run: u64) -> Self {
         Self {
@@ -78,7 +75,6 @@ impl<'env, M: RunMode> Tx<'env, M> {
             notes: Mutex::new(None),
             is_refused: AtomicBool::new(false),
             txn_id: OnceLock::new(),
-            mode: PhantomData,
         }
     }
 
@@ -164,14 +160,14 @@ impl<'env, M: RunMode> Tx<'env, M> {
         Ok(*self.txn_id.get_or_init(|| made))
     }
 
-    pub(crate) fn notes(&self) -> MappedMutexGuard<'_, Notes<'env, M>> {
+    pub(crate) fn notes(&self) -> MappedMutexGuard<'_, Notes<'env>> {
         MutexGuard::map(self.notes.lock(), |notes| {
             &mut **notes.get_or_insert_default()
         })
     }
 
     /// Notes why the run will not commit, and lets its next check fail.
-    pub(crate) fn refuse(&self, notes: &mut Notes<'env, M>, refusal: Refusal) {
+    pub(crate) fn refuse(&self, notes: &mut Notes<'env>, refusal: Refusal) {
         notes.refuse(refusal);
         self.is_refused.store(true, Ordering::Relaxed);
     }
@@ -188,11 +184,11 @@ impl<'env, M: RunMode> Tx<'env, M> {
         notes.as_ref().is_none_or(|notes| notes.has_no_change())
     }
 
-    pub(crate) fn noted(&mut self) -> &mut Notes<'env, M> {
+    pub(crate) fn noted(&mut self) -> &mut Notes<'env> {
         self.notes.get_mut().get_or_insert_default()
     }
 
-    pub(crate) fn take_notes(&mut self) -> Notes<'env, M> {
+    pub(crate) fn take_notes(&mut self) -> Notes<'env> {
         self.notes
             .get_mut()
             .take()
@@ -294,15 +290,13 @@ impl<'env, M: RunMode> Tx<'env, M> {
         self.notes().on_committed.push(Box::new(hook));
     }
 
-    fn set_commit(&self, commit: M::Commit<'env>) {
+    pub(crate) fn set_commit(&self, commit: CommitCall<'env>) {
         let mut notes = self.notes();
         if notes.ensure_before_commit("commit_with").is_ok() {
             notes.commit = Some(commit);
         }
     }
-}
 
-impl<'env> Tx<'env, Blocking> {
     /// Sets *the* commit: the one durable change outside this process. The executor calls it after the work has returned `Ok` and
     /// the lease was found live with at least the commit budget left. It is the last call of the work.
     ///
@@ -323,45 +317,14 @@ impl<'env> Tx<'env, Blocking> {
     {
         let value = CommitValue::empty();
         let kept = value.shared();
-        self.set_commit(Box::new(move |permit| kept.keep(commit(permit))));
-        value
-    }
-}
-
-impl Tx<'static, Awaiting> {
-    /// Sets *the* commit: the one durable change outside this process. The executor awaits it after the work has returned `Ok` and
-    /// the lease was found live with at least the commit budget left. It is the last call of the work.
-    ///
-    /// It returns `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
-    /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names.
-    ///
-    /// A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the [`CommitValue`]. An answer
-    /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
-    ///
-    /// After [`CommitPermit::remaining`] it is not polled again, and the commit is in doubt. There is one exception: if the process
-    /// was stopped during the first poll until the permit had ended, the call gets one more second, so that a fence can refuse
-    /// it.
-    pub fn commit_with<A, F>(
-        &self,
-        commit: impl FnOnce(CommitPermit) -> F + Send + 'static,
-    ) -> CommitValue<A::Value>
-    where
-        A: CommitAnswer,
-        A::Value: Send + 'static,
-        A::Refusal: Into<BoxError> + Send + 'static,
-        F: Future<Output = Result<A, EffectError>> + Send + 'static,
-    {
-        let value = CommitValue::empty();
-        let kept = value.shared();
         self.set_commit(Box::new(move |permit| {
-            // The call begins inside the future, so a panic in the call and one in the future are handled alike.
-            Box::pin(async move { kept.keep(commit(permit).await) })
+            Box::pin(async move { kept.keep(commit(permit)) })
         }));
         value
     }
 }
 
-impl<M: RunMode> fmt::Debug for Tx<'_, M> {
+impl fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx")
             .field("lease", self.context.lease())

@@ -1,16 +1,18 @@
 //! [`undo_all`]: undoes a blocking run on its own thread.
 
+use futures_util::FutureExt;
+
 use super::judge::{Remedy, Why, judge};
 use super::tally::{Tally, unless_late};
 use crate::executor::context::RunContext;
-use crate::executor::tx::{Blocking, ToUndo};
+use crate::executor::tx::ToUndo;
 use crate::model::caught::caught;
 
 /// Undoes everything on this thread, newest first.
 pub(crate) fn undo_all(
     context: &RunContext,
     run: u64,
-    to_undo: Vec<ToUndo<'_, Blocking>>,
+    to_undo: Vec<ToUndo<'_>>,
     why: Why,
 ) -> Tally {
     let mut tally = Tally::new(context.lease().clone(), run);
@@ -28,8 +30,10 @@ pub(crate) fn undo_all(
             Remedy::Owe(state) => tally.owe(&item, state),
             Remedy::Compensate(undo, limit) => {
                 let given = tally.compensation(&item, limit);
-                let how = caught(|| undo(given));
-                let how = how.map(|returned| unless_late(returned, item.is_fenced, &tally.lease));
+                let how = caught(|| undo(given).now_or_never()).map(|returned| {
+                    let returned = returned.unwrap_or_else(|| Err("it did not end".into()));
+                    unless_late(returned, item.is_fenced, &tally.lease)
+                });
                 tally.compensated(&item, how);
             }
         }

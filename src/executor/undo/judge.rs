@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::executor::tx::{FENCED_COMPENSATION_LIMIT, Notes, RunMode, Step, StepState};
+use crate::executor::tx::{FENCED_COMPENSATION_LIMIT, Notes, Step, StepState, Undo};
 use crate::lease::Lease;
 use crate::model::caught::drop_caught;
 use crate::model::run_sink::DebtState;
@@ -22,7 +22,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// For a run that ended before its commit. Its work may have found a newer holder and failed with an error of its own.
-    pub(crate) fn of_notes<M: RunMode>(notes: &Notes<'_, M>) -> Self {
+    pub(crate) fn of_notes(notes: &Notes<'_>) -> Self {
         if notes.has_newer_holder() {
             Self::FencedOut
         } else {
@@ -32,16 +32,21 @@ impl Why {
 }
 
 /// What is to be done about one step.
-pub(crate) enum Remedy<U> {
+pub(crate) enum Remedy<'env> {
     Nothing,
     Owe(DebtState),
     /// May be compensated, within this time.
-    Compensate(U, Duration),
+    Compensate(Undo<'env>, Duration),
 }
 
 /// The only place that decides whether an effect outside may be undone now. A compensation that may not run is dropped here, and
 /// a panic of what it captured stops nothing.
-pub(crate) fn judge<U>(state: StepState<U>, is_fenced: bool, why: Why, lease: &Lease) -> Remedy<U> {
+pub(crate) fn judge<'env>(
+    state: StepState<'env>,
+    is_fenced: bool,
+    why: Why,
+    lease: &Lease,
+) -> Remedy<'env> {
     let undo = match state {
         StepState::NotApplied => return Remedy::Nothing,
         StepState::Sent => return Remedy::Owe(DebtState::InDoubt),
@@ -75,12 +80,12 @@ pub(crate) struct Item {
     pub(crate) txn_id: TxnId,
 }
 
-impl<U> Step<U> {
+impl<'env> Step<'env> {
     pub(crate) fn has_happened(&self) -> bool {
         matches!(self.state, StepState::Done(_))
     }
 
-    pub(crate) fn split(self) -> (Item, StepState<U>) {
+    pub(crate) fn split(self) -> (Item, StepState<'env>) {
         let item = Item {
             intent: self.intent,
             is_fenced: self.is_fenced,

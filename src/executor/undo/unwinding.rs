@@ -10,7 +10,7 @@ use super::judge::{Item, Remedy, Why, judge};
 use super::tally::{Tally, commit_debt, unless_late};
 use crate::executor::context::RunContext;
 use crate::executor::inside::{Inside, drive_inside};
-use crate::executor::tx::{Awaiting, ToUndo};
+use crate::executor::tx::ToUndo;
 use crate::executor::while_live::while_live;
 use crate::model::caught::{Caught, drop_caught};
 use crate::model::error::BoxError;
@@ -22,7 +22,7 @@ use crate::model::txn::TxnId;
 /// Awaited, it undoes newest first. Dropped before its end, it runs every local hook at once, and passes the compensations to
 /// the sink, including the one in progress. Therefore a run whose future is dropped is undone by the drop alone.
 pub(crate) struct Unwinding {
-    left: Vec<ToUndo<'static, Awaiting>>,
+    left: Vec<ToUndo<'static>>,
     under_way: Option<UnderWay>,
     why: Why,
     tally: Tally,
@@ -43,7 +43,7 @@ impl Unwinding {
     pub(crate) fn new(
         context: &RunContext,
         run: u64,
-        left: Vec<ToUndo<'static, Awaiting>>,
+        left: Vec<ToUndo<'static>>,
         why: Why,
     ) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Unwinding {
     }
 
     /// The commit call has ended: returns what was to be undone.
-    pub(crate) fn answered(mut self) -> Vec<ToUndo<'static, Awaiting>> {
+    pub(crate) fn answered(mut self) -> Vec<ToUndo<'static>> {
         self.committing = None;
         std::mem::take(&mut self.left)
     }
@@ -99,7 +99,7 @@ impl Unwinding {
         }
     }
 
-    fn begin(&mut self, noted: ToUndo<'static, Awaiting>) {
+    fn begin(&mut self, noted: ToUndo<'static>) {
         let step = match noted {
             ToUndo::Local(hook) => return self.tally.run_hook(hook),
             ToUndo::Step(step) => step,
