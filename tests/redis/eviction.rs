@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use crate::claims::{claim, grant};
 use crate::restart::Reported;
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::fence::{Fence, RedisFence};
 use leasehold::store::{Fencing, RedisStore, Renewed, Store};
@@ -115,4 +116,51 @@ async fn a_fence_that_would_not_wait_for_the_replicas_of_its_url_is_refused() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("replicas"), "{error}");
+}
+
+/// A user who may not read `INFO`, with this right more.
+fn url_without_info(server: &RedisServer, right: &str) -> String {
+    let password = format!(">{CANARY}");
+    let rules = ["~app:*", "&*", "+@all", "-@admin", "-@dangerous", right];
+    let user = ["ACL", "SETUSER", "me", "on", &password];
+    assert_eq!(server.cli(&[&user[..], &rules].concat()), "OK");
+    let url = server.url("prefix=app&restart_quarantine=off");
+    url.replace("127.0.0.1", &format!("me:{CANARY}@127.0.0.1"))
+}
+
+#[tokio::test]
+async fn a_server_that_hides_its_info_and_may_evict_is_refused_by_its_configuration() {
+    let server = RedisServer::start_with(&EVICTING);
+    let url = url_without_info(&server, "+config|get");
+    // Without a limit it drops nothing.
+    RedisStore::connect(&url).await.unwrap();
+    limit_memory(&server);
+    let errors = [
+        RedisStore::connect(&url).await.unwrap_err(),
+        RedisFence::connect(&url).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(text.contains("maxmemory-policy=volatile-lru"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hides_whether_it_evicts_is_used_with_one_warning() {
+    let server = RedisServer::start_with(&EVICTING);
+    limit_memory(&server);
+    let url = url_without_info(&server, "-config");
+    let log = Reported::default();
+    let listening = log.listen();
+    let store = RedisStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    // Over a connection of its own.
+    let renewed = store.renew(std::slice::from_ref(&held)).await;
+    assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+    let warned = || log.with("does not say whether it drops keys").len();
+    assert_eq!(warned(), 1);
+    let _fence = RedisFence::connect(&url).await.unwrap();
+    assert_eq!(warned(), 2, "a fence warns for itself");
+    drop(listening);
 }

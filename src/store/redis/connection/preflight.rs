@@ -3,8 +3,8 @@
 //! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself, or refuses it, would describe
 //! another server than the one behind it.
 //!
-//! A server that does not allow `INFO` (managed services, access lists) is trusted less, and never an error. One that does not allow
-//! `CONFIG` is taken for one with the default of what is asked for.
+//! A server that does not allow `INFO` (managed services, access lists) is trusted less, and never an error. `CONFIG` is asked for what
+//! `INFO` does not say. One that allows neither is taken for one that drops no keys, with a warning, and that has the defaults.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -45,16 +45,28 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
     }
     let text = match asked {
         Ok(text) => text,
-        Err(error) if is_no_permission(&error) => return Ok(Server::default()),
+        Err(error) if is_no_permission(&error) => String::new(),
         Err(error) => return Err(fault::not_connected(&error, address)),
     };
     let info = Info::parse(&text);
     info.judge(address)?;
-    if let Some(policy) = info.evicting_policy() {
-        target.judge_eviction(policy)?;
-    }
+    let memory = info.memory();
+    let memory = match memory {
+        Memory::Unknown => {
+            let settings = config(opened, "maxmemory*").await;
+            Memory::of(["maxmemory", "maxmemory-policy"].map(|name| settings.get(name)))
+        }
+        known => known,
+    };
+    target.judge_memory(&memory)?;
     let mut server = info.server();
-    server.backlog = backlog(opened).await;
+    if let Some(seconds) = (config(opened, "repl-backlog-ttl")
+        .await
+        .get("repl-backlog-ttl"))
+    .and_then(|seconds| seconds.parse().ok())
+    {
+        server.backlog = Duration::from_secs(seconds);
+    }
     Ok(server)
 }
 
@@ -74,13 +86,35 @@ fn is_no_permission(error: &RedisError) -> bool {
     )
 }
 
-async fn backlog(opened: &mut Opened) -> Duration {
+/// The settings by these names; none if that is refused.
+async fn config(opened: &mut Opened, names: &str) -> HashMap<String, String> {
     let mut command = ::redis::cmd("CONFIG");
-    command.arg("GET").arg("repl-backlog-ttl");
-    let asked = command.query_async::<HashMap<String, u64>>(&mut opened.connection);
-    let settings = opened.limit.of(asked).await.unwrap_or_default();
-    let seconds = settings.get("repl-backlog-ttl");
-    seconds.map_or(REMEMBERS, |seconds| Duration::from_secs(*seconds))
+    command.arg("GET").arg(names);
+    let asked = command.query_async(&mut opened.connection);
+    opened.limit.of(asked).await.unwrap_or_default()
+}
+
+/// What a server does when its memory is full.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Memory {
+    /// It refuses what needs more.
+    Keeps,
+    /// It drops keys by this policy.
+    Drops(String),
+    Unknown,
+}
+
+impl Memory {
+    /// By the limit and the policy.
+    fn of([limit, policy]: [Option<impl AsRef<str>>; 2]) -> Self {
+        let limit = limit.and_then(|limit| limit.as_ref().parse::<u64>().ok());
+        match policy.as_ref().map(AsRef::as_ref) {
+            Some("noeviction") => Self::Keeps,
+            _ if limit == Some(0) => Self::Keeps,
+            Some(policy) => Self::Drops(policy.to_owned()),
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// The lines of `INFO`.
@@ -132,11 +166,8 @@ impl<'a> Info<'a> {
         major.is_some_and(|major: u32| major < version)
     }
 
-    /// By which rule the server drops keys when its memory is full; `None` if it drops none.
-    fn evicting_policy(&self) -> Option<&'a str> {
-        let policy = self.text("maxmemory_policy").unwrap_or("noeviction");
-        let is_limited = self.number("maxmemory").unwrap_or(0) > 0;
-        (is_limited && policy != "noeviction").then_some(policy)
+    fn memory(&self) -> Memory {
+        Memory::of(["maxmemory", "maxmemory_policy"].map(|name| self.text(name)))
     }
 
     fn server(&self) -> Server {
@@ -187,12 +218,15 @@ mod tests {
 
     #[test]
     fn a_server_may_drop_locks_if_its_memory_is_limited_and_its_policy_allows_it() {
-        assert_eq!(Info::parse(INFO).evicting_policy(), None);
+        let drops = || Memory::Drops("allkeys-lru".to_owned());
+        assert_eq!(Info::parse(INFO).memory(), Memory::Keeps);
         let limited = INFO.replace("maxmemory:0", "maxmemory:9");
-        let policy = Info::parse(&limited).evicting_policy();
-        assert_eq!(policy, Some("allkeys-lru"));
+        assert_eq!(Info::parse(&limited).memory(), drops());
+        let unlimited = INFO.replace("maxmemory:0", "other:0");
+        assert_eq!(Info::parse(&unlimited).memory(), drops(), "it does not say");
         let limited = limited.replace("allkeys-lru", "noeviction");
-        assert_eq!(Info::parse(&limited).evicting_policy(), None);
+        assert_eq!(Info::parse(&limited).memory(), Memory::Keeps);
+        assert_eq!(Info::parse("").memory(), Memory::Unknown);
     }
 
     #[test]

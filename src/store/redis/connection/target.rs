@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::super::fault;
 use super::super::options::RedisOptions;
 use super::opened::{Limit, Opened};
+use super::preflight::Memory;
 use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 use crate::store::dial::{Connecting, Health, MarksDead};
@@ -70,15 +71,30 @@ impl Target {
         })
     }
 
-    /// Refuses a server that drops keys by this policy when its memory is full, or warns once if the options accept that.
-    pub(super) fn judge_eviction(&self, policy: &str) -> Result<(), Error> {
+    /// Refuses a server that drops keys when its memory is full. Warns once if the options accept that, or if nobody knows.
+    pub(super) fn judge_memory(&self, memory: &Memory) -> Result<(), Error> {
         let address = self.options.address();
+        let warns = || !self.has_warned_of_eviction.swap(true, Ordering::Relaxed);
+        let policy = match memory {
+            Memory::Keeps => return Ok(()),
+            Memory::Unknown => {
+                if warns() {
+                    tracing::warn!(
+                        target: "leasehold::redis", "redis at {address} does not say whether it drops keys when its memory is full, since INFO and CONFIG GET \
+                         maxmemory-policy are refused: if it does, two may hold a lock, and a fence (RedisFence) forgets its newest token and what \
+                         it has applied; allow +info or +config|get, or make sure that maxmemory-policy is noeviction",
+                    );
+                }
+                return Ok(());
+            }
+            Memory::Drops(policy) => policy,
+        };
         if !self.options.accepts_eviction {
             return Err(Error::unsupported(format!(
                 "this redis may drop locks when its memory is full: address={address} maxmemory-policy={policy}; set maxmemory-policy to noeviction (on a managed service, in its parameter group or configuration), use another server, or, for locks only, accept it with eviction=accept in the URL"
             )));
         }
-        if !self.has_warned_of_eviction.swap(true, Ordering::Relaxed) {
+        if warns() {
             tracing::warn!(
                 target: "leasehold::redis", "redis at {address} may drop locks when its memory is full, and eviction=accept allows that: two may hold a lock \
                  then, and tokens do not promise to grow; set maxmemory-policy={policy} to noeviction (on a managed service, \
@@ -102,14 +118,14 @@ impl Target {
     }
 
     /// It had been that for so long, as another client has found.
-    pub(super) fn was_seen_for(&self, id: &str, before: Duration) {
+    pub(in super::super) fn was_seen_for(&self, id: &str, before: Duration) {
         if let Some(seen) = (self.seen.lock().as_mut()).filter(|seen| seen.id == id) {
             seen.before = before;
         }
     }
 
     /// For how long it has been known as that.
-    pub(super) fn seen_for(&self, id: &str) -> Duration {
+    pub(in super::super) fn seen_for(&self, id: &str) -> Duration {
         match &*self.seen.lock() {
             Some(seen) if seen.id == id => seen.before + self.clock.stamp().since(&seen.since),
             _ => Duration::ZERO,
