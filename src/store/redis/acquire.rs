@@ -15,51 +15,40 @@ use super::reply::{self, Attempted};
 use super::script::{ACQUIRE, Call};
 use crate::clock::ClockKind;
 use crate::model::error::{Error, ErrorKind};
-use crate::model::token::FencingToken;
-use crate::store::{Acquired, Claim, Grant, GrantProof, Vote};
+use crate::store::{Acquired, Claim, Grant, GrantProof, MAX_SKEW, Vote};
 
 /// No place is kept for longer: a number that a server can count by.
 const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
 /// How often an attempt is made at a server that is another each time.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// What an attempt asks for beyond a grant.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AttemptTerms {
-    /// Whether it is a member's vote, which needs the server's time.
-    pub(super) is_vote: bool,
-    /// The least token that will do, for a vote.
-    pub(super) floor: Option<FencingToken>,
-    /// What is added to the wait of a server that may have forgotten.
-    pub(super) extra_wait: Duration,
-}
-
 impl RedisClient {
-    /// One attempt, at the server that has the lock.
-    pub(super) async fn attempt(&self, claim: &Claim, terms: AttemptTerms) -> Result<Vote, Error> {
+    /// One attempt, at the server that has the lock. `vote`: as the vote of a member, with the least token that will do; 0: any.
+    pub(super) async fn attempt(
+        self: &Arc<Self>,
+        claim: &Claim,
+        vote: Option<u64>,
+    ) -> Result<Vote, Error> {
         self.check(claim)?;
         let (names, slot) = (&self.options().names, self.slot_of(&claim.key));
         let how = (self.attempt_purpose(), Passage::Waits);
-        let attempt = |connection: Arc<Connection>, _| async move {
-            self.attempt_at(claim, terms, slot, &connection).await
-        };
-        let answer = self.servers.at(names, &claim.key, how, attempt);
-        answer
-            .await
-            .map_err(|failure| failure.into_error("acquire"))
+        let attempt = |connection, _| self.attempt_at(claim, vote, slot, connection);
+        let answer = self.servers.at(names, &claim.key, how, attempt).await;
+        answer.map_err(|failure| failure.into_error("acquire"))
     }
 
     /// An attempt at one server, which is judged first if this connection has not done so.
     async fn attempt_at(
-        &self,
+        self: &Arc<Self>,
         claim: &Claim,
-        terms: AttemptTerms,
+        vote: Option<u64>,
         slot: Option<Slot>,
-        connection: &Connection,
+        connection: Arc<Connection>,
     ) -> Result<Vote, Failure> {
+        let place = place_millis(claim, vote);
+        let extra = vote.map_or(Duration::ZERO, |_| MAX_SKEW);
+        let reached = self.reach(connection, slot, extra).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let session = connection.session().await.map_err(Failure::NotSent)?;
-            let reached = self.reached(connection, &session, slot, terms.extra_wait);
             let mark = match reached.judged().await? {
                 Judged::Mark(mark) => mark,
                 Judged::Waits(retry_after) => {
@@ -70,27 +59,73 @@ impl RedisClient {
                     });
                 }
             };
-            match reached.ask(claim, terms, &mark).await? {
-                Attempted::Judge => session.forget(slot, &mark),
+            let request = self.claims.request(claim, vote.is_some());
+            let request = request.map_err(Failure::Answered)?;
+            let call = self.acquire_call(claim, vote, slot, &mark, &request);
+            let waits = self.options().waits_for_replicas();
+            let ran = match reached.run(&mark, &ACQUIRE, &call, waits).await {
+                Ok(ran) => ran,
+                // The request may be executed later.
+                Err(failure @ Failure::Unanswered(_)) => return Err(failure),
+                Err(failure) => {
+                    request.answered(None);
+                    return Err(failure);
+                }
+            };
+            let attempted = reply::attempted(&ran.answer);
+            let has_written = match attempted {
+                Ok(Attempted::Granted { .. }) => true,
+                Ok(Attempted::Busy { .. }) => place > 0,
+                _ => false,
+            };
+            if has_written {
+                reached.session.proven(request.sent_at.on(ClockKind::Boot));
+            }
+            request.noted(&attempted, &ran, &mark);
+            let (acquired, micros) = match attempted.map_err(Failure::Answered)? {
+                Attempted::Judge => {
+                    reached.session.forget(slot, &mark);
+                    continue;
+                }
                 Attempted::Gone => return Err(Failure::Answered(withdrawn(claim))),
+                Attempted::Busy { left, micros, .. } => {
+                    (Acquired::Busy { remaining: left }, micros)
+                }
                 Attempted::Granted { token, micros } => {
-                    session.served();
+                    self.confirmed(claim, &ran, &reached).await?;
                     let proof = GrantProof::in_millis(claim.ttl);
                     let grant = Grant::new(claim.clone(), token, proof);
-                    let acquired = Acquired::Granted(grant);
-                    return Ok(Vote { acquired, micros });
+                    (Acquired::Granted(grant), micros)
                 }
-                Attempted::Busy { left, micros, .. } => {
-                    session.served();
-                    let acquired = Acquired::Busy { remaining: left };
-                    return Ok(Vote { acquired, micros });
-                }
-            }
+            };
+            reached.session.served();
+            return Ok(Vote { acquired, micros });
         }
         Err(Failure::Answered(Error::unavailable(format!(
             "redis is flushed or replaced again and again: address={}; try later",
-            connection.address()
+            reached.connection.address()
         ))))
+    }
+
+    /// Checks that a grant is one of a server that is what it was, and of enough of its replicas.
+    async fn confirmed(
+        self: &Arc<Self>,
+        claim: &Claim,
+        ran: &Ran,
+        reached: &Reached,
+    ) -> Result<(), Failure> {
+        let error = match ran.confirmed {
+            _ if ran.is_doubtful => Error::in_doubt(format!(
+                "redis was deposed, flushed or replaced since this connection was used last: address={}; ask again with the same claim, or withdraw it",
+                reached.connection.address()
+            )),
+            Some(confirmed) if confirmed < self.options().replicas => {
+                reached.session.served();
+                self.unconfirmed(claim, confirmed).await
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::Answered(error))
     }
 
     fn check(&self, claim: &Claim) -> Result<(), Error> {
@@ -114,7 +149,7 @@ impl RedisClient {
     /// A claim that may have a place is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
     /// doubt, and the caller withdraws it when it gives up. If it was released here, a late release would end the grant of the
     /// next attempt.
-    async fn unconfirmed(&self, claim: &Claim, confirmed: u32) -> Error {
+    async fn unconfirmed(self: &Arc<Self>, claim: &Claim, confirmed: u32) -> Error {
         let options = self.options();
         let (kind, so) = if !claim.place_ttl.is_zero() {
             (
@@ -135,92 +170,39 @@ impl RedisClient {
             ),
         )
     }
-}
-
-impl Reached<'_> {
-    /// Asks a server that was judged, and remembers the answer.
-    async fn ask(
-        &self,
-        claim: &Claim,
-        terms: AttemptTerms,
-        mark: &Arc<Mark>,
-    ) -> Result<Attempted, Failure> {
-        let request = self.client.claims.request(claim, terms.is_vote);
-        let request = request.map_err(Failure::Answered)?;
-        let call = self.acquire_call(claim, terms, mark, &request);
-        let waits = self.client.options().waits_for_replicas();
-        let ran = match self.run(mark, &ACQUIRE, &call, waits).await {
-            Ok(ran) => ran,
-            // The request may be executed later.
-            Err(failure @ Failure::Unanswered(_)) => return Err(failure),
-            Err(failure) => {
-                request.answered(None);
-                return Err(failure);
-            }
-        };
-        let attempted = reply::attempted(&ran.answer).map_err(Failure::Answered);
-        let has_written = match attempted {
-            Ok(Attempted::Granted { .. }) => true,
-            Ok(Attempted::Busy { .. }) => place_millis(claim, terms) > 0,
-            _ => false,
-        };
-        if has_written {
-            self.session.proven(request.sent_at.on(ClockKind::Boot));
-        }
-        request.noted(&attempted, &ran, mark);
-        let attempted = attempted?;
-        if !matches!(attempted, Attempted::Granted { .. }) {
-            return Ok(attempted);
-        }
-        let needed = self.client.options().replicas;
-        if ran.is_doubtful {
-            return Err(Failure::Answered(Error::in_doubt(format!(
-                "redis was deposed, flushed or replaced since this connection was used last: address={}; ask again with the same claim, or withdraw it",
-                self.connection.address()
-            ))));
-        }
-        match ran.confirmed {
-            Some(confirmed) if confirmed < needed => {
-                self.session.served();
-                let error = self.client.unconfirmed(claim, confirmed).await;
-                Err(Failure::Answered(error))
-            }
-            _ => Ok(attempted),
-        }
-    }
 
     fn acquire_call(
         &self,
         claim: &Claim,
-        terms: AttemptTerms,
+        vote: Option<u64>,
+        slot: Option<Slot>,
         mark: &Mark,
         request: &Request<'_>,
     ) -> Call {
-        let (names, key) = (&self.client.options().names, &claim.key);
+        let (names, key) = (&self.options().names, &claim.key);
         let (digits, mode, label) = claim_parts(claim);
         let call = Call::sized()
             .parts(names.lock_parts(key))
             .parts(names.beside_parts(key, "line"))
-            .arg(names.marker(self.slot))
+            .arg(names.marker(slot))
             .parts(names.gone_parts(key, &digits))
-            .arg(names.token(self.slot))
+            .arg(names.token(slot))
             .end_keys()
             .parts([&digits[..], mode.as_bytes(), label.as_bytes()])
             .number(claim.ttl.as_millis())
             .arg(&mark.text)
-            .number(place_millis(claim, terms))
+            .number(place_millis(claim, vote))
             .number(mark.server_millis(&request.sent_at));
-        if terms.is_vote {
-            call.number(terms.floor.map_or(0, FencingToken::number).into())
-        } else {
-            call
+        match vote {
+            Some(least) => call.number(least.into()),
+            None => call,
         }
     }
 }
 
 impl Request<'_> {
     /// A claim that has to wait may be granted by message from now on. One that waits for replicas asks again.
-    fn noted(self, attempted: &Result<Attempted, Failure>, ran: &Ran, mark: &Arc<Mark>) {
+    fn noted(self, attempted: &Result<Attempted, Error>, ran: &Ran, mark: &Arc<Mark>) {
         let sent_at = self.sent_at;
         let asked = match *attempted {
             Ok(Attempted::Busy { micros, last, .. })
@@ -249,8 +231,8 @@ fn withdrawn(claim: &Claim) -> Error {
 
 /// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all. A vote takes no place: its
 /// quorum asks all members again.
-fn place_millis(claim: &Claim, terms: AttemptTerms) -> u128 {
-    if terms.is_vote || claim.place_ttl.is_zero() {
+fn place_millis(claim: &Claim, vote: Option<u64>) -> u128 {
+    if vote.is_some() || claim.place_ttl.is_zero() {
         return 0;
     }
     claim.place_ttl.as_millis().max(1)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ::redis::Value;
+use ::redis::{Cmd, Value};
 use parking_lot::Mutex;
 
 use super::claims::Claims;
 use super::cluster::{Passage, Slot};
-use super::connection::{Connection, Failure, Purpose, Session, Target, confirmed};
+use super::connection::{Connection, Failure, Purpose, Target, confirmed};
 use super::judge::{Judged, Reached};
 use super::mark::Mark;
 use super::options::RedisOptions;
@@ -28,10 +28,13 @@ pub(super) struct RedisClient {
     pub(super) fencing: Fencing,
     pub(super) claims: Claims,
     /// The slots whose server was judged to grant; `None` for the only server. If their marker is missing later, it was lost.
-    judged: Mutex<HashSet<Option<Slot>>>,
+    pub(super) judged: Mutex<HashSet<Option<Slot>>>,
     /// The log has the warning about the present wait.
     pub(super) is_wait_logged: AtomicBool,
 }
+
+/// What one of several commands was answered.
+type Answer = Result<Value, Failure>;
 
 /// What a script answered that names the mark.
 pub(super) struct Ran {
@@ -60,14 +63,6 @@ impl RedisClient {
 
     pub(super) fn now(&self) -> Stamp {
         self.target.clock().stamp()
-    }
-
-    pub(super) fn was_judged(&self, slot: Option<Slot>) -> bool {
-        self.judged.lock().contains(&slot)
-    }
-
-    pub(super) fn note_judged(&self, slot: Option<Slot>) {
-        self.judged.lock().insert(slot);
     }
 
     /// The connection that attempts use. A wait for replicas delays what follows it there.
@@ -101,19 +96,19 @@ impl RedisClient {
     /// Runs a script that ends or changes a hold, and then moves the line, so it names the mark: an empty one if the server may not
     /// grant, or cannot be judged. Then the next in line asks within a second.
     pub(super) async fn run_marked(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         script: &Script,
         call: impl Fn(&str) -> Call + Sync,
     ) -> Result<Value, Failure> {
         let (names, slot, call) = (&self.options().names, self.slot_of(key), &call);
         let run = |connection: Arc<Connection>, is_asking: bool| async move {
+            let reached = self.reach(connection, slot, Duration::ZERO).await?;
+            let session = &reached.session;
             if is_asking {
                 // The node that the slot moves to may know no marker yet.
-                return call("").run_asking(script, &connection).await;
+                return session.run_asking(script, &call("")).await;
             }
-            let session = connection.session().await.map_err(Failure::NotSent)?;
-            let reached = self.reached(&connection, &session, slot, Duration::ZERO);
             let answer = match reached.judged().await {
                 Ok(Judged::Mark(mark)) => {
                     let (sent, call) = (self.now(), call(&mark.text));
@@ -125,7 +120,7 @@ impl RedisClient {
                 }
                 // A node that has not got the slot refuses this too, and names the other.
                 Ok(Judged::Waits(_)) | Err(Failure::Answered(_) | Failure::Refused(_)) => {
-                    call("").run_in(script, &session).await?
+                    session.run(script, &call("")).await?
                 }
                 Err(failure) => return Err(failure),
             };
@@ -136,24 +131,25 @@ impl RedisClient {
         self.servers.at(names, key, how, run).await
     }
 
-    pub(super) fn reached<'a>(
-        &'a self,
-        connection: &'a Connection,
-        session: &'a Session<'a>,
+    /// Reaches the server behind a connection, which is made if there is none.
+    pub(super) async fn reach(
+        self: &Arc<Self>,
+        connection: Arc<Connection>,
         slot: Option<Slot>,
         extra: Duration,
-    ) -> Reached<'a> {
-        Reached {
-            client: self,
+    ) -> Result<Reached, Failure> {
+        let session = connection.session().await.map_err(Failure::NotSent)?;
+        Ok(Reached {
+            client: Arc::clone(self),
             connection,
             session,
             slot,
             extra,
-        }
+        })
     }
 }
 
-impl Reached<'_> {
+impl Reached {
     /// Runs a script that names the mark over this connection or not at all. After an idle second the server is compared in the same
     /// write: it may have been deposed and promoted again meanwhile. `waits`: for the replicas too.
     pub(super) async fn run(
@@ -163,55 +159,65 @@ impl Reached<'_> {
         call: &Call,
         waits: bool,
     ) -> Result<Ran, Failure> {
-        let (session, options) = (self.session, self.client.options());
-        let sent = self.client.now().on(ClockKind::Boot);
+        let session = &self.session;
+        let sent = self.client.now();
         let was_idle = session.is_idle();
-        if !was_idle && !waits {
-            return Ok(Ran {
-                answer: call.run_in(script, session).await?,
-                confirmed: None,
-                is_doubtful: false,
-            });
-        }
         let mut by_text = false;
-        loop {
-            let mut all = ::redis::pipe();
-            if was_idle {
-                all.add_command(self.compares());
-            }
-            all.add_command(if by_text {
+        let (compared, answer, confirmed) = loop {
+            let command = if by_text {
                 call.by_text(script)
             } else {
                 call.by_hash(script)
-            });
-            if waits {
-                all.add_command(options.wait_for_replicas());
-            }
-            let mut answers = session.ask_all(&all).await?.into_iter();
-            let compared = was_idle.then(|| answers.next()).flatten();
-            let answer = answers
-                .next()
-                .unwrap_or(Ok(Value::Nil))
-                .map_err(Failure::of);
-            let confirmed = waits.then(|| confirmed(answers.next()));
-            let is_doubtful = match compared {
-                Some(compared) => !self.is_same(compared.map_err(Failure::of), mark).await?,
-                None => false,
             };
-            if was_idle && !is_doubtful {
-                session.proven(sent);
-            }
-            match answer {
+            let answers = if was_idle || waits {
+                self.ask_with(command, was_idle, waits).await?
+            } else {
+                (None, session.ask(&command).await, None)
+            };
+            match &answers.1 {
                 Err(failure) if failure.is_unknown_script() && !by_text => by_text = true,
-                answer => {
-                    return Ok(Ran {
-                        answer: answer?,
-                        confirmed,
-                        is_doubtful,
-                    });
-                }
+                _ => break answers,
             }
+        };
+        let answer = answer?;
+        let is_doubtful = match compared {
+            None => false,
+            Some(compared) => {
+                let is_same = self.is_same(compared, mark).await?;
+                if is_same {
+                    session.proven(sent.on(ClockKind::Boot));
+                }
+                !is_same
+            }
+        };
+        Ok(Ran {
+            answer,
+            confirmed,
+            is_doubtful,
+        })
+    }
+
+    /// A script together with what goes before it and after it: the answer to the comparison, that of the script, and how many replicas
+    /// have it.
+    async fn ask_with(
+        &self,
+        script: Cmd,
+        compares: bool,
+        waits: bool,
+    ) -> Result<(Option<Answer>, Answer, Option<u32>), Failure> {
+        let mut all = ::redis::pipe();
+        if compares {
+            all.add_command(self.compares());
         }
+        all.add_command(script);
+        if waits {
+            all.add_command(self.client.options().wait_for_replicas());
+        }
+        let mut answers = self.session.ask_all(&all).await?.into_iter();
+        let mut next = || answers.next().map(|answer| answer.map_err(Failure::of));
+        let compared = compares.then(&mut next).flatten();
+        let answer = next().unwrap_or(Ok(Value::Nil));
+        Ok((compared, answer, waits.then(|| confirmed(answers.next()))))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What ends or changes a hold: release, rest, withdrawal, downgrade, revocation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::Value;
@@ -33,7 +34,7 @@ pub(super) async fn watch(client: &RedisClient, claim: &Claim) {
 }
 
 /// Ends a hold or a place. Late requests of the claim are refused from then on, if there may be any. `rest`: the key rests for so long.
-async fn end(client: &RedisClient, claim: &Claim, rest: Duration) -> Result<Value, Failure> {
+async fn end(client: &Arc<RedisClient>, claim: &Claim, rest: Duration) -> Result<Value, Failure> {
     let (options, slot) = (client.options(), client.slot_of(&claim.key));
     let names = &options.names;
     let (digits, mode, label) = claim_parts(claim);
@@ -63,7 +64,7 @@ async fn end(client: &RedisClient, claim: &Claim, rest: Duration) -> Result<Valu
 }
 
 /// Ends a hold.
-pub(super) async fn release(client: &RedisClient, grant: &Grant, rest: Duration) -> Released {
+pub(super) async fn release(client: &Arc<RedisClient>, grant: &Grant, rest: Duration) -> Released {
     let released = match end(client, &grant.claim, rest).await {
         Ok(Value::Int(1)) => Released::Released,
         Ok(Value::Int(0)) => Released::AlreadyGone,
@@ -81,7 +82,7 @@ pub(super) async fn release(client: &RedisClient, grant: &Grant, rest: Duration)
 }
 
 /// Takes back an attempt of unknown fate, and gives up its place.
-pub(super) async fn withdraw(client: &RedisClient, claim: &Claim) -> Result<(), Error> {
+pub(super) async fn withdraw(client: &Arc<RedisClient>, claim: &Claim) -> Result<(), Error> {
     client.claims.end(claim, Ended::Withdrawn);
     match end(client, claim, Duration::ZERO).await {
         Ok(Value::Int(0 | 1)) => Ok(()),
@@ -95,7 +96,7 @@ pub(super) async fn withdraw(client: &RedisClient, claim: &Claim) -> Result<(), 
 }
 
 /// From the hold of a writer to that of a reader, without a gap.
-pub(super) async fn downgrade(client: &RedisClient, grant: &Grant) -> Result<Grant, Error> {
+pub(super) async fn downgrade(client: &Arc<RedisClient>, grant: &Grant) -> Result<Grant, Error> {
     let (names, claim) = (&client.options().names, &grant.claim);
     let (key, slot) = (&claim.key, client.slot_of(&claim.key));
     if claim.mode == LockMode::Exclusive {
@@ -126,7 +127,11 @@ pub(super) async fn downgrade(client: &RedisClient, grant: &Grant) -> Result<Gra
 }
 
 /// Takes a lock away from any holder.
-pub(super) async fn revoke(client: &RedisClient, key: &Key, how: Revoke) -> Result<Revoked, Error> {
+pub(super) async fn revoke(
+    client: &Arc<RedisClient>,
+    key: &Key,
+    how: Revoke,
+) -> Result<Revoked, Error> {
     let (names, slot) = (&client.options().names, client.slot_of(key));
     let how = match how {
         Revoke::AfterTtl => "after",

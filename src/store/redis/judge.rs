@@ -45,24 +45,28 @@ enum Verdict {
 }
 
 /// A connection to the server that has a slot (`None`: the only server).
-#[derive(Clone, Copy)]
-pub(super) struct Reached<'a> {
-    pub(super) client: &'a RedisClient,
-    pub(super) connection: &'a Connection,
-    pub(super) session: &'a Session<'a>,
+#[derive(Clone)]
+pub(super) struct Reached {
+    pub(super) client: Arc<RedisClient>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) session: Arc<Session>,
     pub(super) slot: Option<Slot>,
     /// What is added to a wait.
     pub(super) extra: Duration,
 }
 
-impl Reached<'_> {
+impl Reached {
     /// The mark of the server, which is judged if this connection does not know it.
     pub(super) async fn judged(&self) -> Result<Judged, Failure> {
         if let Some(mark) = self.session.mark(self.slot) {
             return Ok(Judged::Mark(mark));
         }
+        self.judge().await
+    }
+
+    async fn judge(&self) -> Result<Judged, Failure> {
         // One after the other: those that come second would find the marker of a new prefix before it is opened.
-        let _turn = self.session.judging().await;
+        let _turn = self.session.judging.lock().await;
         if let Some(mark) = self.session.mark(self.slot) {
             return Ok(Judged::Mark(mark));
         }
@@ -78,7 +82,8 @@ impl Reached<'_> {
         // A server that hides its script cache is taken for one that knows the note.
         let is_noted = loaded.is_err() || known != Ok(Value::Array(vec![Value::Int(0)]));
         let mut verdict = self.verdict(verdict.map_err(Failure::of)?)?;
-        if !is_noted && !self.client.was_judged(self.slot) {
+        let was_judged = self.client.judged.lock().contains(&self.slot);
+        if !is_noted && !was_judged {
             // Only a marker that was written just now: another may be of a flush that another client has noticed.
             if let Verdict::New(_, mark) = &verdict {
                 verdict = self.asked(mark).await?;
@@ -108,7 +113,7 @@ impl Reached<'_> {
         };
         let first = Self {
             slot: Some(slot),
-            ..*self
+            ..self.clone()
         };
         let call = first.call("").by_text(&JUDGE);
         let verdict = match self.session.ask(&call).await {
@@ -119,7 +124,7 @@ impl Reached<'_> {
             return false;
         };
         let id = mark.text.split(' ').nth(1).unwrap_or_default();
-        self.connection.was_known_for(id, self.wait());
+        self.connection.target.was_seen_for(id, self.wait());
         true
     }
 
@@ -157,17 +162,17 @@ impl Reached<'_> {
     }
 
     fn settle(&self, verdict: Verdict) -> Result<Judged, Failure> {
-        let (client, address) = (self.client, self.connection.address());
+        let (client, address) = (&self.client, self.connection.address());
         let left = match verdict {
             Verdict::Mark(mark) => {
                 client.is_wait_logged.store(false, Ordering::Relaxed);
-                client.note_judged(self.slot);
+                client.judged.lock().insert(self.slot);
                 let mark = Arc::new(mark);
                 self.session.learn(self.slot, Arc::clone(&mark));
                 return Ok(Judged::Mark(mark));
             }
             Verdict::Replica => {
-                let error = self.connection.outdated(self.session);
+                let error = self.connection.outdated(&self.session);
                 return Err(Failure::Answered(error));
             }
             Verdict::Waits(left, _) | Verdict::New(left, _) => left,
@@ -188,7 +193,7 @@ impl Reached<'_> {
     fn note(&self) -> Script {
         let options = self.client.options();
         let marker = options.names.marker(self.slot);
-        let server = self.session.server();
+        let server = &self.session.server;
         Script::new(format!(
             "return 'leasehold {marker} {} {}'",
             options.database(),
@@ -198,8 +203,9 @@ impl Reached<'_> {
 
     /// `fresh`: the marker that this client has just written where none was, at a server without the note.
     fn call(&self, fresh: &str) -> Call {
-        let (options, server) = (self.client.options(), self.session.server());
-        let (id, known_for) = self.connection.known_for(server);
+        let (options, server) = (self.client.options(), &self.session.server);
+        let id = server.id.as_deref().unwrap_or("?");
+        let known_for = self.connection.target.seen_for(id);
         Call::new([
             options.names.marker(self.slot),
             options.names.token(self.slot),

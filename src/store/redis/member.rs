@@ -1,13 +1,12 @@
 //! A Redis server as a member of a quorum.
 
-use super::acquire::AttemptTerms;
 use super::reply;
 use super::script::{Call, RAISE};
 use super::servers::Servers;
 use super::store::RedisStore;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, MAX_SKEW, Member, Raised, Vote};
+use crate::store::{Claim, Member, Raised, Vote};
 
 impl Member for RedisStore {
     async fn ready(&self) -> Result<(), Error> {
@@ -20,12 +19,8 @@ impl Member for RedisStore {
     }
 
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
-        let terms = AttemptTerms {
-            is_vote: true,
-            floor,
-            extra_wait: MAX_SKEW,
-        };
-        self.client.attempt(claim, terms).await
+        let least = floor.map_or(0, FencingToken::number);
+        self.client.attempt(claim, Some(least)).await
     }
 
     async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<Raised, Error> {

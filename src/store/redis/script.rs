@@ -6,9 +6,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::LazyLock;
 
-use ::redis::{Cmd, Value};
-
-use super::connection::{Connection, Failure, Session};
+use ::redis::Cmd;
 
 /// A script's text, and its hash.
 #[derive(Debug)]
@@ -152,43 +150,5 @@ impl Call {
             start = end;
         }
         command
-    }
-
-    /// Runs a script at the node to which the slot of its keys is moving.
-    pub(super) async fn run_asking(
-        &self,
-        script: &Script,
-        connection: &Connection,
-    ) -> Result<Value, Failure> {
-        let mut both = ::redis::pipe();
-        both.cmd("ASKING");
-        both.add_command(self.by_text(script));
-        let answers = connection.ask_all(&both).await?;
-        let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
-        answer.map_err(Failure::of)
-    }
-
-    /// Runs a script over this connection or not at all.
-    pub(super) async fn run_in(
-        &self,
-        script: &Script,
-        session: &Session<'_>,
-    ) -> Result<Value, Failure> {
-        match session.ask(&self.by_hash(script)).await {
-            Err(failure) if failure.is_unknown_script() => session.ask(&self.by_text(script)).await,
-            answer => answer,
-        }
-    }
-
-    /// Runs a script over a connection, which is made again if it is dead.
-    pub(crate) async fn run(
-        &self,
-        script: &Script,
-        connection: &Connection,
-    ) -> Result<Value, Failure> {
-        let session = connection.session().await.map_err(Failure::NotSent)?;
-        let answer = self.run_in(script, &session).await?;
-        session.served();
-        Ok(answer)
     }
 }

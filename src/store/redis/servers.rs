@@ -36,7 +36,13 @@ impl Servers {
     /// Connects, and returns whether a replica copies what is granted.
     pub(crate) async fn connect(&self) -> Result<bool, Error> {
         match self {
-            Self::One(pool) => Ok(pool.connection(Purpose::Ask)?.server().await?.replicas > 0),
+            Self::One(pool) => Ok(pool
+                .connection(Purpose::Ask)?
+                .session()
+                .await?
+                .server
+                .replicas
+                > 0),
             Self::Many(cluster) => cluster.connect().await,
         }
     }
@@ -82,11 +88,14 @@ impl Servers {
         call: &Call,
     ) -> Result<Value, Failure> {
         let run = |connection: Arc<Connection>, is_asking: bool| async move {
-            if is_asking {
-                call.run_asking(script, &connection).await
+            let session = connection.session().await.map_err(Failure::NotSent)?;
+            let answer = if is_asking {
+                session.run_asking(script, call).await?
             } else {
-                call.run(script, &connection).await
-            }
+                session.run(script, call).await?
+            };
+            session.served();
+            Ok(answer)
         };
         let how = (Purpose::Ask, Passage::Follows);
         self.at(names, key, how, run).await

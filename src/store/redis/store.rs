@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::acquire::AttemptTerms;
 use super::claims::Ended;
 use super::client::RedisClient;
 use super::cluster;
@@ -144,7 +143,7 @@ impl Store for RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
-        let answer = self.client.attempt(claim, AttemptTerms::default()).await?;
+        let answer = self.client.attempt(claim, None).await?;
         Ok(answer.acquired)
     }
 

@@ -92,16 +92,16 @@ impl Cluster {
         self.look().await?;
         let nodes = self.nodes()?;
         let mut connecting: FuturesUnordered<_> = (nodes.iter())
-            .map(|node| async { node.pool.connection(Purpose::Ask)?.server().await })
+            .map(|node| async { node.pool.connection(Purpose::Ask)?.session().await })
             .collect();
         let (mut is_any, mut failure) = (false, None);
         // The map may not show a replica that is new.
         let mut has_replicas = (self.known.lock().as_ref()).is_some_and(|known| known.has_replicas);
         while let Some(connected) = connecting.next().await {
             match connected {
-                Ok(server) => {
+                Ok(session) => {
                     is_any = true;
-                    has_replicas |= server.replicas > 0;
+                    has_replicas |= session.server.replicas > 0;
                 }
                 // Only the locks of a node that is down cannot be used; a node that cannot keep locks is an error.
                 Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),

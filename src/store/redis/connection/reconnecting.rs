@@ -8,23 +8,22 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, RedisError, Value};
 use parking_lot::Mutex;
 
 use super::failure::Failure;
 use super::opened::Opened;
-use super::preflight::{Server, preflight};
-use super::session::{Live, Session};
+use super::preflight::preflight;
+use super::session::Session;
 use super::target::Target;
 use crate::model::error::Error;
 use crate::store::dial::{Pooled, Reconnecting};
 
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(crate) struct Connection {
-    target: Arc<Target>,
-    inner: Reconnecting<Arc<Live>>,
+    pub(in super::super) target: Arc<Target>,
+    inner: Reconnecting<Arc<Session>>,
     /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
     has_failed: Arc<AtomicBool>,
 }
@@ -59,7 +58,7 @@ impl Connection {
 
     /// The server is not what it was when this connection was made, which is given up: the next one reads again what the server
     /// reports about itself. Returns the error for callers that do not wait for it.
-    pub(in super::super) fn outdated(&self, session: &Session<'_>) -> Error {
+    pub(in super::super) fn outdated(&self, session: &Session) -> Error {
         let error = Error::unavailable(format!(
             "redis was flushed or replaced between two requests: address={}; try again, and if this goes on, look for a proxy that connects one client to several servers, and for a client that flushes",
             self.address()
@@ -67,17 +66,6 @@ impl Connection {
         session.give_up();
         self.inner.blame(error.clone());
         error
-    }
-
-    /// What this server is, and for how long this process has known it as that.
-    pub(in super::super) fn known_for(&self, server: &Server) -> (String, Duration) {
-        let id = server.id.as_deref().unwrap_or("?");
-        (id.to_owned(), self.target.seen_for(id))
-    }
-
-    /// The server was found to have been this for so long.
-    pub(in super::super) fn was_known_for(&self, id: &str, span: Duration) {
-        self.target.was_seen_for(id, span);
     }
 
     /// Whether there is a connection now.
@@ -90,19 +78,7 @@ impl Connection {
         if self.is_ready() {
             return Ok(());
         }
-        self.ready().await.map(drop)
-    }
-
-    /// The present connection, for a request that was decided by what its server reported, and that must reach no other.
-    pub(in super::super) async fn session(&self) -> Result<Session<'_>, Error> {
-        let live = self.ready().await?;
-        let clock = self.target.clock();
-        Ok(Session { live, clock })
-    }
-
-    /// What the server reported about itself when the present connection was made.
-    pub(in super::super) async fn server(&self) -> Result<Arc<Server>, Error> {
-        self.ready().await.map(|live| Arc::clone(&live.server))
+        self.session().await.map(drop)
     }
 
     /// Sends one command and waits for its answer.
@@ -132,20 +108,21 @@ impl Connection {
         Ok(answers)
     }
 
-    async fn ready(&self) -> Result<Arc<Live>, Error> {
-        if let Some(live) = self.inner.present() {
-            return Ok(live);
+    /// The present connection: what is sent over it reaches the server that was judged over it, or none.
+    pub(in super::super) async fn session(&self) -> Result<Arc<Session>, Error> {
+        if let Some(session) = self.inner.present() {
+            return Ok(session);
         }
         let attempt = Attempt(Some(&self.has_failed));
         let ended = || {
             Error::unavailable("the connection to redis ended as soon as it was made; try later")
         };
-        let live = self.inner.ready(|| self.connect(), ended).await;
+        let session = self.inner.ready(|| self.connect(), ended).await;
         attempt.ended();
-        live
+        session
     }
 
-    fn connect(&self) -> impl Future<Output = Result<Arc<Live>, Error>> + Send + use<> {
+    fn connect(&self) -> impl Future<Output = Result<Arc<Session>, Error>> + Send + use<> {
         let (target, has_failed) = (Arc::clone(&self.target), Arc::clone(&self.has_failed));
         async move {
             let connected = connect(&target).await;
@@ -155,7 +132,7 @@ impl Connection {
     }
 }
 
-async fn connect(target: &Target) -> Result<Live, Error> {
+async fn connect(target: &Target) -> Result<Session, Error> {
     let mut opened = target.connect(|_| {}).await?;
     let asked_at = target.clock().stamp();
     let sent = target.clock().boot();
@@ -169,11 +146,12 @@ async fn connect(target: &Target) -> Result<Live, Error> {
         health,
         limit,
     } = opened;
-    Ok(Live {
+    Ok(Session {
         connection,
         health,
         limit,
-        server: Arc::new(server),
+        clock: target.clock().clone(),
+        server,
         marks: Mutex::default(),
         judging: tokio::sync::Mutex::default(),
         proven: AtomicU64::new(sent),

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::super::cluster::Slot;
 use super::super::mark::Mark;
+use super::super::script::{Call, Script};
 use super::failure::{Failure, without_script};
 use super::opened::Limit;
 use super::preflight::Server;
@@ -19,21 +20,23 @@ use crate::store::dial::{self, Health, InFlight};
 /// After so long without a proof that it was a master (ns), a server is compared with what it was before a grant is believed.
 const IDLE: u64 = 1_000_000_000;
 
-/// A connection that was made.
-pub(super) struct Live {
+/// One connection, for as long as it lasts.
+pub(in super::super) struct Session {
     pub(super) connection: MultiplexedConnection,
     pub(super) health: Health,
     pub(super) limit: Limit,
-    pub(super) server: Arc<Server>,
+    pub(super) clock: Clock,
+    /// What the server reported about itself when the connection was made.
+    pub(in super::super) server: Server,
     /// The marks of the slots for which the server was judged; `None` where there are no slots.
     pub(super) marks: Mutex<HashMap<Option<Slot>, Arc<Mark>>>,
     /// Held by whoever has the server judged.
-    pub(super) judging: tokio::sync::Mutex<()>,
+    pub(in super::super) judging: tokio::sync::Mutex<()>,
     /// When the newest request was sent that a master has executed, in nanoseconds of the clock that counts a suspend.
     pub(super) proven: AtomicU64,
 }
 
-impl dial::Live for Arc<Live> {
+impl dial::Live for Arc<Session> {
     fn is_dead(&self) -> bool {
         self.health.is_dead()
     }
@@ -43,35 +46,19 @@ impl dial::Live for Arc<Live> {
     }
 }
 
-/// One connection, for as long as it lasts.
-pub(in super::super) struct Session<'a> {
-    pub(super) live: Arc<Live>,
-    pub(super) clock: &'a Clock,
-}
-
-impl Session<'_> {
-    /// What the server reported about itself when the connection was made.
-    pub(in super::super) fn server(&self) -> &Server {
-        &self.live.server
-    }
-
+impl Session {
     /// What the server answered when it was judged, if it may grant.
     pub(in super::super) fn mark(&self, slot: Option<Slot>) -> Option<Arc<Mark>> {
-        self.live.marks.lock().get(&slot).cloned()
-    }
-
-    /// Waits until nobody else has the server judged over this connection.
-    pub(in super::super) async fn judging(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.live.judging.lock().await
+        self.marks.lock().get(&slot).cloned()
     }
 
     pub(in super::super) fn learn(&self, slot: Option<Slot>, mark: Arc<Mark>) {
-        self.live.marks.lock().insert(slot, mark);
+        self.marks.lock().insert(slot, mark);
     }
 
     /// The server has to be judged again. A mark that was learned meanwhile stays.
     pub(in super::super) fn forget(&self, slot: Option<Slot>, mark: &Arc<Mark>) {
-        let mut marks = self.live.marks.lock();
+        let mut marks = self.marks.lock();
         if marks
             .get(&slot)
             .is_some_and(|known| Arc::ptr_eq(known, mark))
@@ -82,33 +69,59 @@ impl Session<'_> {
 
     /// Whether the server may have been deposed and promoted again since it was a master.
     pub(in super::super) fn is_idle(&self) -> bool {
-        let proven = self.live.proven.load(Ordering::Relaxed);
+        let proven = self.proven.load(Ordering::Relaxed);
         self.clock.boot().saturating_sub(proven) > IDLE
     }
 
     /// A request that was sent then was executed by a master: it has written, or the server was judged. A replica answers those that
     /// only read too.
     pub(in super::super) fn proven(&self, sent: u64) {
-        self.live.proven.fetch_max(sent, Ordering::Relaxed);
+        self.proven.fetch_max(sent, Ordering::Relaxed);
     }
 
     /// The server did what a caller asked for over this connection.
     pub(in super::super) fn served(&self) {
-        self.live.health.served();
+        self.health.served();
     }
 
     /// Makes the next request connect again.
     pub(super) fn give_up(&self) {
-        self.live.health.give_up();
+        self.health.give_up();
     }
 
     /// Sends one command over this connection or not at all, and waits for the answer.
     pub(in super::super) async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, &self.live.health);
+        let mut connection = self.connection.clone();
+        let in_flight = InFlight::begin(&self.clock, &self.health);
         let answer = command.query_async(&mut connection);
-        let answer = self.live.limit.of(answer).await;
+        let answer = self.limit.of(answer).await;
         judged(in_flight, answer)
+    }
+
+    /// Runs a script over this connection or not at all.
+    pub(in super::super) async fn run(
+        &self,
+        script: &Script,
+        call: &Call,
+    ) -> Result<Value, Failure> {
+        match self.ask(&call.by_hash(script)).await {
+            Err(failure) if failure.is_unknown_script() => self.ask(&call.by_text(script)).await,
+            answer => answer,
+        }
+    }
+
+    /// The same at the node to which the slot of its keys is moving.
+    pub(in super::super) async fn run_asking(
+        &self,
+        script: &Script,
+        call: &Call,
+    ) -> Result<Value, Failure> {
+        let mut both = ::redis::pipe();
+        both.cmd("ASKING");
+        both.add_command(call.by_text(script));
+        let answers = self.ask_all(&both).await?;
+        let answer = answers.into_iter().nth(1).unwrap_or(Ok(Value::Nil));
+        answer.map_err(Failure::of)
     }
 
     /// Sends commands at once over this connection or not at all, and waits for the answers, refusals among them.
@@ -116,10 +129,10 @@ impl Session<'_> {
         &self,
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let mut connection = self.live.connection.clone();
-        let in_flight = InFlight::begin(self.clock, &self.live.health);
+        let mut connection = self.connection.clone();
+        let in_flight = InFlight::begin(&self.clock, &self.health);
         let answer = connection.send_packed_commands(commands, 0, commands.len());
-        let answer = self.live.limit.of(answer).await;
+        let answer = self.limit.of(answer).await;
         let answers = judged(in_flight, answer)?.into_iter();
         let answers = answers.map(|answer| answer.extract_error().map_err(without_script));
         let answers: Vec<_> = answers.collect();
