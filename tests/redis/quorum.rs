@@ -8,7 +8,9 @@ use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
 use leasehold::store::quorum::{Member, Raised, Vote};
-use leasehold::store::{Acquired, Quorum, RedisOptions, RedisStore, Renewed, Store};
+use leasehold::store::{
+    Acquired, Quorum, RedisOptions, RedisStore, Released, Renewed, Revoke, Store,
+};
 use leasehold::{ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off";
@@ -297,4 +299,37 @@ async fn a_server_with_two_addresses_has_one_vote() {
     assert_eq!(server.cli(&["EXISTS", "a"]), "1");
     assert_eq!(other.cli(&["EXISTS", "a"]), "1");
     drop(held.release().await);
+}
+
+/// What a member may have forgotten is a lease by another member's clock. So it waits for a second more, whatever is asked first.
+#[tokio::test]
+async fn a_member_that_restarted_waits_as_long_whether_a_vote_or_an_end_is_asked_of_it_first() {
+    const QUERY: &str = "prefix=app&max_ttl=500ms";
+    const WAIT: u64 = 1_500;
+    let mut server = RedisServer::start();
+    let of_before = member(&server, QUERY);
+    let held = loop {
+        let claim = claim_for("a", Duration::from_millis(200));
+        match of_before.vote(&claim, None).await.map(|vote| vote.acquired) {
+            Ok(Acquired::Granted(held)) => break held,
+            _ => breathe().await,
+        }
+    };
+    for has_voted in [true, false] {
+        server.restart();
+        let time = server.cli(&["TIME"]);
+        let mut time = time.lines().map(|number| number.parse::<u64>().unwrap());
+        let before = time.next().unwrap() * 1_000 + time.next().unwrap() / 1_000;
+        if has_voted {
+            while matches!(of_before.release(&held).await, Released::Unknown(_)) {
+                breathe().await;
+            }
+        } else {
+            let of_now = member(&server, QUERY);
+            let _nobody_holds = of_now.revoke(&key("a"), Revoke::Now).await.unwrap();
+        }
+        let marker = server.cli(&["GET", "app:{leasehold}:marker"]);
+        let until: u64 = marker.split(' ').nth(2).unwrap().parse().unwrap();
+        assert!(until >= before + WAIT, "{marker} at {before}");
+    }
 }

@@ -15,7 +15,7 @@ use super::reply::{self, Attempted};
 use super::script::{ACQUIRE, Call};
 use crate::clock::ClockKind;
 use crate::model::error::{Error, ErrorKind};
-use crate::store::{Acquired, Claim, Grant, GrantProof, MAX_SKEW, Vote};
+use crate::store::{Acquired, Claim, Grant, GrantProof, Vote};
 
 /// No place is kept for longer: a number that a server can count by.
 const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
@@ -46,8 +46,7 @@ impl RedisClient {
         connection: Arc<Connection>,
     ) -> Result<Vote, Failure> {
         let place = place_millis(claim, vote);
-        let extra = vote.map_or(Duration::ZERO, |_| MAX_SKEW);
-        let reached = self.reach(connection, slot, extra).await?;
+        let reached = self.reach(connection, slot).await?;
         for _ in 0..MAX_ATTEMPTS {
             let mark = match reached.judged().await? {
                 Judged::Mark(mark) => mark,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
@@ -18,7 +18,7 @@ use super::script::{Call, Script};
 use super::servers::Servers;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::key::Key;
-use crate::store::{Claim, Fencing, LockMode};
+use crate::store::{Claim, Fencing, LockMode, MAX_SKEW};
 
 /// The servers of a store, how they are used, and what was seen of them.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(super) struct RedisClient {
     pub(super) judged: Mutex<HashSet<Option<Slot>>>,
     /// The log has the warning about the present wait.
     pub(super) is_wait_logged: AtomicBool,
+    /// It is a member of a quorum, or has voted as one.
+    pub(super) is_member: AtomicBool,
 }
 
 /// What one of several commands was answered.
@@ -46,7 +48,12 @@ pub(super) struct Ran {
 }
 
 impl RedisClient {
-    pub(super) fn new(target: Arc<Target>, servers: Servers, fencing: Fencing) -> Self {
+    pub(super) fn new(
+        target: Arc<Target>,
+        servers: Servers,
+        fencing: Fencing,
+        is_member: bool,
+    ) -> Self {
         Self {
             claims: Claims::new(target.clock().clone()),
             target,
@@ -54,6 +61,7 @@ impl RedisClient {
             fencing,
             judged: Mutex::default(),
             is_wait_logged: AtomicBool::new(false),
+            is_member: AtomicBool::new(is_member),
         }
     }
 
@@ -63,6 +71,13 @@ impl RedisClient {
 
     pub(super) fn now(&self) -> Stamp {
         self.target.clock().stamp()
+    }
+
+    /// For how long a server that may have forgotten locks grants nothing. Tokens of a quorum's members are times, of which one may be
+    /// ahead of the others.
+    pub(super) fn wait(&self) -> Duration {
+        let is_member = self.is_member.load(Ordering::Relaxed);
+        self.options().max_ttl + if is_member { MAX_SKEW } else { Duration::ZERO }
     }
 
     /// The connection that attempts use. A wait for replicas delays what follows it there.
@@ -103,7 +118,7 @@ impl RedisClient {
     ) -> Result<Value, Failure> {
         let (names, slot, call) = (&self.options().names, self.slot_of(key), &call);
         let run = |connection: Arc<Connection>, is_asking: bool| async move {
-            let reached = self.reach(connection, slot, Duration::ZERO).await?;
+            let reached = self.reach(connection, slot).await?;
             let session = &reached.session;
             if is_asking {
                 // The node that the slot moves to may know no marker yet.
@@ -136,7 +151,6 @@ impl RedisClient {
         self: &Arc<Self>,
         connection: Arc<Connection>,
         slot: Option<Slot>,
-        extra: Duration,
     ) -> Result<Reached, Failure> {
         let session = connection.session().await.map_err(Failure::NotSent)?;
         Ok(Reached {
@@ -144,7 +158,6 @@ impl RedisClient {
             connection,
             session,
             slot,
-            extra,
         })
     }
 }

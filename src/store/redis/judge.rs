@@ -51,8 +51,6 @@ pub(super) struct Reached {
     pub(super) connection: Arc<Connection>,
     pub(super) session: Arc<Session>,
     pub(super) slot: Option<Slot>,
-    /// What is added to a wait.
-    pub(super) extra: Duration,
 }
 
 impl Reached {
@@ -124,12 +122,8 @@ impl Reached {
             return false;
         };
         let id = mark.text.split(' ').nth(1).unwrap_or_default();
-        self.connection.target.was_seen_for(id, self.wait());
+        self.connection.target.was_seen_for(id, self.client.wait());
         true
-    }
-
-    fn wait(&self) -> Duration {
-        self.client.options().max_ttl + self.extra
     }
 
     /// The command by which a connection that was idle compares its server with what it was.
@@ -211,7 +205,7 @@ impl Reached {
             options.names.token(self.slot),
         ])
         .number(options.max_ttl.as_millis())
-        .number(self.wait().as_millis())
+        .number(self.client.wait().as_millis())
         .number((!options.quarantine).into())
         .arg(fresh)
         .number(server.backlog.as_millis())

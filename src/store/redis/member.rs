@@ -1,5 +1,7 @@
 //! A Redis server as a member of a quorum.
 
+use std::sync::atomic::Ordering;
+
 use super::reply;
 use super::script::{Call, RAISE};
 use super::servers::Servers;
@@ -19,6 +21,7 @@ impl Member for RedisStore {
     }
 
     async fn vote(&self, claim: &Claim, floor: Option<FencingToken>) -> Result<Vote, Error> {
+        self.client.is_member.store(true, Ordering::Relaxed);
         let least = floor.map_or(0, FencingToken::number);
         self.client.attempt(claim, Some(least)).await
     }

@@ -61,7 +61,7 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, servers.connect().await?);
-        Ok(Self::over(target, servers, fencing))
+        Ok(Self::over(target, servers, fencing, false))
     }
 
     /// A store that connects with its first request, as a member of a [`Quorum`](crate::store::Quorum): some members may be
@@ -75,7 +75,7 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, false);
-        Ok(Self::over(target, servers, fencing))
+        Ok(Self::over(target, servers, fencing, true))
     }
 
     /// A store over a simulated server. It connects with its first request, and waits by `clock` alone.
@@ -93,12 +93,12 @@ impl RedisStore {
         let target = Arc::new(Target::simulated(options, clock.into(), dial)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, false);
-        Ok(Self::over(target, servers, fencing))
+        Ok(Self::over(target, servers, fencing, false))
     }
 
-    fn over(target: Arc<Target>, servers: Servers, fencing: Fencing) -> Self {
+    fn over(target: Arc<Target>, servers: Servers, fencing: Fencing, is_member: bool) -> Self {
         Self {
-            client: Arc::new(RedisClient::new(target, servers, fencing)),
+            client: Arc::new(RedisClient::new(target, servers, fencing, is_member)),
         }
     }
 
