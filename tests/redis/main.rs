@@ -55,6 +55,8 @@ mod full;
 #[cfg(test)]
 mod handover_change;
 #[cfg(test)]
+mod judged;
+#[cfg(test)]
 mod kills;
 #[cfg(test)]
 mod manager;

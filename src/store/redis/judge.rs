@@ -261,6 +261,9 @@ fn verdict(
                 "the clients of this prefix use another version of the protocol: theirs={theirs} ours={PROTOCOL}; run one version: stop the others, let max_ttl pass, then delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
             )))
         }
+        "hidden" => Err(Error::unsupported(
+            "this redis does not say which run of it this is, and so cannot show that it has forgotten nothing: INFO has no run_id or no master_replid; use another server, or switch the check off with restart_quarantine=off in the URL",
+        )),
         "foreign" => Err(Error::corrupt(format!(
             "a key of the prefix holds a value that is not ours: it is {marker} or {token}; both were left as they are, check them"
         ))),

@@ -8,16 +8,15 @@
 --       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is: `<server> <ms>`; 1: a node of a
 --       cluster, to which a slot may have come from another node with its marker
 -- Answers: mark <now, us> <mark> | wait <ms> <mark> | new <ms> <mark> (there was none) | replica | ttl <ms of the others> |
---          version <marker> | foreign
+--          version <marker> | foreign | hidden (INFO does not say which run this is)
 local VERSION = '4'
 local max_ttl, longest, fresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local about, copy = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
-local server, info = '?', ''
-if type(about) == 'string' and type(copy) == 'string' then
-  info = about .. copy
-  server = string.sub(string.match(info, 'run_id:(%w+)'), 1, 16) .. '-' .. string.sub(string.match(info, 'master_replid:(%w+)'), 1, 16)
-elseif ARGV[3] ~= '1' then
-  return type(about) == 'table' and about or copy
+local info = (type(about) == 'string' and about or '') .. (type(copy) == 'string' and copy or '')
+local run, data = string.match(info, 'run_id:(%w+)'), string.match(info, 'master_replid:(%w+)')
+local server = run and data and string.sub(run, 1, 16) .. '-' .. string.sub(data, 1, 16) or '?'
+if server == '?' and ARGV[3] ~= '1' then
+  return type(about) == 'table' and about or type(copy) == 'table' and copy or 'hidden'
 end
 if string.find(info, 'role:slave', 1, true) then
   return 'replica'
