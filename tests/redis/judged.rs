@@ -1,8 +1,55 @@
-//! When a server is judged: what it has to say of itself.
+//! When a server is judged: what a client leaves for those that come after a flush, and which answers it believes.
 
-use crate::server::RedisServer;
+use std::time::Duration;
 
+use leasehold::ErrorKind;
+use leasehold::clock::Clock;
+use leasehold::store::{RedisStore, Store};
+
+use crate::claims::{claim_for, grant, release};
+use crate::other_holder::uptime;
+use crate::server::canary::CANARY;
+use crate::server::{RedisServer, breathe};
+
+const MAX_TTL: Duration = Duration::from_secs(1);
+const QUERY: &str = "prefix=app&max_ttl=1s&timeout_millis=20000";
+const SHORT: Duration = Duration::from_millis(200);
 const MARKER: &str = "app:{leasehold}:marker";
+
+/// Older than `max_ttl`, in whole seconds: so that it is trusted. Real time, since the server counts it.
+async fn grow_old(server: &RedisServer, max_ttl: Duration) {
+    while uptime(server) < max_ttl.as_secs() + 2 {
+        breathe().await;
+    }
+}
+
+async fn breathe_for(span: Duration) {
+    Clock::system().unwrap().sleep(span).await;
+}
+
+/// The script has granted, whatever became of the question that went before it.
+#[tokio::test]
+async fn a_grant_whose_server_could_not_be_compared_is_in_doubt() {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    let user = ["ACL", "SETUSER", "me", "on", &password, "~app:*", "+@all"];
+    assert_eq!(server.cli(&user), "OK");
+    grow_old(&server, MAX_TTL).await;
+    let url = server
+        .url(QUERY)
+        .replace("127.0.0.1", &format!("me:{CANARY}@127.0.0.1"));
+    let ours = RedisStore::connect(&url).await.unwrap();
+    let before = grant(&ours, &claim_for("a", SHORT)).await;
+    release(&ours, &before).await;
+    // Longer than an idle second.
+    breathe_for(Duration::from_millis(1_500)).await;
+    assert_eq!(server.cli(&["ACL", "SETUSER", "me", "-info"]), "OK");
+    let claim = claim_for("a", MAX_TTL);
+    let error = ours.acquire(&claim).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+    ours.withdraw(&claim).await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
 
 const JUDGE: &str = include_str!("../../src/store/redis/scripts/judge.lua");
 

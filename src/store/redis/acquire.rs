@@ -77,7 +77,7 @@ impl RedisClient {
                 Ok(Attempted::Busy { .. }) => place > 0,
                 _ => false,
             };
-            if has_written {
+            if has_written && !ran.is_doubtful {
                 reached.session.proven(request.sent_at.on(ClockKind::Boot));
             }
             request.noted(&attempted, &ran, &mark);
@@ -115,7 +115,7 @@ impl RedisClient {
     ) -> Result<(), Failure> {
         let error = match ran.confirmed {
             _ if ran.is_doubtful => Error::in_doubt(format!(
-                "redis was deposed, flushed or replaced since this connection was used last: address={}; ask again with the same claim, or withdraw it",
+                "redis was deposed, flushed or replaced since this connection was used last, or does not say whether it was: address={}; ask again with the same claim, or withdraw it",
                 reached.connection.address()
             )),
             Some(confirmed) if confirmed < self.options().replicas => {

@@ -131,28 +131,24 @@ impl Reached {
         self.call("").by_hash(&JUDGE)
     }
 
-    /// Whether a server that was [compared](Self::compares) in the same write is what it was.
-    pub(super) async fn is_same(
-        &self,
-        compared: Result<Value, Failure>,
-        mark: &Arc<Mark>,
-    ) -> Result<bool, Failure> {
+    /// Whether a server that was [compared](Self::compares) is what it was. One that cannot be compared may be another.
+    pub(super) async fn is_same(&self, compared: Result<Value, Failure>, mark: &Arc<Mark>) -> bool {
         let compared = match compared {
             // Afterwards is as good: an id that is the same now was never another.
             Err(failure) if failure.is_unknown_script() => {
-                self.session.ask(&self.call("").by_text(&JUDGE)).await?
+                self.session.ask(&self.call("").by_text(&JUDGE)).await
             }
-            compared => compared?,
+            compared => compared,
         };
-        let verdict = self.verdict(compared)?;
-        let is_same = matches!(&verdict, Verdict::Mark(now) if now.text == mark.text);
+        let verdict = compared.and_then(|answer| self.verdict(answer));
+        let is_same = matches!(&verdict, Ok(Verdict::Mark(now)) if now.text == mark.text);
         if !is_same {
             self.session.forget(self.slot, mark);
         }
-        if let Verdict::Replica = verdict {
-            return self.settle(verdict).map(|_| false);
+        if let Ok(Verdict::Replica) = verdict {
+            self.connection.outdated(&self.session);
         }
-        Ok(is_same)
+        is_same
     }
 
     fn settle(&self, verdict: Verdict) -> Result<Judged, Failure> {
