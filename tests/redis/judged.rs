@@ -8,8 +8,9 @@ use leasehold::store::{RedisStore, Store};
 
 use crate::claims::{claim_for, grant, release};
 use crate::other_holder::uptime;
+use crate::proxy::{Fate, Proxy};
 use crate::server::canary::CANARY;
-use crate::server::{RedisServer, breathe};
+use crate::server::{RedisServer, breathe, free_port};
 
 const MAX_TTL: Duration = Duration::from_secs(1);
 const QUERY: &str = "prefix=app&max_ttl=1s&timeout_millis=20000";
@@ -25,6 +26,41 @@ async fn grow_old(server: &RedisServer, max_ttl: Duration) {
 
 async fn breathe_for(span: Duration) {
     Clock::system().unwrap().sleep(span).await;
+}
+
+/// Sent a moment after the server was known to be a master, and executed after it was deposed and promoted again.
+#[tokio::test]
+async fn an_acquire_that_was_late_on_its_way_is_not_believed_if_its_server_is_not_what_it_was() {
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    let proxy = Proxy::before(server.port());
+    let ours = RedisStore::connect(&proxy.url(QUERY)).await.unwrap();
+    let before = grant(&ours, &claim_for("a", SHORT)).await;
+    release(&ours, &before).await;
+    let came = || proxy.wires().iter().map(|wire| wire.came()).sum::<usize>();
+    let came_before = came();
+    proxy.all(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    let claim = claim_for("a", SHORT);
+    let asking = ours.acquire(&claim);
+    let deposing = async {
+        while came() == came_before {
+            breathe().await;
+        }
+        let nobody = free_port().to_string();
+        assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &nobody]), "OK");
+        // Nobody deposes and promotes a server within a second.
+        breathe_for(Duration::from_millis(1_500)).await;
+        assert_eq!(server.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+        proxy.all(Fate::KIND);
+    };
+    let (got, ()) = futures_util::join!(asking, deposing);
+    let error = got.expect_err("its server has forgotten what another one granted");
+    assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+    ours.withdraw(&claim).await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
 }
 
 /// The script has granted, whatever became of the question that went before it.

@@ -163,8 +163,9 @@ impl RedisClient {
 }
 
 impl Reached {
-    /// Runs a script that names the mark over this connection or not at all. After an idle second the server is compared in the same
-    /// write: it may have been deposed and promoted again meanwhile. `waits`: for the replicas too.
+    /// Runs a script that names the mark over this connection or not at all. If an idle second has passed, the server is compared with
+    /// what it was, since it may have been deposed and promoted again meanwhile: in the same write, or once an answer was so late.
+    /// `waits`: for the replicas too.
     pub(super) async fn run(
         &self,
         mark: &Arc<Mark>,
@@ -173,10 +174,10 @@ impl Reached {
         waits: bool,
     ) -> Result<Ran, Failure> {
         let session = &self.session;
-        let sent = self.client.now();
+        let mut sent = self.client.now();
         let was_idle = session.is_idle();
         let mut by_text = false;
-        let (compared, answer, confirmed) = loop {
+        let (mut compared, answer, confirmed) = loop {
             let command = if by_text {
                 call.by_text(script)
             } else {
@@ -193,6 +194,10 @@ impl Reached {
             }
         };
         let answer = answer?;
+        if compared.is_none() && session.is_idle() {
+            sent = self.client.now();
+            compared = Some(session.ask(&self.compares()).await);
+        }
         let is_doubtful = match compared {
             None => false,
             Some(compared) => {
