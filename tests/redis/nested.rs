@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold::fence::{Fence, RedisFence};
 use leasehold::store::{Acquired, LockMode, RedisStore, Store};
 
-use crate::claims::{grant, is_busy, key, once, queued, release};
+use crate::claims::{claim_for, grant, is_busy, key, once, queued, release};
 use crate::fence::token;
-use crate::server::RedisServer;
+use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::server::{RedisServer, breathe};
 
 /// The same lock, under each of two prefixes.
 const OUTER: (&str, &str) = ("a", "b:x");
@@ -83,4 +84,33 @@ async fn a_token_that_one_has_seen_fences_the_other() {
     assert!(inner.raise(&key(INNER.1), token(6)).await.is_err());
     inner.raise(&key(INNER.1), token(8)).await.unwrap();
     assert!(outer.raise(&key(OUTER.1), token(7)).await.is_err());
+}
+
+/// A flush takes the markers of both, and a process that comes with one of them for the first time sees no trace of its own.
+#[tokio::test]
+async fn whoever_comes_after_a_flush_waits_for_the_holders_of_the_other() {
+    const MAX_TTL: Duration = Duration::from_secs(1);
+    let whole = ("", "a:b:x");
+    let pairs = [
+        (OUTER, INNER),
+        (INNER, OUTER),
+        (whole, INNER),
+        (INNER, whole),
+    ];
+    let servers = pairs.map(|pair| (RedisServer::start(), pair));
+    for (server, (ours, theirs)) in &servers {
+        let store = async |prefix| {
+            let url = server.url(&format!("prefix={prefix}&max_ttl=1s"));
+            RedisStore::connect(&url).await.unwrap()
+        };
+        // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it is trusted.
+        while uptime(server) < 3 {
+            breathe().await;
+        }
+        let holder = OtherHolder::holding(&store(theirs.0).await, theirs.1, MAX_TTL).await;
+        assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+        let ours_now = claim_for(ours.1, Duration::from_millis(200));
+        let next = wait_for(&store(ours.0).await, &ours_now).await;
+        holder.has_given_way_to(&next);
+    }
 }

@@ -16,8 +16,9 @@ use super::connection::{Connection, Failure, Session};
 use super::fault::unexpected_reply;
 use super::mark::Mark;
 use super::names::Names;
+use super::notes::Notes;
 use super::reply::{millis, text};
-use super::script::{Call, JUDGE, Script};
+use super::script::{Call, JUDGE};
 use crate::clock::{ClockKind, Stamp};
 use crate::model::error::Error;
 use crate::model::span::in_millis;
@@ -69,17 +70,24 @@ impl Reached {
             return Ok(Judged::Mark(mark));
         }
         let sent = self.client.now();
-        let note = self.note();
+        let Notes { sought, left } = self.notes();
         let mut all = ::redis::pipe();
-        all.cmd("SCRIPT").arg("EXISTS").arg(note.hash());
-        all.cmd("SCRIPT").arg("LOAD").arg(note.text());
+        all.cmd("SCRIPT").arg("EXISTS");
+        for note in &sought {
+            all.arg(note.hash());
+        }
+        for note in &left {
+            all.add_command(note.load());
+        }
         all.add_command(self.call("").by_text(&JUDGE));
-        let answers: [_; 3] = (self.session.ask_all(&all).await?.try_into())
-            .map_err(|_| Failure::Answered(unexpected_reply("judge the server")))?;
-        let [known, loaded, verdict] = answers;
-        // A server that hides its script cache is taken for one that knows the note.
-        let is_noted = loaded.is_err() || known != Ok(Value::Array(vec![Value::Int(0)]));
+        let mut answers = self.session.ask_all(&all).await?.into_iter();
+        let unexpected = || Failure::Answered(unexpected_reply("judge the server"));
+        let known = answers.next().ok_or_else(unexpected)?;
+        let verdict = answers.next_back().ok_or_else(unexpected)?;
         let mut verdict = self.verdict(verdict.map_err(Failure::of)?)?;
+        // A server that hides its script cache is taken for one that knows the notes.
+        let is_known = known != Ok(Value::Array(vec![Value::Int(0); sought.len()]));
+        let is_noted = is_known || answers.any(|loaded| loaded.is_err());
         let was_judged = self.client.judged.lock().contains(&self.slot);
         if !is_noted && !was_judged {
             // Only a marker that was written just now: another may be of a flush that another client has noticed.
@@ -178,17 +186,8 @@ impl Reached {
         Ok(Judged::Waits(left))
     }
 
-    /// A script that is never run. That a server has its text in its script cache, which it neither copies nor saves, and which no flush
-    /// empties, says that this run of it has known the prefix.
-    fn note(&self) -> Script {
-        let options = self.client.options();
-        let marker = options.names.marker(self.slot);
-        let server = &self.session.server;
-        Script::new(format!(
-            "return 'leasehold {marker} {} {}'",
-            options.database(),
-            server.run_id.as_deref().unwrap_or("?")
-        ))
+    pub(super) fn notes(&self) -> Notes {
+        Notes::of(self.client.options(), self.slot, &self.session.server)
     }
 
     /// `fresh`: the marker that this client has just written where none was, at a server without the note.

@@ -15,6 +15,7 @@ mod member;
 mod members;
 mod message;
 mod names;
+mod notes;
 mod options;
 mod renew;
 mod reply;

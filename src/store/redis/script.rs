@@ -22,12 +22,20 @@ impl Script {
         Self { text, hash }
     }
 
+    #[cfg(test)]
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
     pub(super) fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// The command that puts the text into the script cache.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = ::redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&*self.text);
+        load
     }
 }
 

@@ -37,9 +37,11 @@ impl Server {
             ("SCRIPT", [how, text]) if how.eq_ignore_ascii_case(b"load") => {
                 Reply::Bulk(self.learn(text).into_bytes())
             }
-            ("SCRIPT", [how, hash]) if how.eq_ignore_ascii_case(b"exists") => {
-                let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
-                Reply::Array(vec![Reply::Int(self.scripts.contains_key(&hash).into())])
+            ("SCRIPT", [how, hashes @ ..]) if how.eq_ignore_ascii_case(b"exists") => {
+                let hash = |hash| String::from_utf8_lossy(hash).to_ascii_lowercase();
+                let is_known = |one: &Vec<u8>| self.scripts.contains_key(&hash(one));
+                let known = hashes.iter().map(|one| Reply::Int(is_known(one).into()));
+                Reply::Array(known.collect())
             }
             ("SCRIPT", [how]) if how.eq_ignore_ascii_case(b"flush") => {
                 self.forget_scripts();

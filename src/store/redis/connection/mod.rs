@@ -27,6 +27,7 @@ pub(crate) use failure::Failure;
 pub(super) use failure::{confirmed, is_unknown_script};
 pub(super) use pool::closed;
 pub(crate) use pool::{ConnectionPool, Purpose};
+pub(super) use preflight::Server;
 pub(crate) use reconnecting::Connection;
 pub(super) use session::Session;
 pub(super) use subscriber::Subscriber;

@@ -1,0 +1,70 @@
+//! The notes: texts in the script cache of a server, which say that this run of it has known a prefix. No text of them is ever run.
+//!
+//! A server neither copies nor saves its script cache, and no flush of data empties it. So a process that never saw the marker of its
+//! prefix notices that there was one.
+//!
+//! Prefixes that begin with each other share locks: `b:x` under `a` is `x` under `a:b`. So whoever uses `a:b` notes that for itself,
+//! and for whoever comes with `a`, or without a prefix; and it looks for what they have noted.
+
+use super::cluster::Slot;
+use super::connection::Server;
+use super::options::RedisOptions;
+use super::script::Script;
+
+/// The notes of a prefix, in one run of a server, for one slot of a cluster.
+pub(super) struct Notes {
+    /// What is looked for: whether anybody has used this prefix, one that it begins with, or one that begins with it.
+    pub(super) sought: Vec<Script>,
+    /// What is left for others.
+    pub(super) left: Vec<Script>,
+}
+
+impl Notes {
+    pub(super) fn of(options: &RedisOptions, slot: Option<Slot>, server: &Server) -> Self {
+        let run = server.run_id.as_deref().unwrap_or("?");
+        let slot = slot.map_or_else(String::new, |slot| slot.tag().to_string());
+        let database = options.database();
+        Self::of_prefix(options.names.prefix(), |word, prefix| {
+            Script::new(format!(
+                "--leasehold {word} {prefix} {slot} {database} {run}"
+            ))
+        })
+    }
+
+    fn of_prefix(prefix: &str, note: impl Fn(&str, &str) -> Script) -> Self {
+        let ends = prefix.match_indices(':').map(|(at, _)| at + 1);
+        let begins = [0].into_iter().chain(ends).map(|end| &prefix[..end]);
+        let shorter = begins.clone().filter(|begin| *begin != prefix);
+        let sought = begins.map(|begin| note("uses", begin));
+        let left = shorter.map(|begin| note("below", begin));
+        Self {
+            sought: sought.chain([note("below", prefix)]).collect(),
+            left: [note("uses", prefix)].into_iter().chain(left).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(prefix: &str) -> [Vec<String>; 2] {
+        let note = |word: &str, prefix: &str| Script::new(format!("{word} {prefix}"));
+        let Notes { sought, left } = Notes::of_prefix(prefix, note);
+        [sought, left].map(|all| all.iter().map(|one| one.text().to_owned()).collect())
+    }
+
+    #[test]
+    fn a_prefix_looks_for_what_it_shares_locks_with_and_for_nothing_else() {
+        let prefixes = ["", "a:", "ab:", "a:b:", "a:b:c:", "a:c:"];
+        for ours in prefixes {
+            let [sought, _] = notes(ours);
+            for theirs in prefixes {
+                let [_, left] = notes(theirs);
+                let is_shared = ours.starts_with(theirs) || theirs.starts_with(ours);
+                let is_found = left.iter().any(|note| sought.contains(note));
+                assert_eq!(is_found, is_shared, "{ours} {theirs}");
+            }
+        }
+    }
+}
