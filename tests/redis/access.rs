@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim, grant, is_busy, key, once, queued, release};
+use crate::claims::{claim, claim_for, grant, is_busy, key, once, queued, release};
 use crate::other_holder::wait_for;
 use crate::restart::Reported;
-use crate::server::RedisServer;
 use crate::server::canary::CANARY;
+use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
 use leasehold::store::{
     Acquired, Claim, Fencing, LockMode, RedisStore, Released, Renewed, Revoke, Store,
@@ -47,6 +47,7 @@ async fn a_wrong_password_is_denied_and_not_shown() {
     assert!(!format!("{store:?}").contains(CANARY));
 }
 
+const SHORT: Duration = Duration::from_millis(50);
 /// A real wait, since the server counts: short, and longer than a busy machine stands still.
 const MAX_TTL: Duration = Duration::from_secs(6);
 
@@ -72,6 +73,35 @@ async fn a_server_that_hides_its_run_grants_nothing_unless_restarts_are_of_no_ac
     let store = connect("prefix=app&restart_quarantine=off").await;
     let held = grant(&store, &claim("a/7")).await;
     release(&store, &held).await;
+}
+
+/// It would leave no trace of what it holds, and whoever comes after a flush would not wait for it.
+#[tokio::test]
+async fn a_user_that_may_load_no_scripts_is_granted_nothing_unless_restarts_are_of_no_account() {
+    let server = RedisServer::start();
+    let who = format!("me:{CANARY}");
+    for right in ["-script", "-script|exists", "-script|load"] {
+        let_in(&server, &[&LIMITED[..], &["+info", right]].concat());
+        let connect = async |query| {
+            RedisStore::connect(&url(&server, &who, query))
+                .await
+                .unwrap()
+        };
+        let store = connect("prefix=app&max_ttl=100ms").await;
+        // In time a young server grants to everybody else.
+        let error = loop {
+            match store.acquire(&claim_for("a/7", SHORT)).await {
+                Ok(Acquired::NotReady { .. }) => breathe().await,
+                answer => break answer.unwrap_err(),
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("+script|load"), "{error}");
+        let store = connect("prefix=app:off&restart_quarantine=off").await;
+        let held = grant(&store, &claim("a/7")).await;
+        release(&store, &held).await;
+        server.cli(&["ACL", "DELUSER", "me"]);
+    }
 }
 
 #[tokio::test]

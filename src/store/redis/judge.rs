@@ -85,9 +85,12 @@ impl Reached {
         let known = answers.next().ok_or_else(unexpected)?;
         let verdict = answers.next_back().ok_or_else(unexpected)?;
         let mut verdict = self.verdict(verdict.map_err(Failure::of)?)?;
-        // A server that hides its script cache is taken for one that knows the notes.
-        let is_known = known != Ok(Value::Array(vec![Value::Int(0); sought.len()]));
-        let is_noted = is_known || answers.any(|loaded| loaded.is_err());
+        let is_noted = known != Ok(Value::Array(vec![Value::Int(0); sought.len()]));
+        if self.client.options().quarantine {
+            // Whoever leaves no note would not be waited for.
+            let refused = [known].into_iter().chain(answers).find_map(Result::err);
+            refused.map_or(Ok(()), |refused| Err(Failure::of(refused)))?;
+        }
         let was_judged = self.client.judged.lock().contains(&self.slot);
         if !is_noted && !was_judged {
             // Only a marker that was written just now: another may be of a flush that another client has noticed.
