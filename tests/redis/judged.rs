@@ -1,13 +1,18 @@
 //! When a server is judged: what a client leaves for those that come after a flush, and which answers it believes.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use leasehold::ErrorKind;
-use leasehold::clock::Clock;
-use leasehold::store::{RedisStore, Store};
+use leasehold::clock::{Clock, ManualClock};
+use leasehold::store::redis::simulation::{Dial, Stream};
+use leasehold::store::{Acquired, RedisOptions, RedisStore, Renewed, Store};
+use tokio::net::TcpStream;
 
 use crate::claims::{claim_for, grant, release};
-use crate::other_holder::uptime;
+use crate::other_holder::{OtherHolder, uptime, wait_for};
 use crate::proxy::{Fate, Proxy};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe, free_port};
@@ -16,6 +21,10 @@ const MAX_TTL: Duration = Duration::from_secs(1);
 const QUERY: &str = "prefix=app&max_ttl=1s&timeout_millis=20000";
 const SHORT: Duration = Duration::from_millis(200);
 const MARKER: &str = "app:{leasehold}:marker";
+
+async fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::connect(&server.url(QUERY)).await.unwrap()
+}
 
 /// Older than `max_ttl`, in whole seconds: so that it is trusted. Real time, since the server counts it.
 async fn grow_old(server: &RedisServer, max_ttl: Duration) {
@@ -26,6 +35,70 @@ async fn grow_old(server: &RedisServer, max_ttl: Duration) {
 
 async fn breathe_for(span: Duration) {
     Clock::system().unwrap().sleep(span).await;
+}
+
+/// Somebody flushes the scripts, `go_on` is what the clients of the prefix do after it, and then somebody flushes the data.
+async fn nobody_is_let_in_too_early(go_on: impl AsyncFn(&RedisStore, &OtherHolder)) {
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    let first = store(&server).await;
+    let holder = OtherHolder::holding(&first, "a", MAX_TTL).await;
+    assert_eq!(server.cli(&["SCRIPT", "FLUSH"]), "OK");
+    go_on(&first, &holder).await;
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    let next = wait_for(&store(&server).await, &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
+async fn a_client_that_comes_after_a_flush_of_scripts_an_acquire_and_a_flush_of_data_waits() {
+    nobody_is_let_in_too_early(async |store, _| {
+        let _held = grant(store, &claim_for("b", SHORT)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_after_a_flush_of_scripts_a_renewal_and_a_flush_of_data_waits() {
+    nobody_is_let_in_too_early(async |store, holder| {
+        let renewed = store.renew(std::slice::from_ref(&holder.held)).await;
+        assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+    })
+    .await;
+}
+
+/// A server, for a client whose clock is ours.
+#[derive(Debug)]
+struct Direct(u16);
+
+impl Dial for Direct {
+    fn dial(&self) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let connecting = TcpStream::connect(("127.0.0.1", self.0));
+        Box::pin(async { Ok(Box::new(connecting.await?) as Box<dyn Stream>) })
+    }
+}
+
+/// Clients of another prefix have loaded the scripts, so those of ours find none unknown.
+#[tokio::test]
+async fn a_client_leaves_its_notes_again_within_a_minute() {
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    let clock = ManualClock::new();
+    let options = RedisOptions::parse(&server.url(QUERY)).unwrap();
+    let dial = Arc::new(Direct(server.port()));
+    let ours = RedisStore::simulated(options, clock.clone(), dial).unwrap();
+    let before = grant(&ours, &claim_for("a", SHORT)).await;
+    release(&ours, &before).await;
+    assert_eq!(server.cli(&["SCRIPT", "FLUSH"]), "OK");
+    let other = server.url("prefix=other&max_ttl=1s");
+    let other = RedisStore::connect(&other).await.unwrap();
+    let loads = grant(&other, &claim_for("a", SHORT)).await;
+    release(&other, &loads).await;
+    clock.advance(Duration::from_secs(60));
+    let _held = grant(&ours, &claim_for("a", MAX_TTL)).await;
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    let got = store(&server).await.acquire(&claim_for("a", SHORT)).await;
+    assert!(matches!(got, Ok(Acquired::NotReady { .. })), "{got:?}");
 }
 
 /// Sent a moment after the server was known to be a master, and executed after it was deposed and promoted again.

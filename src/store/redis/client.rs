@@ -97,6 +97,14 @@ impl RedisClient {
         }
     }
 
+    /// The same by the name of a key of that lock.
+    pub(super) fn slot_of_name(&self, name: &[u8]) -> Option<Slot> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Many(_) => Some(Slot::of(name)),
+        }
+    }
+
     /// Runs a script at the server that has the lock.
     pub(super) async fn run(
         &self,
@@ -183,8 +191,8 @@ impl Reached {
             } else {
                 call.by_hash(script)
             };
-            let answers = if was_idle || waits {
-                self.ask_with(command, was_idle, waits).await?
+            let answers = if by_text || was_idle || waits {
+                self.ask_with(command, by_text, was_idle, waits).await?
             } else {
                 (None, session.ask(&command).await, None)
             };
@@ -216,14 +224,19 @@ impl Reached {
     }
 
     /// A script together with what goes before it and after it: the answer to the comparison, that of the script, and how many replicas
-    /// have it.
+    /// have it. Somebody who removed the scripts has removed the notes too.
     async fn ask_with(
         &self,
         script: Cmd,
+        notes: bool,
         compares: bool,
         waits: bool,
     ) -> Result<(Option<Answer>, Answer, Option<u32>), Failure> {
         let mut all = ::redis::pipe();
+        let notes = if notes { self.notes().left } else { Vec::new() };
+        for note in &notes {
+            all.add_command(note.load());
+        }
         if compares {
             all.add_command(self.compares());
         }
@@ -231,7 +244,8 @@ impl Reached {
         if waits {
             all.add_command(self.client.options().wait_for_replicas());
         }
-        let mut answers = self.session.ask_all(&all).await?.into_iter();
+        let answers = self.session.ask_all(&all).await?.into_iter();
+        let mut answers = answers.skip(notes.len());
         let mut next = || answers.next().map(|answer| answer.map_err(Failure::of));
         let compared = compares.then(&mut next).flatten();
         let answer = next().unwrap_or(Ok(Value::Nil));

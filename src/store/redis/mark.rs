@@ -1,6 +1,6 @@
 //! [`Mark`]: what a server tells that was judged, and may grant.
 
-use crate::clock::Stamp;
+use crate::clock::{ClockKind, Stamp};
 
 /// What a server answered that may grant.
 #[derive(Debug)]
@@ -17,6 +17,11 @@ impl Mark {
     pub(super) fn new(text: impl Into<String>, micros: u64, at: Stamp) -> Self {
         let text = text.into();
         Self { text, micros, at }
+    }
+
+    /// When it was judged, in nanoseconds of the clock that counts a suspend.
+    pub(super) fn boot(&self) -> u64 {
+        self.at.on(ClockKind::Boot)
     }
 
     /// About the server's time at `now`, in milliseconds. No lease is measured by it.

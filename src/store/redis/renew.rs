@@ -3,14 +3,16 @@
 //! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and
 //! has lost its replicas to another master, keeps no holder beside the other's.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use ::redis::{Cmd, RedisError, Value};
 
 use super::client::RedisClient;
 use super::connection::{Connection, Failure, confirmed, is_unknown_script};
+use super::notes::Notes;
 use super::reply;
-use super::script::{Call, RENEW};
+use super::script::{Call, RENEW, Script};
 use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
@@ -96,12 +98,20 @@ pub(super) async fn renew_over(
         connection,
         is_asking,
         calls.iter().map(|call| call.by_hash(&RENEW)),
+        &[],
     )
     .await?;
     let is_unknown = |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
     if !answered.0.iter().any(is_unknown) {
         return Ok(answered);
     }
+    // Somebody removed the scripts, and with them the notes.
+    let session = connection.session().await.map_err(Failure::NotSent)?;
+    let slots: HashSet<_> = (calls.iter())
+        .map(|call| client.slot_of_name(call.first_key()))
+        .collect();
+    let notes = |slot| Notes::of(client.options(), slot, &session.server).left;
+    let notes: Vec<_> = slots.into_iter().flat_map(notes).collect();
     // The first call carries the text, which loads it for the others. To renew twice is to renew once.
     let by_text = calls.iter().enumerate().map(|(index, call)| {
         if index == 0 {
@@ -110,18 +120,22 @@ pub(super) async fn renew_over(
             call.by_hash(&RENEW)
         }
     });
-    renew_by(client, connection, is_asking, by_text).await
+    renew_by(client, connection, is_asking, by_text, &notes).await
 }
 
-/// The commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
+/// The notes, the commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
 async fn renew_by(
     client: &RedisClient,
     connection: &Connection,
     is_asking: bool,
     commands: impl Iterator<Item = Cmd>,
+    notes: &[Script],
 ) -> Result<(Vec<Result<Value, RedisError>>, Confirmation), Failure> {
     let options = client.options();
     let mut all = ::redis::pipe();
+    for note in notes {
+        all.add_command(note.load());
+    }
     if is_asking {
         all.cmd("ASKING");
     }
@@ -132,9 +146,7 @@ async fn renew_by(
         all.add_command(options.wait_for_replicas());
     }
     let mut answers = connection.ask_all(&all).await?;
-    if is_asking && !answers.is_empty() {
-        drop(answers.remove(0));
-    }
+    answers.drain(..answers.len().min(notes.len() + usize::from(is_asking)));
     if options.replicas == 0 {
         return Ok((answers, Confirmation(None)));
     }

@@ -140,6 +140,11 @@ impl Call {
         self
     }
 
+    /// The name of its first key.
+    pub(super) fn first_key(&self) -> &[u8] {
+        &self.text[..self.ends.first().copied().unwrap_or(0)]
+    }
+
     pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
         self.command("EVALSHA", &script.hash)
     }
