@@ -33,6 +33,13 @@ async fn grow_old(server: &RedisServer, max_ttl: Duration) {
     }
 }
 
+/// The server's time.
+fn millis(server: &RedisServer) -> u64 {
+    let time = server.cli(&["TIME"]);
+    let mut time = time.lines().map(|number| number.parse::<u64>().unwrap());
+    time.next().unwrap() * 1_000 + time.next().unwrap() / 1_000
+}
+
 async fn breathe_for(span: Duration) {
     Clock::system().unwrap().sleep(span).await;
 }
@@ -158,6 +165,35 @@ async fn a_grant_whose_server_could_not_be_compared_is_in_doubt() {
     assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
     ours.withdraw(&claim).await.unwrap();
     assert_eq!(server.cli(&["EXISTS", "app:a"]), "0");
+}
+
+/// The first request of a prefix writes its marker, and opens it with a second one.
+#[tokio::test]
+async fn a_first_acquire_that_is_dropped_on_its_way_makes_nobody_wait() {
+    const MAX_TTL: Duration = Duration::from_secs(6);
+    const QUERY: &str = "prefix=app&max_ttl=6s&timeout_millis=20000";
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    let proxy = Proxy::before(server.port());
+    proxy.next(Fate {
+        delay: Duration::from_millis(200),
+        ..Fate::KIND
+    });
+    let dropped = RedisStore::connect(&proxy.url(QUERY)).await.unwrap();
+    let asking = tokio::spawn({
+        let dropped = dropped.clone();
+        async move { dropped.acquire(&claim_for("a", SHORT)).await }
+    });
+    while server.cli(&["EXISTS", MARKER]) == "0" {
+        breathe().await;
+    }
+    let closed = server.cli(&["GET", MARKER]);
+    asking.abort();
+    let other = RedisStore::connect(&server.url(QUERY)).await.unwrap();
+    let _held = wait_for(&other, &claim_for("b", SHORT)).await;
+    let now = millis(&server);
+    let closed_until: u64 = closed.split(' ').nth(2).unwrap().parse().unwrap();
+    assert!(now < closed_until, "{closed} at {now}");
 }
 
 const JUDGE: &str = include_str!("../../src/store/redis/scripts/judge.lua");

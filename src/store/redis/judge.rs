@@ -60,7 +60,14 @@ impl Reached {
         if let Some(mark) = self.session.mark(self.slot) {
             return Ok(Judged::Mark(mark));
         }
-        self.judge().await
+        // In a task of its own: everybody would wait for a marker that a caller wrote closed, and was dropped before it opened it.
+        let reached = self.clone();
+        let judging = tokio::spawn(async move { reached.judge().await });
+        judging.await.unwrap_or_else(|_| {
+            Err(Failure::NotSent(Error::unavailable(
+                "the runtime that had redis judged ended; try again",
+            )))
+        })
     }
 
     async fn judge(&self) -> Result<Judged, Failure> {
