@@ -14,10 +14,7 @@ use crate::exit::{Failure, code};
 use crate::run::Patience;
 use crate::wait::Wait;
 
-/// Run a command only while you hold a lock, and inspect the locks of a store.
-#[derive(Parser, Debug)]
-#[command(name = "leasehold", version, propagate_version = true)]
-#[command(after_help = "\
+const AFTER_HELP: &str = "\
 Exit codes:
   0    done; for `run`, the command's own status, or 128 and the signal that ended it
   1    the answer is no: the lock is free, a clause is broken, an update was lost,
@@ -31,7 +28,19 @@ Exit codes:
 
 Examples:
   leasehold run --lock nightly --wait 0 -- ./backup.sh
-  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh")]
+  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh";
+
+fn after_long_help() -> String {
+    let options = leasehold::connect::url_options();
+    format!(
+        "{AFTER_HELP}\n\nOptions of a store's URL, as in redis://host:6379/0?prefix=app&max_ttl=1m:\n{options}"
+    )
+}
+
+/// Run a command only while you hold a lock, and inspect the locks of a store.
+#[derive(Parser, Debug)]
+#[command(name = "leasehold", version, propagate_version = true)]
+#[command(after_help = AFTER_HELP, after_long_help = after_long_help())]
 pub(crate) struct Cli {
     /// Print one JSON object a line, for scripts
     #[arg(long, global = true)]

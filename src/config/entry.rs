@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use toml::Value;
-
 use crate::model::error::{Error, ErrorKind};
 
 /// The position of a value.
@@ -31,7 +29,8 @@ impl fmt::Display for Origin {
 pub(super) struct Entry {
     /// The name as written, with its table: `managers.orders.own_second`.
     pub(super) written: String,
-    pub(super) value: Value,
+    /// Its text. A number, `true` or `false` too: in the environment every value is text.
+    pub(super) value: String,
     pub(super) origin: Origin,
 }
 

@@ -1,7 +1,5 @@
 //! The environment variables.
 
-use toml::Value;
-
 use super::entry::{Entry, Origin, Section, located};
 use super::field;
 use crate::model::error::{Error, ErrorKind};
@@ -67,7 +65,7 @@ pub(super) fn read(vars: impl IntoIterator<Item = (String, String)>) -> Result<E
                 };
                 let entry = Entry {
                     written: name.clone(),
-                    value: Value::String(value),
+                    value,
                     origin: Origin::Variable(variable),
                 };
                 field::add(&mut environment.section, &name, entry)?;

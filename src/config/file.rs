@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
-use toml::{Spanned, Value};
 
 use super::entry::{Entry, Origin, Section, located};
 use super::field;
@@ -142,15 +142,15 @@ type Name<'a> = Spanned<DeString<'a>>;
 fn entry(written: String, value: DeValue<'_>, origin: Origin) -> Result<Entry, Error> {
     let kind = value.type_str();
     let value = match value {
-        DeValue::String(text) => Some(Value::String(text.into_owned())),
+        DeValue::String(text) => Some(text.into_owned()),
         DeValue::Integer(number) => {
             let Ok(number) = i64::from_str_radix(number.as_str(), number.radix()) else {
                 let message = "the number is too large; use one of at most 9223372036854775807";
                 return Err(located(&origin, &written, ErrorKind::Invalid, message));
             };
-            Some(Value::Integer(number))
+            Some(number.to_string())
         }
-        DeValue::Boolean(on) => Some(Value::Boolean(on)),
+        DeValue::Boolean(on) => Some(on.to_string()),
         _ => None,
     };
     match value {

@@ -1,51 +1,25 @@
 //! The table `[handlers]`: the handlers and observers of a manager.
-//!
-//! ```toml
-//! [handlers]
-//! # One line for each acquire, release and loss: to the subscriber of
-//! # the process, or to a file of its own.
-//! access_log = "locks.log"
-//! # Feature `metrics`.
-//! metrics = true
-//! # These four: feature `flow-control`. `waits` delays a call that is over
-//! # a limit; otherwise the call is refused.
-//! rate_per_key = "10/s"
-//! rate_in_total = "1000/1m"
-//! at_once = 200
-//! waits = true
-//! ```
 
 use std::time::Duration;
 
-use toml::Value;
-
-use super::entry::{Entry, Section, located};
+use super::entry::{Section, located};
 use super::log_file::LogFile;
 use crate::handler::AccessLog;
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::span::LONGEST_RATE;
 
-pub(super) const FIELDS: &[&str] = &[
-    "handlers.access_log",
-    "handlers.metrics",
-    "handlers.rate_per_key",
-    "handlers.rate_in_total",
-    "handlers.at_once",
-    "handlers.waits",
-];
-
 /// The handlers that are switched on.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Handlers {
-    access_log: AccessLogTo,
-    metrics: bool,
-    flow: Flow,
+    pub(super) access_log: AccessLogTo,
+    pub(super) metrics: bool,
+    pub(super) flow: Flow,
 }
 
 /// Where the access log goes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-enum AccessLogTo {
+pub(super) enum AccessLogTo {
     #[default]
     Nowhere,
     Subscriber,
@@ -53,51 +27,35 @@ enum AccessLogTo {
 }
 
 /// A number of calls for each span of time.
-type Rate = (u32, Duration);
+pub(super) type Rate = (u32, Duration);
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Flow {
-    per_key: Option<Rate>,
-    in_total: Option<Rate>,
-    at_once: Option<usize>,
-    waits: bool,
+pub(super) struct Flow {
+    pub(super) per_key: Option<Rate>,
+    pub(super) in_total: Option<Rate>,
+    pub(super) at_once: Option<usize>,
+    pub(super) waits: bool,
 }
 
 impl Handlers {
-    pub(super) fn of(section: &Section) -> Result<Self, Error> {
-        let read = Read(section);
-        let handlers = Self {
-            access_log: read.access_log()?,
-            metrics: read.switch("handlers.metrics")?,
-            flow: Flow {
-                per_key: read.rate("handlers.rate_per_key")?,
-                in_total: read.rate("handlers.rate_in_total")?,
-                at_once: read.count("handlers.at_once")?,
-                waits: read.switch("handlers.waits")?,
-            },
+    /// Checks the fields against each other.
+    pub(super) fn validate(&self, section: &Section) -> Result<(), Error> {
+        let no_limit = Flow {
+            waits: true,
+            ..Flow::default()
         };
-        let Flow {
-            per_key,
-            in_total,
-            at_once,
-            waits,
-        } = handlers.flow;
-        if waits && per_key.is_none() && in_total.is_none() && at_once.is_none() {
-            let message = "no limit is set; set rate_per_key, rate_in_total or at_once";
-            return Err(read.refusal("handlers.waits", ErrorKind::Invalid, message));
+        match section.get("handlers.waits") {
+            Some(entry) if self.flow == no_limit => {
+                let what = "no limit is set; set rate_per_key, rate_in_total or at_once";
+                Err(located(
+                    &entry.origin,
+                    &entry.written,
+                    ErrorKind::Invalid,
+                    what,
+                ))
+            }
+            _ => Ok(()),
         }
-        if handlers.metrics && cfg!(not(feature = "metrics")) {
-            let message =
-                "this build of leasehold does not include it; switch on its feature \"metrics\"";
-            return Err(read.refusal("handlers.metrics", ErrorKind::Unsupported, message));
-        }
-        if handlers.flow != Flow::default() && cfg!(not(feature = "flow-control")) {
-            let message = "this build of leasehold does not include it; switch on its feature \"flow-control\"";
-            let field = FIELDS[2..].iter().find(|field| section.has(field));
-            let field = field.copied().unwrap_or("handlers.waits");
-            return Err(read.refusal(field, ErrorKind::Unsupported, message));
-        }
-        Ok(handlers)
     }
 
     /// Flow control is outermost: a call that it refuses reaches no other handler.
@@ -106,43 +64,47 @@ impl Handlers {
         name: Option<&str>,
         builder: LockManagerBuilder,
     ) -> Result<LockManagerBuilder, Error> {
+        #[cfg(feature = "flow-control")]
         let builder = self.flow.add(builder)?;
-        let builder = self.access_log.add(builder)?;
-        Ok(self.add_metrics(name, builder))
-    }
-
-    #[cfg(feature = "metrics")]
-    fn add_metrics(&self, name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
-        use crate::handler::metrics::Metrics;
-        match name {
-            _ if !self.metrics => builder,
-            Some(name) => builder.observer(Metrics::of(name)),
-            None => builder.observer(Metrics::new()),
+        let builder = match &self.access_log {
+            AccessLogTo::Nowhere => builder,
+            AccessLogTo::Subscriber => builder.observer(AccessLog::new()),
+            AccessLogTo::File(path) => builder.observer(AccessLog::to(LogFile::open(path)?)),
+        };
+        #[cfg(feature = "metrics")]
+        if self.metrics {
+            use crate::handler::metrics::Metrics;
+            return Ok(builder.observer(name.map_or_else(Metrics::new, Metrics::of)));
         }
-    }
-
-    #[cfg(not(feature = "metrics"))]
-    #[allow(
-        clippy::unused_self,
-        reason = "with the other features it reads the switch"
-    )]
-    fn add_metrics(&self, _name: Option<&str>, builder: LockManagerBuilder) -> LockManagerBuilder {
-        builder
-    }
-}
-
-impl AccessLogTo {
-    fn add(&self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
-        match self {
-            Self::Nowhere => Ok(builder),
-            Self::Subscriber => Ok(builder.observer(AccessLog::new())),
-            Self::File(path) => Ok(builder.observer(AccessLog::to(LogFile::open(path)?))),
-        }
+        let _ = name;
+        Ok(builder)
     }
 }
 
 impl Flow {
-    #[cfg(feature = "flow-control")]
+    /// These limits, to be changed.
+    pub(super) fn built(&mut self) -> Result<&mut Self, Error> {
+        built(cfg!(feature = "flow-control"), "flow-control")?;
+        Ok(self)
+    }
+}
+
+impl AccessLogTo {
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        match text {
+            "true" => Ok(Self::Subscriber),
+            "false" => Ok(Self::Nowhere),
+            // A word is more likely a switch that was misspelt than a file.
+            path if path.contains(['.', '/', '\\']) => Ok(Self::File(path.to_owned())),
+            _ => Err(Error::invalid(
+                "true, false or the name of a file, such as \"locks.log\", is needed here",
+            )),
+        }
+    }
+}
+
+#[cfg(feature = "flow-control")]
+impl Flow {
     fn add(self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
         use crate::handler::{FlowControl, Rate};
         if self == Self::default() {
@@ -160,98 +122,40 @@ impl Flow {
         }
         Ok(builder.handler(if self.waits { flow.waits() } else { flow }))
     }
-
-    #[cfg(not(feature = "flow-control"))]
-    #[allow(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "as with the other features"
-    )]
-    fn add(self, builder: LockManagerBuilder) -> Result<LockManagerBuilder, Error> {
-        Ok(builder)
-    }
 }
 
-/// Reads the values of a section. In the environment every value is text.
-struct Read<'a>(&'a Section);
-
-impl Read<'_> {
-    fn switch(&self, field: &str) -> Result<bool, Error> {
-        self.value(field, "true or false", |value| match value {
-            Value::Boolean(on) => Some(*on),
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        })
-        .map(Option::unwrap_or_default)
+/// Refuses what this build leaves out.
+pub(super) fn built(is_built: bool, feature: &str) -> Result<(), Error> {
+    if is_built {
+        return Ok(());
     }
+    Err(Error::unsupported(format!(
+        "this build of leasehold does not include it; switch on its feature {feature:?}"
+    )))
+}
 
-    fn access_log(&self) -> Result<AccessLogTo, Error> {
-        let needed = "true, false or the name of a file, such as \"locks.log\",";
-        let to = self.value("handlers.access_log", needed, |value| match value {
-            Value::Boolean(true) => Some(AccessLogTo::Subscriber),
-            Value::Boolean(false) => Some(AccessLogTo::Nowhere),
-            Value::String(text) if text == "true" => Some(AccessLogTo::Subscriber),
-            Value::String(text) if text == "false" => Some(AccessLogTo::Nowhere),
-            // A word is more likely a switch that was misspelt than a file.
-            Value::String(text) if text.contains(['.', '/', '\\']) => {
-                Some(AccessLogTo::File(text.clone()))
-            }
-            _ => None,
-        })?;
-        Ok(to.unwrap_or_default())
-    }
+pub(super) fn switch(text: &str) -> Result<bool, Error> {
+    let needed = |_| Error::invalid("true or false is needed here");
+    text.parse().map_err(needed)
+}
 
-    fn count(&self, field: &str) -> Result<Option<usize>, Error> {
-        self.value(field, "a whole number above zero", |value| {
-            let number = match value {
-                Value::Integer(number) => usize::try_from(*number).ok(),
-                Value::String(text) => text.parse().ok(),
-                _ => None,
-            };
-            number.filter(|number| *number > 0)
-        })
-    }
+/// A number of calls and a span, such as `10/s` or `1000/5m`.
+pub(super) fn rate(text: &str) -> Result<Rate, Error> {
+    let read = || {
+        let (count, span) = text.split_once('/')?;
+        let count: u32 = count.trim().parse().ok()?;
+        let span = span.trim();
+        let is_unit = span.starts_with(|first: char| first.is_ascii_alphabetic());
+        let one = if is_unit { "1" } else { "" };
+        let span = humantime::parse_duration(&format!("{one}{span}")).ok()?;
+        // The limits of a `Rate`, which a build without the feature does not know.
+        let is_rate = count > 0 && span.as_nanos() >= u128::from(count) && span <= LONGEST_RATE;
+        is_rate.then_some((count, span))
+    };
+    read().ok_or_else(|| Error::invalid("a rate such as \"10/s\" or \"1000/5m\" is needed here"))
+}
 
-    fn rate(&self, field: &str) -> Result<Option<Rate>, Error> {
-        self.value(field, "a rate such as \"10/s\" or \"1000/5m\"", |value| {
-            let (count, span) = value.as_str()?.split_once('/')?;
-            let count: u32 = count.trim().parse().ok()?;
-            let span = span.trim();
-            let is_unit = span.starts_with(|first: char| first.is_ascii_alphabetic());
-            let span = if is_unit {
-                format!("1{span}")
-            } else {
-                span.to_owned()
-            };
-            let span = humantime::parse_duration(&span).ok()?;
-            // The limits of a `Rate`, which a build without the feature does not know.
-            let is_rate = count > 0 && span.as_nanos() >= u128::from(count) && span <= LONGEST_RATE;
-            is_rate.then_some((count, span))
-        })
-    }
-
-    fn value<T>(
-        &self,
-        field: &str,
-        needed: &str,
-        read: impl FnOnce(&Value) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let Some(Entry { value, .. }) = self.0.get(field) else {
-            return Ok(None);
-        };
-        match read(value) {
-            Some(read) => Ok(Some(read)),
-            None => {
-                let message = format!("{needed} is needed here");
-                Err(self.refusal(field, ErrorKind::Invalid, &message))
-            }
-        }
-    }
-
-    fn refusal(&self, field: &str, kind: ErrorKind, message: &str) -> Error {
-        match self.0.get(field) {
-            Some(entry) => located(&entry.origin, &entry.written, kind, message),
-            None => Error::new(kind, format!("{field}: {message}")),
-        }
-    }
+pub(super) fn at_once(text: &str) -> Result<usize, Error> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| Error::invalid("a whole number above zero is needed here"))
 }

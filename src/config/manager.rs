@@ -24,17 +24,22 @@ pub struct ManagerConfig {
 
 impl ManagerConfig {
     pub(super) fn of(name: Option<&str>, section: &Section) -> Result<Self, Error> {
-        let settings = field::unchecked(section)?;
-        let store = field::store(section)?;
-        let label = field::label(section)?;
-        let plan = Plan::unchecked(&store, settings).map_err(|why| at_fault(section, &why))?;
+        let draft = field::draft(section)?;
+        let store = draft.store.ok_or_else(|| {
+            Error::invalid(
+                "store: no store is set; set store = \"redis://host:6379\", here or at the top",
+            )
+        })?;
+        let plan =
+            Plan::unchecked(&store, draft.settings).map_err(|why| at_fault(section, &why))?;
         let settings = plan.settings().clone();
         field::validate(section, &settings)?;
+        draft.handlers.validate(section)?;
         Ok(Self {
             store,
             settings,
-            label,
-            handlers: Handlers::of(section)?,
+            label: draft.label,
+            handlers: draft.handlers,
             name: name.map(str::to_owned),
         })
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::handlers::Handlers;
 use super::manager::ManagerConfig;
 use super::{environment, field, file};
 use crate::manager::LockManager;
@@ -71,8 +70,7 @@ impl LockManager {
 ///
 /// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
 ///
-/// `address`, `timeout_millis`, `own_second`, `min_spin_millis` and `random_millis`, which the Redis starters of other lock
-/// frameworks use, are aliases of `store`, `request_timeout`, `ttl`, `retry_delay` and `retry_jitter`.
+/// [The names of other frameworks](crate::config) are understood too.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -157,8 +155,9 @@ impl Config {
         } else {
             // Each manager is checked with what it inherits.
             if sections.managers.is_empty() {
-                field::settings(&sections.top)?;
-                Handlers::of(&sections.top)?;
+                let draft = field::draft(&sections.top)?;
+                field::validate(&sections.top, &draft.settings)?;
+                draft.handlers.validate(&sections.top)?;
             }
             None
         };

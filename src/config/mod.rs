@@ -24,7 +24,7 @@
 //! | alias | field |
 //! |---|---|
 //! | `address` | `store` |
-//! | `timeout_millis = 200` | `request_timeout = "200ms"` |
+//! | `timeout_millis = 10` | `request_timeout = "10ms"` |
 //! | `own_second = 10` | `ttl = "10s"` |
 //! | `min_spin_millis = 10` | `retry_delay = "10ms"` |
 //! | `random_millis = 10` | `retry_jitter = "10ms"` |

@@ -19,6 +19,12 @@ use crate::manager::{LockManager, LockManagerBuilder};
 use crate::model::error::Error;
 use crate::settings::Settings;
 
+/// The options of every URL that this build of leasehold reads, in lines for the help of a program that takes such a URL.
+#[must_use]
+pub fn url_options() -> String {
+    plan::options()
+}
+
 impl LockManager {
     /// A manager over the store of a URL, with the default settings.
     ///

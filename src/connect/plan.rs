@@ -16,7 +16,7 @@ use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::settings::Settings;
-#[cfg(feature = "zookeeper")]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use crate::store::url::StoreUrl;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
@@ -95,18 +95,26 @@ impl Plan {
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" | "unix" => {
                 let options = RedisOptions::parse(url)?;
-                Source::Redis(Box::new(redis(options, &mut settings)?))
+                limit(url, options.longest_ttl(), &mut settings)?;
+                Source::Redis(Box::new(options.max_ttl(settings.max_ttl)?))
             }
             #[cfg(feature = "redis")]
             "redlock" => {
                 let members = RedisOptions::parse_members(url)?.into_iter();
-                let members = members.map(|member| redis(member, &mut settings));
+                let members = members.map(|member| {
+                    limit(url, member.longest_ttl(), &mut settings)?;
+                    member.max_ttl(settings.max_ttl)
+                });
                 Source::Redlock(members.collect::<Result<_, _>>()?)
             }
             #[cfg(feature = "zookeeper")]
             "zookeeper" => Source::ZooKeeper(Box::new(zookeeper(url, &mut settings)?)),
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => Source::Postgres(Box::new(postgres(url, &mut settings)?)),
+            "postgres" | "postgresql" => {
+                let options = PostgresOptions::parse(url)?;
+                limit(url, options.longest_ttl(), &mut settings)?;
+                Source::Postgres(Box::new(options.max_ttl(settings.max_ttl)?))
+            }
             _ => return Err(refusal(scheme, rest)),
         };
         Ok(Self { source, settings })
@@ -138,6 +146,21 @@ impl Plan {
             Source::Postgres(options) => erase(PostgresStore::connect_with(*options).await?),
         })
     }
+}
+
+/// The options of every URL that this build reads, in lines for a program's help.
+pub(super) fn options() -> String {
+    let tables = [
+        #[cfg(target_os = "linux")]
+        FileOptions::OPTIONS.help(),
+        #[cfg(feature = "redis")]
+        RedisOptions::OPTIONS.help(),
+        #[cfg(feature = "postgres")]
+        PostgresOptions::OPTIONS.help(),
+        #[cfg(feature = "zookeeper")]
+        ZooKeeperOptions::OPTIONS.help(),
+    ];
+    tables.concat()
 }
 
 /// Why a scheme is refused. Only a scheme before `//` is shown: anything else may be part of a password.
@@ -198,28 +221,12 @@ fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     Ok(options)
 }
 
-#[cfg(feature = "redis")]
-fn redis(options: RedisOptions, settings: &mut Settings) -> Result<RedisOptions, Error> {
-    if !options.says_max_ttl() {
-        return options.max_ttl(settings.max_ttl);
-    }
-    limit(options.longest_ttl(), settings)?;
-    Ok(options)
-}
-
-#[cfg(feature = "postgres")]
-fn postgres(url: &str, settings: &mut Settings) -> Result<PostgresOptions, Error> {
-    let options = PostgresOptions::parse(url)?;
-    if !options.says_max_ttl() {
-        return options.max_ttl(settings.max_ttl);
-    }
-    limit(options.longest_ttl(), settings)?;
-    Ok(options)
-}
-
-/// The settings take the longest TTL that a URL gives.
+/// The settings take the longest TTL of a URL that gives it.
 #[cfg(any(feature = "postgres", feature = "redis"))]
-fn limit(longest: Duration, settings: &mut Settings) -> Result<(), Error> {
+fn limit(url: &str, longest: Duration, settings: &mut Settings) -> Result<(), Error> {
+    if !gives(url, "max_ttl")? {
+        return Ok(());
+    }
     let default = Settings::default();
     agree("max_ttl", longest, &mut settings.max_ttl, default.max_ttl)?;
     // A setting that was not changed follows the URL's limit.
@@ -244,7 +251,7 @@ fn quorum(members: Vec<RedisOptions>) -> Result<Quorum<RedisStore>, Error> {
 fn zookeeper(url: &str, settings: &mut Settings) -> Result<ZooKeeperOptions, Error> {
     let mut options = ZooKeeperOptions::parse(url)?;
     let default = Settings::default();
-    if StoreUrl::parse(url, EXAMPLES)?.has("session_timeout") {
+    if gives(url, "session_timeout")? {
         agree(
             "session_timeout",
             options.session_timeout,
@@ -264,6 +271,11 @@ fn zookeeper(url: &str, settings: &mut Settings) -> Result<ZooKeeperOptions, Err
 #[cfg(feature = "zookeeper")]
 async fn open(options: ZooKeeperOptions) -> Result<ZooKeeperStore, Error> {
     ZooKeeperStore::open(options, Clock::system()?).await
+}
+
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+fn gives(url: &str, option: &str) -> Result<bool, Error> {
+    Ok(StoreUrl::parse(url, EXAMPLES)?.has(option))
 }
 
 /// The setting takes the URL's value, unless it was changed.
@@ -287,6 +299,8 @@ fn agree<T: PartialEq + Debug>(
 mod tests {
     use super::*;
     use crate::manager::LockManager;
+    #[cfg(all(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    use crate::model::options::Options;
     #[cfg(all(
         feature = "zookeeper",
         not(any(feature = "postgres", feature = "redis"))
@@ -393,6 +407,65 @@ mod tests {
         assert!(theirs.lock("k").try_acquire().await.unwrap().is_none());
         assert!(others.lock("k").try_acquire().await.unwrap().is_some());
         drop(guard);
+    }
+
+    #[cfg(all(
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper",
+        target_os = "linux"
+    ))]
+    #[test]
+    fn the_guide_has_the_tables_of_the_code() {
+        for (page, table) in [
+            (
+                include_str!("../docs/stores/files.md"),
+                FileOptions::OPTIONS.markdown(),
+            ),
+            (
+                include_str!("../docs/stores/redis.md"),
+                RedisOptions::OPTIONS.markdown(),
+            ),
+            (
+                include_str!("../docs/stores/postgres.md"),
+                PostgresOptions::OPTIONS.markdown(),
+            ),
+            (
+                include_str!("../docs/stores/zookeeper.md"),
+                ZooKeeperOptions::OPTIONS.markdown(),
+            ),
+        ] {
+            assert!(page.contains(&table), "the page lacks:\n{table}");
+        }
+    }
+
+    #[cfg(all(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    #[test]
+    fn a_default_that_is_written_is_the_same_as_none() {
+        fn same<T: Debug>(url: &str, table: &Options<T>, parse: fn(&str) -> Result<T, Error>) {
+            let (scheme, _) = url.split_once(':').unwrap();
+            let written = format!("{url}?{}", table.defaults(scheme));
+            let [written, none] = [&written, url].map(|url| format!("{:?}", parse(url).unwrap()));
+            assert_eq!(written, none);
+        }
+        #[cfg(target_os = "linux")]
+        same("file:///locks", &FileOptions::OPTIONS, FileOptions::parse);
+        same("redis://h", &RedisOptions::OPTIONS, RedisOptions::parse);
+        same(
+            "unix:///socket",
+            &RedisOptions::OPTIONS,
+            RedisOptions::parse,
+        );
+        same(
+            "postgres://h",
+            &PostgresOptions::OPTIONS,
+            PostgresOptions::parse,
+        );
+        same(
+            "zookeeper://h",
+            &ZooKeeperOptions::OPTIONS,
+            ZooKeeperOptions::parse,
+        );
     }
 
     #[cfg(feature = "redis")]

@@ -9,6 +9,7 @@
 //! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`proof`] | to see what shows the guarantees, and what does not |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
+//! | [`speed`] | to see what an operation costs, and beside what |
 //! | [`limitations`] | before you are surprised |
 //! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
 //! | [`tool`] | to guard commands and scripts in any language |
@@ -62,8 +63,26 @@ pub mod safety {}
 #[doc = include_str!("sql.md")]
 pub mod sql {}
 
+#[doc = include_str!("speed.md")]
+pub mod speed {}
+
 #[doc = include_str!("stores.md")]
-pub mod stores {}
+pub mod stores {
+    #[doc = include_str!("stores/files.md")]
+    pub mod files {}
+
+    #[doc = include_str!("stores/postgres.md")]
+    pub mod postgres {}
+
+    #[doc = include_str!("stores/redis.md")]
+    pub mod redis {}
+
+    #[doc = include_str!("stores/redlock.md")]
+    pub mod redlock {}
+
+    #[doc = include_str!("stores/zookeeper.md")]
+    pub mod zookeeper {}
+}
 
 #[doc = include_str!("tool.md")]
 pub mod tool {}

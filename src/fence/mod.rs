@@ -76,7 +76,7 @@ pub trait Fence: Debug + Send + Sync + 'static {
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if the fence has seen a larger token, so there is a newer holder.
     /// [`Invalid`](crate::ErrorKind::Invalid) if that token is so much larger that another store granted it:
-    /// [move a lock](crate::docs::stores).
+    /// [move a lock](crate::docs::stores#move-a-lock-to-another-store).
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the token is implausibly large. With any other kind it is unknown whether the
     /// fence was raised: do not begin the work.
     fn raise(

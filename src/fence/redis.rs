@@ -153,7 +153,7 @@ impl RedisFence {
             ));
         }
         // What is accepted for locks lowers a fence without a trace, and takes the proof from a commit that was applied.
-        let options = options.accept_eviction(false);
+        let options = options.refusing_eviction();
         let target = Arc::new(Target::new(options)?);
         let servers = Arc::new(Servers::of(&target));
         let has_replicas = servers.connect().await?;

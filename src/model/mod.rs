@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod of_task;
+pub(crate) mod options;
 pub(crate) mod random;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;

@@ -164,7 +164,7 @@ impl Lock {
     ///
     /// `Invalid` inside of a run under the same lock. `Contended` if another caller held it for all that time (the message names
     /// the holder if the store knows), or if the limit of waiters is reached. `NotReady` if the
-    /// [store grants nothing yet](crate::docs::stores). Otherwise as the store failed last, or as a [handler](crate::handler)
+    /// [store grants nothing yet](crate::docs::stores::redis#wait-after-a-restart). Otherwise as the store failed last, or as a [handler](crate::handler)
     /// refused.
     ///
     /// # Cancel safety

@@ -411,17 +411,27 @@ async fn options_of_stores_are_refused_or_taken_whatever_their_length() {
         ("redis", |span| {
             Box::pin(async move {
                 use leasehold::store::RedisOptions;
-                let options = || RedisOptions::parse("redis://localhost").unwrap();
-                let _ = (options().max_ttl(span), options().timeout(span));
-                let _ = options().replica_wait(span);
+                let (nanos, millis) = (span.as_nanos(), span.as_millis());
+                for option in [
+                    format!("max_ttl={nanos}ns"),
+                    format!("replica_wait={nanos}ns"),
+                    format!("timeout_millis={millis}"),
+                ] {
+                    let _ = RedisOptions::parse(&format!("redis://localhost?{option}"));
+                }
             })
         }),
         #[cfg(feature = "postgres")]
         ("postgres", |span| {
             Box::pin(async move {
                 use leasehold::store::PostgresOptions;
-                let options = || PostgresOptions::parse("postgres://localhost/db").unwrap();
-                let _ = (options().max_ttl(span), options().timeout(span));
+                let (nanos, millis) = (span.as_nanos(), span.as_millis());
+                for option in [
+                    format!("max_ttl={nanos}ns"),
+                    format!("timeout_millis={millis}"),
+                ] {
+                    let _ = PostgresOptions::parse(&format!("postgres://localhost/db?{option}"));
+                }
             })
         }),
         #[cfg(feature = "zookeeper")]

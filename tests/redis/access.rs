@@ -140,7 +140,7 @@ async fn a_user_that_is_limited_to_our_prefix_can_do_all_we_need() {
 
 /// The rights that the guide lists, as words of an access list.
 fn rights() -> Vec<&'static str> {
-    let guide = include_str!("../../src/docs/stores.md");
+    let guide = include_str!("../../src/docs/stores/redis.md");
     let (_, rights) =
         (guide.split_once("ACL SETUSER app on >PASSWORD ")).expect("the guide lists them");
     let (rights, _) = rights.split_once("```").unwrap();

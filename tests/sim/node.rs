@@ -285,10 +285,11 @@ impl Node {
 
     #[cfg(feature = "redis-worlds")]
     fn redis(&self, setup: &Setup, net: &Net) -> RedisStore {
-        let options = RedisOptions::parse("redis://model:6379").expect("an address");
-        let options = options.max_ttl(setup.settings.max_ttl);
-        let timeout = setup.settings.request_timeout * 3;
-        let options = options.and_then(|options| options.timeout(timeout));
+        let max_ttl = setup.settings.max_ttl.as_nanos();
+        let timeout = (setup.settings.request_timeout * 3).as_millis();
+        let options = RedisOptions::parse(&format!(
+            "redis://model:6379?max_ttl={max_ttl}ns&timeout_millis={timeout}"
+        ));
         let dial = Arc::new(crate::redis::SimDial(net.clone()));
         let store =
             options.and_then(|options| RedisStore::simulated(options, self.clock.clone(), dial));

@@ -137,6 +137,9 @@ fn every_subcommand_has_help_with_an_example() {
         let mut words = text.split_whitespace();
         assert!(words.any(|word| word == code.to_string()), "{code}: {text}");
     }
+    for option in leasehold::connect::url_options().lines() {
+        assert!(text.contains(option.trim()), "{option}: {text}");
+    }
     let text = printed(&leasehold(&["run", "--help"]));
     for promise in ["SIGKILL and no SIGTERM", "not what it has started", "sudo"] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

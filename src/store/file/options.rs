@@ -8,6 +8,8 @@ use nix::unistd::{Uid, User};
 
 use super::errors::a_directory_of_this_user;
 use crate::model::error::Error;
+use crate::model::options::Accepts::{Text, Words};
+use crate::model::options::{Field, Options};
 
 const EXAMPLE: &str = "file:, file:///var/lib/app/locks or file:///run/locks?on_death=now";
 
@@ -51,6 +53,16 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
+    #[rustfmt::skip]
+    pub(crate) const OPTIONS: Options<Self> = Options { of: "file:", fields: &[
+        Field::new("on_death", "ttl", Words(&["ttl", "now"], |o, word| o.on_death = if word == "now" { OnDeath::Now } else { OnDeath::Ttl }),
+            "when the holds of this process end if it dies"),
+        Field::new("children", "", Words(&["hold"], |o, _| o.children_hold = true),
+            "with `on_death=now`: programs that this process starts keep its holds"),
+        Field::new("group", "", Text("the name or number of a group", Self::use_group),
+            "the group whose members share the directory; all of them name it"),
+    ] };
+
     /// A directory, with the default for everything else.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -63,8 +75,8 @@ impl FileOptions {
         }
     }
 
-    /// Reads a URL: `file:` for the [default directory](Self::default_directory), or `file:///path`, with the options
-    /// `on_death=ttl` or `now`, `children=hold` and `group=NAME`.
+    /// Reads a URL: `file:` for the [default directory](Self::default_directory), or `file:///path`, with
+    /// [options](crate::docs::stores::files#options).
     ///
     /// # Errors
     ///
@@ -83,33 +95,27 @@ impl FileOptions {
         } else {
             return Err(malformed());
         };
-        let mut seen = Vec::new();
+        let mut given = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').ok_or_else(malformed)?;
-            if seen.contains(&name) {
-                return Err(Error::invalid(format!(
-                    "the URL has an option twice: name={name}; write it once"
-                )));
-            }
-            seen.push(name);
-            match (name, decoded(value)?.as_str()) {
-                ("on_death", "ttl") => options.on_death = OnDeath::Ttl,
-                ("on_death", "now") => options.on_death = OnDeath::Now,
-                ("children", "hold") => options.children_hold = true,
-                ("group", group) if !group.is_empty() => options.group = Some(group.to_owned()),
-                _ => {
-                    return Err(Error::invalid(format!(
-                        "a store of files has no such option, or it has another value: {name}; use on_death=ttl, on_death=now, children=hold or group=NAME"
-                    )));
-                }
-            }
+            given.push((name, decoded(value)?));
         }
+        let given = given.iter().map(|(name, value)| (*name, value.as_str()));
+        Self::OPTIONS.read("file", given, &mut options)?;
         if options.children_hold && options.on_death != OnDeath::Now {
             return Err(Error::invalid(
                 "children=hold has an effect with on_death=now only; write both",
             ));
         }
         Ok(options)
+    }
+
+    fn use_group(&mut self, group: &str) -> Result<(), Error> {
+        if group.is_empty() {
+            return Err(Error::invalid("it is empty; use group=NAME"));
+        }
+        self.group = Some(group.to_owned());
+        Ok(())
     }
 
     /// The directory of `file:`: for root `/run/lock/leasehold`, for others `~/.local/state/leasehold`.

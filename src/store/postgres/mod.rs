@@ -3,7 +3,7 @@
 //! # Tables
 //!
 //! All are in the schema `leasehold`, and no client touches them: it calls functions that are executed with the rights of
-//! their owner, and find names in the system's catalog only. [Whom that trusts](crate::docs::stores#postgresql-options) is in the guide.
+//! their owner, and find names in the system's catalog only. [Whom that trusts](crate::docs::stores::postgres#schema) is in the guide.
 //! A role of an application needs this, and cannot read the owner tokens of others:
 //!
 //! ```sql
@@ -48,7 +48,7 @@
 //! keeps its time, since that one polls: so the store [hands over](super::Queue::Handover) only where messages arrive.
 //! At its connect the store sends itself one, over two connections, since a pooler may lend one connection to both. If it does
 //! not arrive within a second (a fifth of one if a pooler was recognised), something between drops messages: callers poll then.
-//! [`listen`](PostgresOptions::listen) names an address that bypasses the pooler. While the server's queue of messages is nearly full,
+//! `listen=` names an address that bypasses the pooler. While the server's queue of messages is nearly full,
 //! because some client does not read its own, none is sent, and waiters poll.
 //!
 //! # What is not promised

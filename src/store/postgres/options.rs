@@ -7,11 +7,13 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use crate::model::error::Error;
-use crate::store::url::{HostPort, within};
+use crate::model::options::Accepts::{Millis, Span, Text, Words};
+use crate::model::options::{Field, Options, Range};
+use crate::store::url::HostPort;
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer one.
-const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
-const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
+const TTLS: Range = [Duration::from_millis(100), Duration::from_secs(86_400)];
+const TIMEOUTS: Range = [Duration::from_millis(1), Duration::from_secs(60)];
 /// When the operating system asks a silent server for a sign of life, and how often.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -26,16 +28,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// | option | default | meaning |
-/// |---|---|---|
-/// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
-/// | `create` | `never` | `auto`: creates the schema if there is none, which needs the right to |
-/// | `listen` | none | [`listen`](Self::listen) |
-/// | `sslmode` | `disable` | `verify-full`, or `require`, which means the same here: TLS (feature `tls`), with the certificates of the system |
-/// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
-/// | `host` | none | the folder of the server's socket, if the URL names no host: `postgres:///app?host=/run/postgresql` |
-///
-/// `Debug` shows neither user nor password.
+/// [The guide](crate::docs::stores::postgres#options) has the options. `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(super) config: Config,
@@ -44,12 +37,27 @@ pub struct PostgresOptions {
     pub(super) listen: Option<HostPort>,
     pub(super) creates: bool,
     pub(super) max_ttl: Duration,
-    pub(super) says_max_ttl: bool,
     pub(super) timeout: Duration,
     pub(super) is_encrypted: bool,
 }
 
 impl PostgresOptions {
+    #[rustfmt::skip]
+    pub(crate) const OPTIONS: Options<Self> = Options { of: "PostgreSQL", fields: &[
+        Field::new("max_ttl", "30s", Span(TTLS, |o, span| o.max_ttl = span),
+            "the longest TTL of any client of the database; the same for all clients"),
+        Field::new("create", "never", Words(&["auto", "never"], |o, word| o.creates = word == "auto"),
+            "`auto`: creates the schema if there is none"),
+        Field::new("listen", "", Text("host:port", |o, address| { o.listen = Some(server(address)?); Ok(()) }),
+            "the server itself, if the URL names a pooler, which drops its messages"),
+        Field::new("sslmode", "disable", Words(&["disable", "require", "verify-full"], |o, word| o.is_encrypted = word != "disable"),
+            "TLS with the certificates of the system, alike in both modes"),
+        Field::new("timeout_millis", "2000", Millis(TIMEOUTS, |o, span| o.timeout = span),
+            "the limit for any answer of the server, connecting included"),
+        Field::new("host", "", Text("an absolute path", Self::use_socket),
+            "the folder of the server's socket, if the URL names no host"),
+    ] };
+
     /// Reads a URL: `postgres://user:password@h1:5432,h2:5432/database?option=value`. Of several hosts the first that is a
     /// primary is used.
     ///
@@ -75,55 +83,24 @@ impl PostgresOptions {
             listen: None,
             creates: false,
             max_ttl: Duration::from_secs(30),
-            says_max_ttl: false,
             timeout: Duration::from_secs(2),
             is_encrypted: false,
         }
     }
 
-    /// The longest TTL that any client may ask for. Default 30 s; 100 ms to a day.
-    ///
-    /// It is one constant of the database: the schema stores it when it is created (`UPDATE leasehold.lock_meta SET max_ttl`
-    /// changes it), and a client with another is refused. A server that may lack grants gives none for this long.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is out of range.
-    pub fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
-        self.max_ttl = within("max_ttl", max_ttl, MAX_TTL_RANGE)?;
+    /// With another longest TTL.
+    pub(crate) fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
+        self.max_ttl = Self::OPTIONS.within("max_ttl", max_ttl, TTLS)?;
         Ok(self)
     }
 
-    /// How long any answer of the server may take, connecting included. Default 2 s; 1 ms to a minute. Managers bound their
-    /// requests by [`request_timeout`](crate::Settings::request_timeout); this is the bound for other callers.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is out of range.
-    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        self.timeout = within("timeout", timeout, TIMEOUT_RANGE)?;
-        Ok(self)
-    }
-
-    /// Where messages are received: `host:port` of the server itself, if the URL names a pooler, which drops messages. User,
-    /// password and database are those of the URL.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is no host and port.
-    pub fn listen(mut self, address: &str) -> Result<Self, Error> {
-        self.listen = Some(HostPort::parse(address, super::url::PORT).ok_or_else(|| {
-            Error::invalid("option listen is no address; write the host and the port of the server itself, such as listen=db.example:5432")
-        })?);
-        Ok(self)
-    }
-
-    /// Whether the schema is created at the connect if there is none. Default no. It needs the right to create a schema in the
-    /// database, once; other clients then need USAGE on the schema `leasehold`.
-    #[must_use]
-    pub fn create(mut self, auto: bool) -> Self {
-        self.creates = auto;
-        self
+    fn use_socket(&mut self, folder: &str) -> Result<(), Error> {
+        if !folder.starts_with('/') {
+            return Err(super::url::not_a_socket());
+        }
+        self.config.host_path(folder);
+        folder.clone_into(&mut self.address);
+        Ok(())
     }
 
     /// The server to listen at.
@@ -147,14 +124,16 @@ impl PostgresOptions {
         config
     }
 
-    /// Whether the URL gave it.
-    pub(crate) fn says_max_ttl(&self) -> bool {
-        self.says_max_ttl
-    }
-
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl
     }
+}
+
+/// The server to listen at.
+fn server(address: &str) -> Result<HostPort, Error> {
+    HostPort::parse(address, super::url::PORT).ok_or_else(|| {
+        Error::invalid("it is no address; write the host and the port of the server itself, such as listen=db.example:5432")
+    })
 }
 
 impl fmt::Debug for PostgresOptions {

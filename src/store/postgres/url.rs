@@ -1,13 +1,11 @@
 //! Reads the URL of a PostgreSQL store. No message shows a part of it except an option's name and value.
 
-use std::time::Duration;
-
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
 use super::options::PostgresOptions;
 use crate::model::error::Error;
-use crate::store::url::{HostPort, StoreUrl, decoded, number, refuse, shown, span};
+use crate::store::url::{HostPort, StoreUrl, decoded};
 
 pub(super) const PORT: u16 = 5432;
 const EXAMPLE: &str = "postgres://user:password@host:5432/database";
@@ -19,13 +17,12 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
             "this is no PostgreSQL URL; write {EXAMPLE}"
         )));
     }
-    let mut config = Config::new();
-    let address = servers(&url, &mut config)?;
+    let mut options = PostgresOptions::new(Config::new(), String::new());
     if let Some(user) = url.user()? {
-        config.user(user);
+        options.config.user(user);
     }
     if let Some(password) = url.password()? {
-        config.password(password);
+        options.config.password(password);
     }
     match url.path() {
         "" => {}
@@ -35,71 +32,43 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
             )));
         }
         path => {
-            config.dbname(decoded(path)?);
+            options.config.dbname(decoded(path)?);
         }
     }
-    let mut options = PostgresOptions::new(config, address);
-    for (name, value) in url.options() {
-        options = set(options, name, value)?;
+    let is_socket = url.has("host");
+    if is_socket && url.has_hosts() {
+        return Err(not_a_socket());
+    }
+    if !is_socket {
+        let hosts = url.hosts(PORT)?;
+        for HostPort { host, port } in &hosts {
+            options.config.host(host).port(*port);
+        }
+        let hosts: Vec<_> = hosts.iter().map(HostPort::to_string).collect();
+        options.address = hosts.join(",");
+    }
+    PostgresOptions::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
+    if options.is_encrypted {
+        if !cfg!(feature = "tls") {
+            return Err(Error::unsupported(
+                "leasehold was built without TLS to PostgreSQL; build it with the feature tls",
+            ));
+        }
+        options.config.ssl_mode(SslMode::Require);
     }
     Ok(options)
 }
 
-/// Sets the servers, and describes them.
-fn servers(url: &StoreUrl, config: &mut Config) -> Result<String, Error> {
-    let socket = url.options().find(|(name, _)| *name == "host");
-    if let Some((_, folder)) = socket {
-        if url.has_hosts() || !folder.starts_with('/') {
-            return Err(Error::invalid(
-                "option host is the folder of a socket, for a URL without hosts; write postgres:///database?host=/run/postgresql",
-            ));
-        }
-        config.host_path(folder);
-        return Ok(folder.to_owned());
-    }
-    let hosts = url.hosts(PORT)?;
-    for HostPort { host, port } in &hosts {
-        config.host(host).port(*port);
-    }
-    let hosts: Vec<_> = hosts.iter().map(HostPort::to_string).collect();
-    Ok(hosts.join(","))
-}
-
-fn set(mut options: PostgresOptions, name: &str, value: &str) -> Result<PostgresOptions, Error> {
-    match name {
-        "max_ttl" => {
-            options.says_max_ttl = true;
-            options.max_ttl(span(name, value)?)
-        }
-        "create" => match value {
-            "auto" => Ok(options.create(true)),
-            "never" => Ok(options.create(false)),
-            _ => Err(refuse(name, value, "auto or never")),
-        },
-        "listen" => options.listen(value),
-        "sslmode" => match value {
-            "disable" => Ok(options),
-            "require" | "verify-full" if cfg!(feature = "tls") => {
-                options.is_encrypted = true;
-                options.config.ssl_mode(SslMode::Require);
-                Ok(options)
-            }
-            "require" | "verify-full" => Err(Error::unsupported(
-                "leasehold was built without TLS to PostgreSQL; build it with the feature tls",
-            )),
-            _ => Err(refuse(name, value, "disable, require or verify-full")),
-        },
-        "timeout_millis" => options.timeout(Duration::from_millis(number(name, value)?.into())),
-        "host" => Ok(options),
-        _ => Err(Error::invalid(format!(
-            "a PostgreSQL URL of leasehold has no such option: {}; use max_ttl, create, listen, sslmode, timeout_millis, host",
-            shown(name)
-        ))),
-    }
+pub(super) fn not_a_socket() -> Error {
+    Error::invalid(
+        "the option host is the folder of a socket, in a URL without hosts; write postgres:///database?host=/run/postgresql",
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -118,7 +87,7 @@ mod tests {
         assert_eq!(read.config.get_ports(), [5432, 7000]);
         assert_eq!(read.max_ttl, Duration::from_secs(5));
         assert_eq!(read.timeout, Duration::from_millis(200));
-        assert!(read.creates && read.says_max_ttl());
+        assert!(read.creates);
         let listening = read.listening();
         assert_eq!(listening.get_ports(), [1]);
         assert_eq!(listening.get_password(), Some(&b"secret"[..]));

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion};
+use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::cluster::Seeds;
 use super::members::Members;
 use super::names::Names;
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
-use crate::store::url::within;
+use crate::model::options::Accepts::{Millis, Number, Secret, Span, Text, Words};
+use crate::model::options::{Field, Options, Range};
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer quarantine.
-const MAX_TTL_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(86_400)];
-const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
+const TTLS: Range = [Duration::from_millis(100), Duration::from_secs(86_400)];
+const TIMEOUTS: Range = [Duration::from_millis(1), Duration::from_secs(60)];
 
 /// Which Redis server, and how it is used (feature `redis`).
 ///
@@ -27,18 +28,7 @@ const TIMEOUT_RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_s
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// | option | default | meaning |
-/// |---|---|---|
-/// | `prefix` | none | all keys begin with it and a `:`; the rules of a [`Key`](crate::Key) |
-/// | `max_ttl` | `30s` | [`max_ttl`](Self::max_ttl) |
-/// | `restart_quarantine` | `on` | [`restart_quarantine`](Self::restart_quarantine) |
-/// | `eviction` | `refuse` | `accept`: [`accept_eviction`](Self::accept_eviction) |
-/// | `replicas` | `0` | [`replicas`](Self::replicas) |
-/// | `replica_wait` | `100ms` | [`replica_wait`](Self::replica_wait) |
-/// | `timeout_millis` | `2000` | [`timeout`](Self::timeout) |
-/// | `sentinel_user`, `sentinel_password` | none | the user and password for the sentinels, after `redis+sentinel://` |
-///
-/// `Debug` shows neither user nor password.
+/// [The guide](crate::docs::stores::redis#options) has the options. `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct RedisOptions {
     /// Behind sentinels and in a cluster its address is not used: they name the server.
@@ -49,7 +39,6 @@ pub struct RedisOptions {
     pub(super) members: Option<Members>,
     pub(crate) names: Names,
     pub(super) max_ttl: Duration,
-    pub(super) says_max_ttl: bool,
     pub(super) quarantine: bool,
     pub(super) accepts_eviction: bool,
     pub(super) replicas: u32,
@@ -58,17 +47,35 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Reads a URL: `redis://user:password@host:port/db?option=value`, `rediss://` for TLS (with the feature
-    /// `tls`; certificates are always verified), `unix:///path/to.sock?db=0` for a Unix socket.
-    ///
-    /// `redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master/db?option=value`
-    /// for the master that a majority of these sentinels names, asked again on every connect; user and password are those of
-    /// the servers. [`replicas`](Self::replicas) describes what a fail-over may lose. `rediss+sentinel://` for TLS to the servers
-    /// and to the sentinels.
-    ///
-    /// `redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?option=value` for a Redis
-    /// Cluster, whose other nodes are found through the named ones. The addresses that the nodes announce must be those by which they
-    /// can be reached; with `rediss+cluster://`, for TLS, those of their certificates.
+    #[rustfmt::skip]
+    pub(crate) const OPTIONS: Options<Self> = Options { of: "Redis", fields: &[
+        Field::new("prefix", "", Text("the characters of a key", |o, prefix| { o.names = Names::parse(prefix)?; Ok(()) }),
+            "all keys begin with it and a `:`"),
+        Field::new("max_ttl", "30s", Span(TTLS, |o, span| o.max_ttl = span),
+            "the longest TTL of any client of the prefix; the same for all clients"),
+        Field::new("restart_quarantine", "on", Words(&["on", "off"], |o, word| o.quarantine = word == "on"),
+            "`off`: a server that may have forgotten locks grants at once, for tests"),
+        Field::new("eviction", "refuse", Words(&["accept", "refuse"], |o, word| o.accepts_eviction = word == "accept"),
+            "whether to use a server that may drop locks when its memory is full"),
+        Field::new("replicas", "0", Number(|o, number| o.replicas = number),
+            "how many replicas must confirm a grant, and each renewal"),
+        Field::new("replica_wait", "100ms", Span(TIMEOUTS, |o, span| o.replica_wait = span),
+            "how long to wait for them"),
+        Field::new("timeout_millis", "2000", Millis(TIMEOUTS, |o, span| o.timeout = span),
+            "the limit for any answer of the server, connecting included"),
+        Field::new("sentinel_user", "", Secret(|o: &mut Self, user| o.at_sentinels(|all| all.user(user))),
+            "after `redis+sentinel://`: for sentinels that ask for a user").only("sentinel"),
+        Field::new("sentinel_password", "", Secret(|o: &mut Self, password| o.at_sentinels(|all| all.password(password))),
+            "after `redis+sentinel://`: the password for them").only("sentinel"),
+        Field::new("user", "", Secret(|o: &mut Self, user| o.log_in(|info| info.set_username(user))),
+            "after `unix://`: the user").only("unix"),
+        Field::new("pass", "", Secret(|o: &mut Self, password| o.log_in(|info| info.set_password(password))),
+            "after `unix://`: the password").only("unix"),
+        Field::new("db", "0", Text("a whole number", Self::use_database),
+            "after `unix://`: the number of the database").only("unix"),
+    ] };
+
+    /// Reads [a URL](crate::docs::stores::redis) of one server, of a master behind sentinels, or of a cluster.
     ///
     /// # Errors
     ///
@@ -108,7 +115,6 @@ impl RedisOptions {
             members: None,
             names: Names::parse("")?,
             max_ttl: Duration::from_secs(30),
-            says_max_ttl: false,
             quarantine: true,
             accepts_eviction: false,
             replicas: 0,
@@ -117,95 +123,37 @@ impl RedisOptions {
         })
     }
 
-    /// All keys begin with `prefix` and a `:`. Empty: none.
-    ///
-    /// Of prefixes that begin with each other, such as `a` and `a:b`, or of one and none, use one only, or keep the locks apart by their
-    /// names: `b:x` under `a` is the lock `x` under `a:b`. Such clients need the same [`max_ttl`](Self::max_ttl), and the tokens of the lock
-    /// grow only among the clients of one prefix.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it breaks the rules of a [`Key`](crate::Key).
-    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
-        self.names = Names::parse(prefix)?;
+    fn at_sentinels(&mut self, change: impl FnOnce(&mut Sentinels)) {
+        if let Some(sentinels) = &mut self.sentinels {
+            change(sentinels);
+        }
+    }
+
+    /// Changes what a connection says first: user, password, database.
+    pub(super) fn log_in(
+        &mut self,
+        change: impl FnOnce(RedisConnectionInfo) -> RedisConnectionInfo,
+    ) {
+        let info = change(self.server.redis_settings().clone());
+        self.server = self.server.clone().set_redis_settings(info);
+    }
+
+    fn use_database(&mut self, number: &str) -> Result<(), Error> {
+        let number = super::url::database(number)?;
+        self.log_in(|info| info.set_db(number));
+        Ok(())
+    }
+
+    /// With another longest TTL.
+    pub(crate) fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
+        self.max_ttl = Self::OPTIONS.within("max_ttl", max_ttl, TTLS)?;
         Ok(self)
     }
 
-    /// The longest TTL that any client may ask for under this prefix. Default 30 s; 100 ms to a day.
-    ///
-    /// It is one constant of the prefix: the server stores it, and a client with another is refused; with
-    /// [`restart_quarantine`](Self::restart_quarantine) switched off it is not compared. A server that may have forgotten
-    /// locks grants none for this long.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is out of range.
-    pub fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
-        self.max_ttl = within("max_ttl", max_ttl, MAX_TTL_RANGE)?;
-        Ok(self)
-    }
-
-    /// Whether a server that may have forgotten locks (it restarted, was replaced by a replica, or was flushed) grants
-    /// nothing until the last of them has ended, [`max_ttl`](Self::max_ttl) later. Default on, whatever the server has on disk: that may
-    /// be the copy of a replica, or an older one. Off: two may hold after a restart. For tests and throw-away servers.
-    #[must_use]
-    pub fn restart_quarantine(mut self, on: bool) -> Self {
-        self.quarantine = on;
+    /// The same, for a server that may not drop what it holds.
+    pub(crate) fn refusing_eviction(mut self) -> Self {
+        self.accepts_eviction = false;
         self
-    }
-
-    /// Whether a server is used that may drop locks when its memory is full: `maxmemory` is set, and `maxmemory-policy` is not
-    /// `noeviction`. Default off: such a server is refused.
-    ///
-    /// On: a warning is logged once for each store, and the capability says
-    /// [`Fencing::None`](crate::store::Fencing::None). When the server drops a lock, another caller may hold it until the first
-    /// holder's next renewal finds that out; when it drops a counter, tokens may go back. Managed services set `volatile-lru` by
-    /// default: change `maxmemory-policy` to `noeviction` there, and leave this off.
-    #[must_use]
-    pub fn accept_eviction(mut self, on: bool) -> Self {
-        self.accepts_eviction = on;
-        self
-    }
-
-    /// How many replicas must confirm a grant before the caller gets it, and a renewal before it counts. Default 0. With fewer
-    /// confirmations the grant is taken back and the acquire is refused. A claim that waits keeps its place: its grant is in doubt
-    /// until it is asked again and confirmed, or withdrawn. A renewal proves nothing then, and the hold lapses unless a
-    /// later one is confirmed.
-    ///
-    /// Copying is asynchronous: after a fail-over the new master may lack the newest grants. Without `replicas` tokens do
-    /// not promise to grow behind sentinels or with replicas, in a cluster too, and a deposed master that comes back may
-    /// grant for some seconds beside the new one. With `replicas` it may do so only while as many replicas are cut off
-    /// together with it; and a master grants nothing while it has too few.
-    #[must_use]
-    pub fn replicas(mut self, replicas: u32) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// How long an acquire or a renewal waits for the replicas. Default 100 ms; 1 ms to a minute. Keep it below the
-    /// [`request_timeout`](crate::Settings::request_timeout) of the managers.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is out of range.
-    pub fn replica_wait(mut self, wait: Duration) -> Result<Self, Error> {
-        self.replica_wait = within("replica_wait", wait, TIMEOUT_RANGE)?;
-        Ok(self)
-    }
-
-    /// How long any answer of the server may take, connecting included. Default 2 s; 1 ms to a minute. Managers bound
-    /// their requests by [`request_timeout`](crate::Settings::request_timeout); this is the bound for other callers.
-    ///
-    /// After a failed attempt to connect, or a connection that did nothing for a caller, the next one begins after 100 ms, then after
-    /// twice as long each time, up to 2 s or a tenth of `max_ttl`. A request that would wait longer than 200 ms for it fails with
-    /// the error of the last attempt.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is out of range.
-    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        self.timeout = within("timeout", timeout, TIMEOUT_RANGE)?;
-        Ok(self)
     }
 
     /// The command that waits until enough replicas have what its connection wrote.
@@ -261,11 +209,6 @@ impl RedisOptions {
     /// The number of the database.
     pub(super) fn database(&self) -> i64 {
         self.server.redis_settings().db()
-    }
-
-    /// Whether the URL gave it.
-    pub(crate) fn says_max_ttl(&self) -> bool {
-        self.says_max_ttl
     }
 
     pub(crate) fn longest_ttl(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! Renewing many grants at one server: one request with one script for each batch of locks.
 //!
-//! With [`replicas`](super::RedisOptions::replicas) a renewal counts only when they have it: a master that was deposed, and
+//! With `replicas` a renewal counts only when they have it: a master that was deposed, and
 //! has lost its replicas to another master, keeps no holder beside the other's.
 
 use std::collections::HashSet;
@@ -123,7 +123,7 @@ pub(super) async fn renew_over(
     renew_by(client, connection, is_asking, by_text, &notes).await
 }
 
-/// The notes, the commands, and with [`replicas`](super::RedisOptions::replicas) one wait for all of them.
+/// The notes, the commands, and with `replicas` one wait for all of them.
 async fn renew_by(
     client: &RedisClient,
     connection: &Connection,

@@ -1,15 +1,13 @@
 //! The URLs of Redis: one server, a socket, the master that sentinels name, a cluster, and the members of a quorum.
 
-use std::time::Duration;
-
-use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use ::redis::{ConnectionAddr, IntoConnectionInfo};
 
 use super::cluster::Seeds;
 use super::members::Members;
 use super::options::{RedisOptions, tcp};
 use super::sentinel::Sentinels;
 use crate::model::error::Error;
-use crate::store::url::{HostPort, StoreUrl, number, refuse, shown, span};
+use crate::store::url::{HostPort, StoreUrl};
 
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
@@ -32,7 +30,9 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
     let url = StoreUrl::parse(text, example)?;
     let is_tls = url.scheme().starts_with("rediss");
     if is_tls && !cfg!(feature = "tls") {
-        return Err(not_built("TLS for Redis", "tls"));
+        return Err(Error::unsupported(
+            "leasehold was built without TLS for Redis; build it with the feature tls",
+        ));
     }
     match url.scheme() {
         "redis" | "rediss" => {
@@ -42,10 +42,17 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
                     "a URL of one Redis server names one host; write {SERVER}, or for several redis+sentinel://, redis+cluster:// or redlock://"
                 )));
             };
-            let addr = tcp(is_tls, &host.host, host.port);
-            given(of_server(&url, addr, url.path())?, &url)
+            let address = tcp(is_tls, &host.host, host.port);
+            given(at(address, &url, url.path())?, &url)
         }
-        "unix" => socket(&url),
+        "unix" => {
+            let file = url.file().ok_or_else(|| {
+                Error::invalid(
+                    "the URL of a socket has a path and no host; write unix:///run/redis.sock?db=0",
+                )
+            })?;
+            given(at(ConnectionAddr::Unix(file), &url, "")?, &url)
+        }
         "redis+sentinel" | "rediss+sentinel" => behind_sentinels(&url, is_tls),
         "redis+cluster" | "rediss+cluster" => of_cluster(&url, is_tls),
         _ => Err(Error::invalid(format!(
@@ -63,29 +70,10 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
 pub(super) fn members(text: &str) -> Result<Vec<RedisOptions>, Error> {
     let url = StoreUrl::parse(text, REDLOCK)?;
     let hosts = url.hosts(PORT)?;
-    let of_all = of_server(&url, tcp(false, NOWHERE, PORT), url.path())?;
-    let mut of_all = given(of_all, &url)?;
+    let mut of_all = given(at(tcp(false, NOWHERE, PORT), &url, url.path())?, &url)?;
     of_all.members = Some(Members::default());
     let at = |host: &HostPort| of_all.at(&host.host, host.port);
     Ok(hosts.iter().map(at).collect())
-}
-
-fn socket(url: &StoreUrl) -> Result<RedisOptions, Error> {
-    let file = url.file().ok_or_else(|| {
-        Error::invalid(
-            "the URL of a socket has a path and no host; write unix:///run/redis.sock?db=0",
-        )
-    })?;
-    let option = |wanted: &str| {
-        let found = url.options().find(|(name, _)| *name == wanted);
-        found.map(|(_, value)| value)
-    };
-    let (user, password) = (option("user"), option("pass"));
-    let db = database(option("db").unwrap_or_default())?;
-    given(
-        of_address(ConnectionAddr::Unix(file), db, user, password)?,
-        url,
-    )
 }
 
 fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
@@ -97,7 +85,7 @@ fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error>
             "a sentinel URL names its master in letters, digits, '.', '_' and '-'; write {SENTINEL}"
         ))
     })?;
-    let mut options = of_server(url, tcp(is_tls, NOWHERE, PORT), db)?;
+    let mut options = at(tcp(is_tls, NOWHERE, PORT), url, db)?;
     options.sentinels = Some(sentinels);
     given(options, url)
 }
@@ -109,52 +97,34 @@ fn of_cluster(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
         )));
     }
     let nodes = url.hosts(PORT)?.into_iter();
-    let mut options = of_server(url, tcp(is_tls, NOWHERE, PORT), "")?;
+    let mut options = at(tcp(is_tls, NOWHERE, PORT), url, "")?;
     options.seeds = Some(Seeds::new(nodes.map(|node| (node.host, node.port))));
     given(options, url)
 }
 
 /// The defaults for a server, with the user and the password of the URL.
-fn of_server(url: &StoreUrl, addr: ConnectionAddr, db: &str) -> Result<RedisOptions, Error> {
-    let (user, password) = (url.user()?, url.password()?);
-    of_address(addr, database(db)?, user.as_deref(), password.as_deref())
-}
-
-fn of_address(
-    addr: ConnectionAddr,
-    db: i64,
-    user: Option<&str>,
-    password: Option<&str>,
-) -> Result<RedisOptions, Error> {
-    if user.is_some() && password.is_none() {
-        return Err(without_password("user:password@"));
-    }
+fn at(address: ConnectionAddr, url: &StoreUrl, db: &str) -> Result<RedisOptions, Error> {
     // The client's own text may quote a part of the URL.
-    let server: ConnectionInfo = addr.into_connection_info().map_err(|error| {
+    let server = address.into_connection_info().map_err(|error| {
         Error::invalid(format!(
             "the redis client refused the address: reason={}; check host and port",
             error.category()
         ))
     })?;
-    let mut settings = server.redis_settings().clone().set_db(db);
-    if let Some(user) = user {
-        settings = settings.set_username(user);
+    let mut options = RedisOptions::new(server)?;
+    let db = database(db)?;
+    options.log_in(|info| info.set_db(db));
+    if let Some(user) = url.user()? {
+        options.log_in(|info| info.set_username(user));
     }
-    if let Some(password) = password {
-        settings = settings.set_password(password);
+    if let Some(password) = url.password()? {
+        options.log_in(|info| info.set_password(password));
     }
-    RedisOptions::new(server.set_redis_settings(settings))
-}
-
-/// The client would not log in with a user alone, and the server would take us for its default user. `form`: of both in a URL.
-fn without_password(form: &str) -> Error {
-    Error::invalid(format!(
-        "a user of Redis needs a password: write {form}; for a user that needs none (nopass) write any password"
-    ))
+    Ok(options)
 }
 
 /// The number is not shown: it may be a part of a password.
-fn database(text: &str) -> Result<i64, Error> {
+pub(super) fn database(text: &str) -> Result<i64, Error> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -165,73 +135,25 @@ fn database(text: &str) -> Result<i64, Error> {
 
 /// Sets what the URL's options give.
 fn given(mut options: RedisOptions, url: &StoreUrl) -> Result<RedisOptions, Error> {
-    for (name, value) in url.options() {
-        options = set(options, url, name, value)?;
-    }
-    let has = |wanted| url.options().any(|(name, _)| name == wanted);
-    if has("sentinel_user") && !has("sentinel_password") {
-        return Err(without_password(
-            "sentinel_user=user&sentinel_password=password",
-        ));
-    }
-    Ok(options)
-}
-
-fn set(
-    mut options: RedisOptions,
-    url: &StoreUrl,
-    name: &str,
-    value: &str,
-) -> Result<RedisOptions, Error> {
-    match (name, &mut options.sentinels) {
-        ("prefix", _) => options.prefix(value),
-        ("max_ttl", _) => {
-            options.says_max_ttl = true;
-            options.max_ttl(span(name, value)?)
-        }
-        ("restart_quarantine", _) => Ok(options.restart_quarantine(switch(name, value)?)),
-        ("eviction", _) => match value {
-            "accept" => Ok(options.accept_eviction(true)),
-            "refuse" => Ok(options.accept_eviction(false)),
-            _ => Err(refuse(name, value, "accept or refuse")),
-        },
-        ("replicas", _) => Ok(options.replicas(number(name, value)?)),
-        ("replica_wait", _) => options.replica_wait(span(name, value)?),
-        ("timeout_millis", _) => {
-            options.timeout(Duration::from_millis(number(name, value)?.into()))
-        }
-        ("db" | "user" | "pass", _) if url.scheme() == "unix" => Ok(options),
-        ("sentinel_user", Some(sentinels)) => {
-            sentinels.user(value);
-            Ok(options)
-        }
-        ("sentinel_password", Some(sentinels)) => {
-            sentinels.password(value);
-            Ok(options)
-        }
-        _ => Err(Error::invalid(format!(
-            "a Redis URL has no such option: {}; use prefix, max_ttl, restart_quarantine, eviction, replicas, replica_wait, timeout_millis, and after redis+sentinel:// sentinel_user, sentinel_password",
-            shown(name)
-        ))),
-    }
-}
-
-fn not_built(what: &str, feature: &str) -> Error {
-    Error::unsupported(format!(
-        "leasehold was built without {what}; build it with the feature {feature}"
-    ))
-}
-
-fn switch(name: &str, value: &str) -> Result<bool, Error> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(refuse(name, value, "on or off")),
-    }
+    RedisOptions::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
+    // The client would not log in with a user alone, and the server would take us for its default user.
+    let login = options.server.redis_settings();
+    let write = if login.username().is_some() && login.password().is_none() {
+        "user:password@"
+    } else if url.has("sentinel_user") && !url.has("sentinel_password") {
+        "sentinel_user=user&sentinel_password=password"
+    } else {
+        return Ok(options);
+    };
+    Err(Error::invalid(format!(
+        "a user of Redis needs a password: write {write}; for a user that needs none (nopass) write any password"
+    )))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn message(query: &str) -> String {
@@ -336,7 +258,7 @@ mod tests {
     fn a_refusal_names_option_value_and_range() {
         assert_eq!(
             message("max_ttl=1ms"),
-            "invalid: option max_ttl=1ms is out of range; set it from 100ms to 86400s"
+            "invalid: option max_ttl=\"1ms\" of Redis: it is out of range; set it from 100ms to 86400s"
         );
         let slow = options("redis://db?replicas=1&replica_wait=3s").unwrap();
         let error = slow.validate().unwrap_err().to_string();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::acl::{AclEntry, ZooKeeperAcl};
 use crate::model::error::Error;
-use crate::store::url::{HostPort, StoreUrl, shown};
+use crate::model::options::Accepts::{Span, Text, Words};
+use crate::model::options::{Field, Options, Range};
+use crate::store::url::{HostPort, StoreUrl};
 
 /// Where a ZooKeeper ensemble is, and how its locks look in its tree (feature `zookeeper`).
 ///
@@ -60,6 +62,23 @@ pub enum DriverKind {
     Async,
 }
 
+impl DriverKind {
+    fn named(name: &str) -> Result<Self, Error> {
+        match name {
+            "zookeeper-client" => Ok(Self::Client),
+            #[cfg(feature = "zookeeper-async")]
+            "zookeeper-async" => Ok(Self::Async),
+            #[cfg(not(feature = "zookeeper-async"))]
+            "zookeeper-async" => Err(Error::unsupported(
+                "the driver zookeeper-async is not built in; build with the feature of that name",
+            )),
+            _ => Err(Error::invalid(
+                "no driver has this name; use zookeeper-client or zookeeper-async",
+            )),
+        }
+    }
+}
+
 /// How a lock is laid out in the tree. All of our clients of a key should use the same; those that do not still
 /// exclude each other. Other libraries know only the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,12 +130,24 @@ impl fmt::Debug for Credentials {
 
 const EXAMPLE: &str = "zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s";
 const PORT: u16 = 2_181;
-const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-const MOST_TIMEOUT: Duration = Duration::from_secs(600);
-const LEAST_TICK: Duration = Duration::from_millis(10);
-const MOST_TICK: Duration = Duration::from_secs(60);
+const TIMEOUTS: Range = [Duration::from_secs(1), Duration::from_secs(600)];
+const TICKS: Range = [Duration::from_millis(10), Duration::from_secs(60)];
 
 impl ZooKeeperOptions {
+    #[rustfmt::skip]
+    pub(crate) const OPTIONS: Options<Self> = Options { of: "ZooKeeper", fields: &[
+        Field::new("session_timeout", "10s", Span(TIMEOUTS, |o, span| o.session_timeout = span),
+            "the TTL of every lock; at least four ticks"),
+        Field::new("tick_time", "2s", Span(TICKS, |o, span| o.tick_time = span),
+            "the servers' `tickTime`, or more; a smaller value is unsafe"),
+        Field::new("mode", "queue", Words(&["queue", "simple"], |o, word| o.mode = if word == "simple" { ZooKeeperMode::Simple } else { ZooKeeperMode::Queue }),
+            "`simple`: one ephemeral node, unfair, without readers, one request less"),
+        Field::new("acl", "", Text("creator, open or scheme:id:permissions", |o, text| { o.acl = Some(ZooKeeperAcl::parse(text)?); Ok(()) }),
+            "who may use our nodes; by default with a user `creator`, otherwise `open`"),
+        Field::new("driver", "zookeeper-client", Text("zookeeper-client or zookeeper-async", |o, name| { o.driver = DriverKind::named(name)?; Ok(()) }),
+            "the client library; the second needs the feature of its name"),
+    ] };
+
     /// The least number of ticks in a session time-out.
     ///
     /// A deadline counts from a heartbeat that is a tick and up to two heartbeats old. With four ticks nearly half of the
@@ -171,47 +202,9 @@ impl ZooKeeperOptions {
             }
             (user, Some(password)) => Some(Credentials::new(user.unwrap_or_default(), password)?),
         };
-        for (name, value) in url.options() {
-            options.set(name, value)?;
-        }
+        Self::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
         options.validate()?;
         Ok(options)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        match (name, value) {
-            ("session_timeout", _) => self.session_timeout = parse_duration(name, value)?,
-            ("tick_time", _) => self.tick_time = parse_duration(name, value)?,
-            ("driver", "zookeeper-client") => self.driver = DriverKind::Client,
-            #[cfg(feature = "zookeeper-async")]
-            ("driver", "zookeeper-async") => self.driver = DriverKind::Async,
-            #[cfg(not(feature = "zookeeper-async"))]
-            ("driver", "zookeeper-async") => {
-                return Err(Error::unsupported(
-                    "the driver zookeeper-async is not built in; build with the feature of that name",
-                ));
-            }
-            ("driver", _) => {
-                return Err(Error::invalid(
-                    "zookeeper driver is unknown; set it to zookeeper-client or zookeeper-async",
-                ));
-            }
-            ("acl", _) => self.acl = Some(ZooKeeperAcl::parse(value)?),
-            ("mode", "queue") => self.mode = ZooKeeperMode::Queue,
-            ("mode", "simple") => self.mode = ZooKeeperMode::Simple,
-            ("mode", _) => {
-                return Err(Error::invalid(
-                    "zookeeper mode is unknown; set it to queue or simple",
-                ));
-            }
-            _ => {
-                return Err(Error::invalid(format!(
-                    "a ZooKeeper URL has no such option: {}; use session_timeout, tick_time, acl, mode, driver",
-                    shown(name)
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Checks every field against its range and against the others.
@@ -226,13 +219,9 @@ impl ZooKeeperOptions {
                 "a zookeeper url names no server, or an empty one; use host:port,host:port",
             ));
         }
-        within(
-            "session_timeout",
-            self.session_timeout,
-            LEAST_TIMEOUT,
-            MOST_TIMEOUT,
-        )?;
-        within("tick_time", self.tick_time, LEAST_TICK, MOST_TICK)?;
+        let within = |name, value, range| Self::OPTIONS.within(name, value, range).map(drop);
+        within("session_timeout", self.session_timeout, TIMEOUTS)?;
+        within("tick_time", self.tick_time, TICKS)?;
         check_chroot(&self.chroot)?;
         if self.acl == Some(ZooKeeperAcl::Creator) && self.credentials.is_none() {
             return Err(Error::invalid(
@@ -241,8 +230,8 @@ impl ZooKeeperOptions {
         }
         #[cfg(feature = "zookeeper-async")]
         if self.driver == DriverKind::Async {
-            let most = self.tick_time * Self::MAX_TICKS;
-            within("session_timeout", self.session_timeout, LEAST_TIMEOUT, most)?;
+            let range = [TIMEOUTS[0], self.tick_time * Self::MAX_TICKS];
+            within("session_timeout", self.session_timeout, range)?;
         }
         self.check_ticks(self.session_timeout)
     }
@@ -270,23 +259,6 @@ impl ZooKeeperOptions {
             self.tick_time,
         )))
     }
-}
-
-fn parse_duration(name: &str, value: &str) -> Result<Duration, Error> {
-    humantime::parse_duration(value).map_err(|_| {
-        Error::invalid(format!(
-            "zookeeper {name} is no duration; write it as 10s or 500ms"
-        ))
-    })
-}
-
-fn within(name: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "zookeeper {name}={value:?} is out of range; set it from {least:?} to {most:?}"
-    )))
 }
 
 fn check_chroot(chroot: &str) -> Result<(), Error> {
