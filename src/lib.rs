@@ -4,6 +4,8 @@
 //! [`Executor`] runs your changes as closures: it checks the lease before the closure, inside it on request, before the commit
 //! and after it. If the lease is gone, it undoes the changes.
 //!
+#![doc = include_str!("docs/lost_lease.svg")]
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,6 +38,7 @@
 //! | a run, and every outcome of it | [`docs::guarded`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
 //! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
+//! | what it costs | [`docs::speed`] |
 //! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
 //! | commands and scripts under a lock | [`docs::tool`] |
 //! | what shows the guarantees | [`docs::proof`] |
