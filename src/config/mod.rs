@@ -1,21 +1,6 @@
 //! Managers from a file and from the environment (feature `config`).
 //!
-//! ```toml
-//! # Any URL that `LockManager::connect` takes.
-//! store = "redis://127.0.0.1:6379/0?prefix=shop"
-//! # Any field of `Settings`.
-//! ttl = "10s"
-//! # The holder's name, for people.
-//! label = "host-a"
-//!
-//! # `Config` lists what this table may have.
-//! [handlers]
-//! access_log = true
-//!
-//! # Inherits the values above.
-//! [managers.orders]
-//! wait = "2s"
-//! ```
+//! [`Config`] describes the format.
 //!
 //! In the environment the names are in upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They override the
 //! top of the file. A variable without a value counts as one that is not set. The names that the Redis starters of other lock
