@@ -185,23 +185,31 @@ impl Reached {
         let mut sent = self.client.now();
         let was_idle = session.is_idle();
         let mut by_text = false;
+        let mut leaves_notes = mark.lacks_notes(&sent);
         let (mut compared, answer, confirmed) = loop {
             let command = if by_text {
                 call.by_text(script)
             } else {
                 call.by_hash(script)
             };
-            let answers = if by_text || was_idle || waits {
-                self.ask_with(command, by_text, was_idle, waits).await?
+            let answers = if leaves_notes || was_idle || waits {
+                self.ask_with(command, leaves_notes, was_idle, waits)
+                    .await?
             } else {
                 (None, session.ask(&command).await, None)
             };
             match &answers.1 {
-                Err(failure) if failure.is_unknown_script() && !by_text => by_text = true,
+                Err(failure) if failure.is_unknown_script() && !by_text => {
+                    // Somebody who removed the scripts has removed the notes too.
+                    (by_text, leaves_notes) = (true, true);
+                }
                 _ => break answers,
             }
         };
         let answer = answer?;
+        if leaves_notes {
+            mark.has_notes(&sent);
+        }
         if compared.is_none() && session.is_idle() {
             sent = self.client.now();
             compared = Some(session.ask(&self.compares()).await);
@@ -224,7 +232,7 @@ impl Reached {
     }
 
     /// A script together with what goes before it and after it: the answer to the comparison, that of the script, and how many replicas
-    /// have it. Somebody who removed the scripts has removed the notes too.
+    /// have it.
     async fn ask_with(
         &self,
         script: Cmd,

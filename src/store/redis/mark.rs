@@ -1,6 +1,12 @@
 //! [`Mark`]: what a server tells that was judged, and may grant.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::clock::{ClockKind, Stamp};
+
+/// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients of another prefix may have loaded
+/// ours.
+const NOTED: u64 = 60_000_000_000;
 
 /// What a server answered that may grant.
 #[derive(Debug)]
@@ -11,17 +17,29 @@ pub(super) struct Mark {
     micros: u64,
     /// Our time then.
     at: Stamp,
+    /// When the notes were left, in nanoseconds of the clock that counts a suspend.
+    noted: AtomicU64,
 }
 
 impl Mark {
     pub(super) fn new(text: impl Into<String>, micros: u64, at: Stamp) -> Self {
-        let text = text.into();
-        Self { text, micros, at }
+        Self {
+            text: text.into(),
+            micros,
+            noted: AtomicU64::new(at.on(ClockKind::Boot)),
+            at,
+        }
     }
 
-    /// When it was judged, in nanoseconds of the clock that counts a suspend.
-    pub(super) fn boot(&self) -> u64 {
-        self.at.on(ClockKind::Boot)
+    /// Whether the notes were left so long ago that they are due again.
+    pub(super) fn lacks_notes(&self, now: &Stamp) -> bool {
+        let noted = self.noted.load(Ordering::Relaxed);
+        now.on(ClockKind::Boot).saturating_sub(noted) >= NOTED
+    }
+
+    /// The notes were left at `now`.
+    pub(super) fn has_notes(&self, now: &Stamp) {
+        self.noted.store(now.on(ClockKind::Boot), Ordering::Relaxed);
     }
 
     /// About the server's time at `now`, in milliseconds. No lease is measured by it.

@@ -20,10 +20,6 @@ use crate::store::dial::{self, Health, InFlight};
 /// After so long without a proof that it was a master (ns), a server is compared with what it was before a grant is believed.
 const IDLE: u64 = 1_000_000_000;
 
-/// After so long (ns) the server is judged again, and with that its notes are loaded again: somebody may have removed its scripts, and
-/// clients of another prefix may have loaded ours.
-const NOTED: u64 = 60_000_000_000;
-
 /// One connection, for as long as it lasts.
 pub(in super::super) struct Session {
     pub(super) connection: MultiplexedConnection,
@@ -51,11 +47,9 @@ impl dial::Live for Arc<Session> {
 }
 
 impl Session {
-    /// What the server answered when it was judged, if it may grant, and if that was not long ago.
+    /// What the server answered when it was judged, if it may grant.
     pub(in super::super) fn mark(&self, slot: Option<Slot>) -> Option<Arc<Mark>> {
-        let now = self.clock.boot();
-        let is_new = |mark: &&Arc<Mark>| now.saturating_sub(mark.boot()) < NOTED;
-        self.marks.lock().get(&slot).filter(is_new).cloned()
+        self.marks.lock().get(&slot).cloned()
     }
 
     pub(in super::super) fn learn(&self, slot: Option<Slot>, mark: Arc<Mark>) {
