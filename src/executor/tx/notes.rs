@@ -23,6 +23,7 @@ pub(crate) type CommitCall<'env> =
     Box<dyn FnOnce(CommitPermit) -> BoxFuture<'env, Answer> + Send + 'env>;
 pub(crate) type CommittedHook<'env> = Box<dyn FnOnce(&Receipt) + Send + 'env>;
 
+#[derive(Default)]
 pub(crate) struct Notes<'env> {
     /// Oldest first.
     pub(crate) to_undo: Vec<ToUndo<'env>>,
@@ -53,19 +54,6 @@ pub(crate) enum StepState<'env> {
     NotApplied,
     /// It happened, and this undoes it.
     Done(Undo<'env>),
-}
-
-impl Default for Notes<'_> {
-    fn default() -> Self {
-        Self {
-            to_undo: Vec::new(),
-            drafts: Drafts::new(),
-            commit: None,
-            on_committed: Vec::new(),
-            refusal: None,
-            has_newer_holder: false,
-        }
-    }
 }
 
 impl<'env> Notes<'env> {
