@@ -13,6 +13,7 @@ mod zookeeper;
 
 mod by_hand;
 mod connection;
+mod crowd;
 mod doubt;
 mod faults;
 mod fence;

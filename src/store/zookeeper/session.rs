@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::drivers::{Driver, Fault, Kind, LeaderTime, Missing};
 use super::options::ZooKeeperOptions;
 use super::proof::Proofs;
+use super::queue::lists::Lists;
 use super::queue::names;
 use super::queue::node_data::NodeData;
 use crate::clock::{Clock, Stamp};
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     own: String,
     clock: Clock,
     proofs: Mutex<Ring>,
+    /// Those that are in flight.
+    pub(super) lists: Lists,
 }
 
 struct Ring {
@@ -65,6 +68,7 @@ impl Session {
                 newest: asked_at,
                 leader: made_at.map(|made_at| (made_at, sent_at)),
             }),
+            lists: Lists::default(),
             driver,
         })
     }

@@ -9,12 +9,15 @@
 //! claim that is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
 //! 2010, section 2.4, "Simple Locks without Herd Effect".)
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind};
 use super::super::session::Session;
 use super::claim_state::{ClaimNode, ClaimState, NodeState};
+use super::lists::{self, Listed};
 use super::look::{Look, LookupError};
 use super::make::{OurNode, make};
 use super::names::{self, Contender};
@@ -27,7 +30,7 @@ const TRIES: usize = 4;
 /// Joins the queue, if the claim is not in it, and reads who is first.
 pub(crate) async fn look(
     client: &ZooKeeperClient,
-    session: &Session,
+    session: &Arc<Session>,
     state: &ClaimState,
 ) -> Result<Look, LookupError> {
     for _ in 0..TRIES {
@@ -36,22 +39,15 @@ pub(crate) async fn look(
             NodeState::At(_) | NodeState::InDoubt => settle(session, state).await?,
             NodeState::Absent => None,
         };
-        let (node, children) = match known {
-            Some(node) => {
-                let children = session.driver.children(&state.parent).await;
-                (node, children)
-            }
+        let (node, listed) = match known {
+            Some(node) => (node, lists::shared(session, &state.parent).await),
             None if is_passed_by(session, state).await? => return Ok(Look::Behind),
             None => match join_queue(client, session, state).await? {
                 Some(joined) => joined,
                 None => continue,
             },
         };
-        let contenders = match children {
-            Ok(children) => names::contenders(children).map_err(LookupError::Error)?,
-            Err(Fault::NoNode) => Vec::new(),
-            Err(other) => return Err(LookupError::of(other, "list the contenders")),
-        };
+        let contenders = lists::or_own(listed, session, &state.parent).await?;
         match judge(session, state, &node, &contenders).await? {
             Judged::Missing if node.is_granted => return Ok(Look::TakenAway),
             // Another client deleted our node: the claim joins again, behind the others.
@@ -126,20 +122,20 @@ async fn judge(
     Ok(Judged::Waits(waits_for.map(|other| other.name.clone())))
 }
 
-type Joined = (ClaimNode, Result<Vec<String>, Fault>);
+type Joined = (ClaimNode, Listed);
 
 /// Makes our node, and lists after it. `None`: the key's node was missing and was made; try again.
 async fn join_queue(
     client: &ZooKeeperClient,
-    session: &Session,
+    session: &Arc<Session>,
     state: &ClaimState,
 ) -> Result<Option<Joined>, LookupError> {
     let prefix = names::queue_prefix(&state.guid, state.claim.mode);
     let path = format!("{}/{prefix}", state.parent);
     let data = state.node_data(session.ttl, false).encode();
     let made = make(client, session, state, &path, &data, Kind::Sequential).await?;
-    let (made, children) = match made {
-        OurNode::Made(made, children) => (made, children),
+    let (made, listed) = match made {
+        OurNode::Made(made, listed) => (made, listed),
         OurNode::NoKey => return Ok(None),
         OurNode::Exists => {
             return Err(LookupError::Error(
@@ -155,7 +151,7 @@ async fn join_queue(
         predecessor: None,
     };
     state.set_node(NodeState::At(node.clone()));
-    Ok(Some((node, children)))
+    Ok(Some((node, listed)))
 }
 
 /// Finds the nodes of a claim that is in doubt: keeps the lowest of this session and deletes the rest.

@@ -1,18 +1,21 @@
 //! How a claim makes its node, and lists the contenders directly after it.
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind, Made};
 use super::super::session::Session;
 use super::claim_state::{ClaimState, NodeState};
+use super::lists::{self, Listed};
 use super::look::LookupError;
 use crate::model::error::Error;
 
 /// What became of our node.
 pub(super) enum OurNode {
     /// It was made, and the contenders were listed after it.
-    Made(Made, Result<Vec<String>, Fault>),
+    Made(Made, Listed),
     /// Another client has a node of this name.
     Exists,
     /// The key's node was missing and was made: try again.
@@ -21,7 +24,7 @@ pub(super) enum OurNode {
 
 pub(super) async fn make(
     client: &ZooKeeperClient,
-    session: &Session,
+    session: &Arc<Session>,
     state: &ClaimState,
     path: &str,
     data: &[u8],
@@ -31,11 +34,11 @@ pub(super) async fn make(
     state.set_node(NodeState::InDoubt);
     let sent_at = client.clock.stamp();
     let create = session.driver.create(path, data, kind);
-    let (made, children) = join(create, session.driver.children(&state.parent)).await;
+    let (made, listed) = join(create, lists::shared(session, &state.parent)).await;
     match made {
         Ok(made) if made.owner == session.id => {
             session.proven(sent_at);
-            Ok(OurNode::Made(made, children))
+            Ok(OurNode::Made(made, listed))
         }
         Ok(_) => Err(LookupError::Error(Error::corrupt(
             "zookeeper made our node for another session; check the servers",

@@ -2,6 +2,7 @@
 
 pub(super) mod claim_state;
 pub(super) mod join;
+pub(super) mod lists;
 pub(super) mod look;
 mod make;
 pub(super) mod names;

@@ -194,6 +194,23 @@ pub(crate) struct Contender {
     pub(crate) name: String,
 }
 
+impl Contender {
+    /// `None` if a child of this name does not contend.
+    pub(super) fn named(name: String) -> Option<Self> {
+        let sequence = sequence(&name);
+        let kind = match sequence {
+            Some(_) => Kind::of(&name),
+            None if name == SIMPLE => Kind::Exclusive,
+            None => return None,
+        };
+        Some(Self {
+            sequence,
+            kind,
+            name,
+        })
+    }
+}
+
 /// The contenders among the children of a key's node, first come first.
 ///
 /// # Errors
@@ -202,24 +219,16 @@ pub(crate) struct Contender {
 pub(crate) fn contenders(children: Vec<String>) -> Result<Vec<Contender>, Error> {
     let mut contenders = Vec::with_capacity(children.len());
     for name in children {
-        let sequence = sequence(&name);
-        if sequence.is_some_and(|number| number >= LAST_SEQUENCE) {
+        let Some(contender) = Contender::named(name) else {
+            continue;
+        };
+        if contender.sequence >= Some(LAST_SEQUENCE) {
             return Err(Error::corrupt(
                 "the sequence numbers of this lock's node are used up; when nobody holds it, delete the node, so that \
                  they begin again",
             ));
         }
-        if sequence.is_some() || name == SIMPLE {
-            let kind = match sequence {
-                Some(_) => Kind::of(&name),
-                None => Kind::Exclusive,
-            };
-            contenders.push(Contender {
-                sequence,
-                kind,
-                name,
-            });
-        }
+        contenders.push(contender);
     }
     contenders.sort_unstable();
     Ok(contenders)

@@ -25,7 +25,9 @@ pub(crate) fn position<'a>(
     name: &str,
     was_granted: bool,
 ) -> Position<'a> {
-    let Some(at) = contenders.iter().position(|c| c.name == name) else {
+    // In a crowd each looks for itself among all.
+    let own = Contender::named(name.to_owned());
+    let Some(at) = own.and_then(|own| contenders.binary_search(&own).ok()) else {
         return Position::Missing;
     };
     let keeps_out = |other: &&Contender| match (contenders[at].kind, other.kind) {

@@ -4,13 +4,16 @@
 //! `czxid` the grant. A client that queues on the same key counts the node as the first contender, and this lock gives way to
 //! every contender that it finds. So the two modes exclude each other.
 
+use std::sync::Arc;
+
 use super::super::client::ZooKeeperClient;
 use super::super::drivers::{Fault, Kind, Node};
 use super::super::session::Session;
 use super::claim_state::{ClaimNode, ClaimState, NodeState};
+use super::lists;
 use super::look::{Look, LookupError};
 use super::make::{OurNode, make};
-use super::names::{self, SIMPLE};
+use super::names::SIMPLE;
 use super::node_data::NodeData;
 
 /// As for the queue.
@@ -19,7 +22,7 @@ const TRIES: usize = 4;
 /// Makes the node, if the claim does not hold it.
 pub(crate) async fn look(
     client: &ZooKeeperClient,
-    session: &Session,
+    session: &Arc<Session>,
     state: &ClaimState,
 ) -> Result<Look, LookupError> {
     let path = path(state);
@@ -54,15 +57,14 @@ pub(crate) async fn look(
         };
         let data = data.encode();
         let made = make(client, session, state, &path, &data, Kind::Ephemeral).await?;
-        let (made, children) = match made {
-            OurNode::Made(made, children) => (made, children),
+        let (made, listed) = match made {
+            OurNode::Made(made, listed) => (made, listed),
             OurNode::NoKey => continue,
             OurNode::Exists => return Ok(Look::Behind),
         };
-        let children = children.map_err(|f| LookupError::of(f, "list the contenders"))?;
         let mut node = claim_node(session, made.czxid);
         state.set_node(NodeState::At(node.clone()));
-        let others = names::contenders(children).map_err(LookupError::Error)?;
+        let others = lists::or_own(listed, session, &state.parent).await?;
         if others.iter().any(|other| other.name != SIMPLE) {
             remove(session, state)
                 .await
