@@ -62,6 +62,7 @@ async fn attempt(
         if state.is_withdrawn() {
             return Err(withdrawn(claim));
         }
+        let asked_at = client.clock.stamp();
         let look = match client.options.mode {
             ZooKeeperMode::Queue => join::look(client, &session, state).await,
             ZooKeeperMode::Simple => simple::look(client, &session, state).await,
@@ -84,7 +85,7 @@ async fn attempt(
                 return Ok(Acquired::Granted(Grant::new(
                     claim.clone(),
                     token,
-                    session.proof(),
+                    session.proof(asked_at),
                 )));
             }
             Err(LookupError::Broken(fault)) => last = Some(fault),
@@ -178,5 +179,45 @@ pub(super) async fn subscribe(client: &ZooKeeperClient, claim: &Claim) -> Result
         Ok(changed) => Ok(Hint::new(changed)),
         Err(Fault::NoNode) => Ok(Hint::new(ready(()))),
         Err(other) => Err(other.into_error(what)),
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::super::options::ZooKeeperOptions;
+    use super::super::scripted::{Access, Scripted, pass};
+    use super::super::store::ZooKeeperStore;
+    use crate::clock::{Clock, ManualClock};
+    use crate::model::holder::{Label, OwnerToken};
+    use crate::model::key::Key;
+    use crate::store::Store;
+
+    use super::*;
+
+    /// Another client may have deleted the node after it was listed, and its lease is over when its time-out has passed since then.
+    #[tokio::test]
+    async fn a_grant_counts_from_no_proof_of_after_it_was_asked_for() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        let mut servers = Scripted::new(&clock);
+        servers.list_takes = Duration::from_secs(8);
+        let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
+        let access = Arc::new(Access(Arc::new(servers)));
+        let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
+        pass(&manual, Duration::from_secs(1)).await;
+        let (key, label) = (Key::parse("k").unwrap(), Label::parse("a").unwrap());
+        let owner = OwnerToken::generate().unwrap();
+        let claim = Claim::new(key, owner, label, Duration::from_secs(10));
+        let asked_at = clock.stamp();
+        let asking = tokio::spawn({
+            let store = store.clone();
+            async move { store.acquire(&claim).await }
+        });
+        pass(&manual, Duration::from_secs(9)).await;
+        let Ok(Acquired::Granted(grant)) = asking.await.unwrap() else {
+            panic!("it is first");
+        };
+        let counted_from = grant.proof.sent_at.unwrap();
+        assert!(counted_from.since(&asked_at).is_zero());
     }
 }

@@ -7,7 +7,6 @@
 
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;
-use super::session::Session;
 use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{Claim, Grant, LockMode};
@@ -23,22 +22,18 @@ pub(super) async fn downgrade(client: &ZooKeeperClient, grant: &Grant) -> Result
     let _turn = state.turn.lock().await;
     let session = client.session().await?;
     let node = state.held_in(session.id).ok_or_else(|| gone(key))?;
+    let sent_at = client.clock.stamp();
     if state.claim.mode == LockMode::Write {
         let data = state.node_data(session.ttl, true).encode();
-        let sent_at = client.clock.stamp();
         let written = session.driver.write(&state.path(&node), &data).await;
         written.map_err(|fault| refused(fault, key))?;
         session.proven(sent_at);
     }
-    Ok(read_grant(grant, &session))
-}
-
-fn read_grant(grant: &Grant, session: &Session) -> Grant {
     let claim = Claim {
         mode: LockMode::Read,
         ..grant.claim.clone()
     };
-    Grant::new(claim, grant.token, session.proof())
+    Ok(Grant::new(claim, grant.token, session.proof(sent_at)))
 }
 
 fn refused(fault: Fault, key: &Key) -> Error {

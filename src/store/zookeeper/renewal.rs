@@ -57,9 +57,9 @@ async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [H
     for _ in 0..TRIES {
         let paths: Vec<String> = live.iter().map(|&i| chunk[i].path.clone()).collect();
         match session.beat(&paths).await {
-            Ok(()) => {
+            Ok(sent_at) => {
                 let missing = check_simple(session, chunk, &live).await;
-                let proof = session.proof();
+                let proof = session.proof(sent_at);
                 for i in live {
                     let hold = &mut chunk[i];
                     *hold.answer = match missing.iter().find(|(at, _)| *at == i) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::simulation::{
     Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refused, Servers,
 };
-use crate::clock::{Clock, Stamp};
+use crate::clock::{Clock, ManualClock, Stamp};
 
 /// Servers whose every request is answered at once, with what a script says.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub(super) struct Scripted {
     pub(super) lasts: Option<Duration>,
     /// How long a write of several changes takes.
     pub(super) change_takes: Duration,
+    /// How long a list takes that shows what was made before.
+    pub(super) list_takes: Duration,
+    /// The contenders that were made.
+    made: Mutex<Vec<String>>,
     /// What becomes of the first heartbeats of a barrier's session after its write; those after them are proven.
     pub(super) beats: Mutex<VecDeque<Missing>>,
     /// The answer to a write of several changes.
@@ -38,12 +42,25 @@ impl Scripted {
             clock: clock.clone(),
             lasts: None,
             change_takes: Duration::ZERO,
+            list_takes: Duration::ZERO,
+            made: Mutex::default(),
             beats: Mutex::default(),
             change: || Ok(()),
             opened: Mutex::default(),
             proven: Mutex::default(),
             changed: Mutex::new(false),
         }
+    }
+}
+
+/// Lets so much time pass, in steps in which everybody gets a turn.
+pub(super) async fn pass(clock: &ManualClock, span: Duration) {
+    const STEP: Duration = Duration::from_millis(10);
+    for _ in 0..span.as_millis() / STEP.as_millis() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(STEP);
     }
 }
 
@@ -112,10 +129,13 @@ impl Driver for ScriptedSession {
 
     fn create<'a>(
         &'a self,
-        _: &'a str,
+        path: &'a str,
         _: &'a [u8],
-        _: Kind,
+        kind: Kind,
     ) -> BoxFuture<'a, Result<Made, Fault>> {
+        if let (Kind::Sequential, Some((_, name))) = (kind, path.rsplit_once('/')) {
+            self.servers.made.lock().push(format!("{name}0000000000"));
+        }
         let made = Made {
             sequence: 0,
             czxid: 1,
@@ -130,7 +150,11 @@ impl Driver for ScriptedSession {
     }
 
     fn children<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>> {
-        ready(Ok(Vec::new())).boxed()
+        let names = self.servers.made.lock().clone();
+        Box::pin(async move {
+            self.servers.clock.sleep(self.servers.list_takes).await;
+            Ok(names)
+        })
     }
 
     fn read<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Node, Fault>> {

@@ -86,15 +86,15 @@ impl Session {
         make_parents(&*self.driver, path).await
     }
 
-    /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not.
-    pub(crate) async fn beat(&self, held: &[String]) -> Result<(), Missing> {
+    /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not. Gives when it was sent.
+    pub(crate) async fn beat(&self, held: &[String]) -> Result<Stamp, Missing> {
         for _ in 0..TRIES {
             let sent_at = self.clock.stamp();
             match self.driver.beat(&self.own, held).await {
                 Ok(leader) => {
                     self.proven(sent_at);
                     self.proofs.lock().leader = Some((leader, sent_at));
-                    return Ok(());
+                    return Ok(sent_at);
                 }
                 Err(Missing::Own) => match make_own(&*self.driver, &self.own).await {
                     Ok((owner, _)) if owner == self.id => {}
@@ -134,9 +134,12 @@ impl Session {
         }
     }
 
-    /// What the session's newest proven write proves (I3).
-    pub(crate) fn proof(&self) -> GrantProof {
-        GrantProof::since(self.ttl, self.base())
+    /// What the session's newest proven write proves of a node that a request saw, which was sent at `seen_at` or later (I3). A
+    /// proof of after that says nothing about the node: others may have deleted it, while whoever looked was kept from going on.
+    pub(crate) fn proof(&self, seen_at: Stamp) -> GrantProof {
+        let base = self.base();
+        let is_of_before = base.since(&seen_at).is_zero();
+        GrantProof::since(self.ttl, if is_of_before { base } else { seen_at })
     }
 
     /// Whether the writer whose node this is has become a reader.

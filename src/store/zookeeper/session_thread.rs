@@ -202,7 +202,7 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
             continue;
         }
         match session.beat(&[]).await {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(Missing::Fault(Fault::Expired)) => return,
             Err(error) => {
                 tracing::warn!(target: "leasehold::zookeeper", ?error, "a zookeeper heartbeat failed; trying again");
@@ -216,7 +216,7 @@ async fn beat_until_expired(client: &ZooKeeperClient, session: &Session) {
 #[cfg(test)]
 mod tests {
     use super::super::options::ZooKeeperOptions;
-    use super::super::scripted::{Access, Scripted};
+    use super::super::scripted::{Access, Scripted, pass};
     use super::super::store::ZooKeeperStore;
     use crate::clock::{Clock, ManualClock};
 
@@ -232,13 +232,7 @@ mod tests {
         let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
         let access = Arc::new(Access(Arc::clone(&servers)));
         let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
-        let end = clock.stamp().plus(within);
-        while !end.since(&clock.stamp()).is_zero() {
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-            manual.advance(Duration::from_millis(10));
-        }
+        pass(&manual, within).await;
         drop(store);
         let opened = servers.opened.lock();
         opened.iter().map(|at| at.since(&opened[0])).collect()
