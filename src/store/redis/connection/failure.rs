@@ -43,6 +43,9 @@ impl Failure {
     }
 }
 
+/// Before the line of a script.
+const PLACE: &str = "@user_script:";
+
 /// How servers say, without a code, that the user of a script may not do what it does: version 6 and 7.0; later ones and Valkey.
 const NO_RIGHT: [&str; 2] = [
     "The user executing the script can't",
@@ -50,21 +53,24 @@ const NO_RIGHT: [&str; 2] = [
 ];
 
 /// What was refused inside of a script, as if it had been sent by itself. A server of version 6 answers
-/// `ERR Error running script (call to f_<hash>): @user_script:1: READONLY ...`, and no server names a missing right by its code there.
+/// `ERR Error running script (call to f_<hash>): @user_script:1: READONLY ...`, or `@user_script: 1: READONLY ...` where the script passes it
+/// on, and no server names a missing right by its code there.
 pub(super) fn without_script(error: RedisError) -> RedisError {
     let is_plain = error.kind() == Redis::Server(ServerErrorKind::ResponseError);
-    let Some(detail) = error.detail().filter(|_| is_plain) else {
+    let is_passed_on = error.code() == Some(PLACE);
+    let Some(detail) = error.detail().filter(|_| is_plain || is_passed_on) else {
         return error;
     };
-    let inside = match detail.rsplit_once("@user_script:") {
-        Some((script, refusal)) if script.starts_with("Error running script") => {
-            let text = refusal
-                .split_once(": ")
-                .map_or(refusal, |(_line, text)| text);
-            text.strip_prefix('-').unwrap_or(text)
-        }
-        _ => detail,
+    let refusal = match detail.rsplit_once(PLACE) {
+        Some((script, refusal)) if script.starts_with("Error running script") => Some(refusal),
+        _ => is_passed_on.then_some(detail),
     };
+    let inside = refusal.map_or(detail, |refusal| {
+        let text = refusal
+            .split_once(": ")
+            .map_or(refusal, |(_line, text)| text);
+        text.strip_prefix('-').unwrap_or(text)
+    });
     let refusal = if NO_RIGHT.iter().any(|begin| inside.starts_with(begin)) {
         format!("-NOPERM {inside}\r\n")
     } else if inside != detail && begins_with_a_code(inside) {
@@ -119,6 +125,8 @@ mod tests {
             (format!("{call}@user_script: 1: The user executing the script can't run this"), "NOPERM"),
             ("ERR The user executing the script can't run this command or subcommand script: 104a, on @user_script:1.".to_owned(), "NOPERM"),
             ("ERR ACL failure in script: No permissions to access a key script: on @user_script:1.".to_owned(), "NOPERM"),
+            ("@user_script: 14: The user executing the script can't run this command or subcommand".to_owned(), "NOPERM"),
+            ("@user_script: 14: -READONLY You can't write".to_owned(), "READONLY"),
             (format!("{call}user_script:1: attempt to index a nil value"), "ERR"),
             ("ERR unknown command 'EVAL'".to_owned(), "ERR"),
         ] {

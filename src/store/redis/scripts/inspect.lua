@@ -38,9 +38,8 @@ for i, lock in ipairs(KEYS) do
   if not is_ours then
     local why = type(answer) == 'table' and answer.err or answer
     if not string.find(why, 'WRONGTYPE', 1, true) then
-      -- A missing right. Servers of version 6 begin with the place in the script, and name no code.
-      why = string.gsub(why, '^@user_script:%s?%d+: ', '')
-      return {err = (string.find(why, '^%u+ ') and '' or 'ERR ') .. why}
+      -- A missing right.
+      return {err = why}
     end
     answer = '!'
   end
