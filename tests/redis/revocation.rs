@@ -202,3 +202,22 @@ async fn a_manager_takes_a_lock_from_a_holder_that_hears_of_it_at_its_next_heart
     assert_eq!(revoked, Revoked::Revoked { free_in });
     assert!(ours.lock("a").try_acquire().await.unwrap().is_some());
 }
+
+#[tokio::test]
+async fn a_revocation_that_finds_the_lock_free_calls_who_waits() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let _held = grant(&store, &claim("a")).await;
+    let waits = claim("a");
+    assert!(is_busy(&store, &waits).await);
+    // The ttl of the holder is over.
+    server.cli(&["DEL", "app:a"]);
+    let revoked = store.revoke(&key("a"), Revoke::AfterTtl).await.unwrap();
+    assert!(matches!(revoked, Revoked::NotHeld), "{revoked:?}");
+    server.cli(&["PERSIST", "app:a"]);
+    let value = server.cli(&["GET", "app:a"]);
+    assert!(
+        value.starts_with(&waits.owner.expose().to_string()),
+        "{value}"
+    );
+}

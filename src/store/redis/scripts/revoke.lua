@@ -7,7 +7,7 @@ local lock, token, mark = KEYS[1], KEYS[3], ARGV[2]
 --@line
 local holder, left = redis.call('GET', lock), redis.call('PTTL', lock)
 local is_held = holder and holder ~= 'leasehold:barred'
-if ARGV[1] == 'after' then
+if ARGV[1] == 'after' and holder then
   if not is_held or holder == 'leasehold:rest' then
     return 'free'
   elseif left < 0 then
