@@ -33,13 +33,11 @@ if held == 1 then
 elseif holder == READERS then
   local ends = redis.call('ZSCORE', readers, owner)
   held = ends and tonumber(ends) > now and 1 or 0
-  -- This reader and those that are over. The lock lasts as long as the last of the others.
-  local ended = redis.call('ZRANGEBYSCORE', readers, '-inf', whole(now))
+  -- This reader and some of those that are over. The lock lasts as long as the last of the others.
+  local ended = redis.call('ZRANGEBYSCORE', readers, '-inf', whole(now), 'LIMIT', 0, MOST)
   ended[#ended + 1] = owner
-  for _, one in ipairs(ended) do
-    redis.call('ZREM', readers, one)
-    redis.call('HDEL', grants, one)
-  end
+  redis.call('ZREM', readers, unpack(ended))
+  redis.call('HDEL', grants, unpack(ended))
   bind(readers, lock, readers, grants)
 end
 leave_line(claim)
