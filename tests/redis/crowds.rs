@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::redis::Connection;
 use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Store};
 
-use crate::claims::{claim_for, grant, is_busy, release};
+use crate::claims::{claim_for, grant, is_busy, once, release};
 use crate::server::RedisServer;
 
 /// Longer than any of these tests, a script included that a slow machine takes a second for.
@@ -116,4 +116,26 @@ async fn no_script_tells_more_than_some_watchers() {
         release(&store, &held).await;
         assert_eq!(count(&mut by_hand, "watchers"), CROWD - round * MOST);
     }
+}
+
+#[tokio::test]
+async fn no_release_takes_out_more_than_some_readers_that_are_over() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut by_hand = by_hand(&server);
+    let [stays, ends] = [
+        grant(&store, &claim(LockMode::Read)).await,
+        grant(&store, &claim(LockMode::Read)).await,
+    ];
+    for number in 0..CROWD {
+        let owner = format!("{number:032x}");
+        let mut add = ::redis::cmd("ZADD");
+        add.arg("app:a{app:a}:readers").arg(1).arg(owner);
+        let () = add.query(&mut by_hand).unwrap();
+    }
+    release(&store, &ends).await;
+    assert_eq!(count(&mut by_hand, "readers"), 1 + CROWD - MOST);
+    assert!(is_busy(&store, &once(claim(LockMode::Write))).await);
+    release(&store, &stays).await;
+    assert_eq!(server.cli(&["KEYS", "app:a*"]), "", "they go with the lock");
 }
