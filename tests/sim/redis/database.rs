@@ -325,10 +325,10 @@ impl Database {
                 });
                 Ok(Reply::Int(is_new.into()))
             }
-            ("ZREM", [member]) => {
+            ("ZREM", gone) if !gone.is_empty() => {
                 let gone = self.change_sorted(key, |members| {
                     let before = members.len();
-                    members.retain(|(_, known)| known != member);
+                    members.retain(|(_, known)| !gone.contains(&known.as_slice()));
                     before - members.len()
                 });
                 Ok(Reply::Int(gone as i64))
@@ -343,7 +343,14 @@ impl Database {
                 listed(range.map(|(_, member)| member), how)
             }
             ("ZRANGEBYSCORE", [least, most, how @ ..]) => {
-                listed(self.between(key, least, most)?.iter(), how)
+                let found = self.between(key, least, most)?;
+                match how {
+                    [limit, first, count] if word(limit) == "LIMIT" => {
+                        let (first, count) = (int(first)? as usize, int(count)? as usize);
+                        listed(found.iter().skip(first).take(count), &[])
+                    }
+                    how => listed(found.iter(), how),
+                }
             }
             _ => Err(format!(
                 "ERR unknown command '{command}' of a simulated server"

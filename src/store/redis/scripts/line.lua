@@ -17,7 +17,7 @@ local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. '
 -- While the slot moves to another node of a cluster, what is missing here may be there, so nothing is done. Either node refuses two
 -- names then if one of them is missing, as one of these always is.
 if type(redis.pcall('EXISTS', line, base .. 'nothing')) == 'table' then
-  return redis.error_reply('TRYAGAIN the slot moves')
+  return {err = 'TRYAGAIN the slot moves'}
 end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
