@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use leasehold::LockManager;
 use leasehold::clock::{Clock, ClockKind};
 use leasehold::store::MemoryStore;
-use leasehold::test_util::{read_fast, read_strict};
+use leasehold::testing::{read_fast, read_strict};
 use parking_lot::Mutex;
 use side_by_side::SideBySide;
 use tokio::sync::watch;

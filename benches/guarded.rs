@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::test_util::{TestHold, read_fast, read_strict};
+use leasehold::testing::{TestHold, read_fast, read_strict};
 use leasehold::{Executor, FencingToken, GuardedCell, Settings};
 use side_by_side::SideBySide;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::handler::Event;
 use leasehold::store::MemoryStore;
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
 use leasehold::{Executor, FencingToken, LockManager, Settings};
 use side_by_side::SideBySide;
 

@@ -11,10 +11,10 @@ mod server;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::fence::{PgFence, tokio_postgres};
-use leasehold::store::{Acquired, Claim, Grant, OwnerToken, PostgresStore, Renewed, Store};
-use leasehold::test_util::TestHold;
-use leasehold::{Executor, FencingToken, Label, LockManager, Settings};
+use leasehold::postgres::{PgFence, PostgresStore, tokio_postgres};
+use leasehold::store::{Acquired, Claim, Grant, Label, OwnerToken, Renewed, Store};
+use leasehold::testing::TestHold;
+use leasehold::{Executor, FencingToken, LockManager, Settings};
 use server::PgServer;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};

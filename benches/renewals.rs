@@ -6,7 +6,7 @@
 mod side_by_side;
 
 use leasehold::clock::Clock;
-use leasehold::test_util::Renewals;
+use leasehold::testing::Renewals;
 use side_by_side::SideBySide;
 
 fn main() {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use leasehold::LockManager;
 use leasehold::clock::{Clock, Stamp};
-use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Released, Store};
+use leasehold::zookeeper::ZooKeeperStore;
 use zookeeper::{Server, claim, granted, is_busy, store};
 use zookeeper_client::{Acls, Client, CreateMode};
 

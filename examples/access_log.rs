@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog};
-use leasehold::store::MemoryStore;
-use leasehold::{Label, LockManager, Settings};
+use leasehold::store::{Label, MemoryStore};
+use leasehold::{LockManager, Settings};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 

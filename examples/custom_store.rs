@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Stamp};
-use leasehold::conformance::{self, OnManualClock};
 use leasehold::store::{
     Acquired, Capability, Claim, Grant, GrantProof, Hint, LockInfo, OwnerToken, Released, Renewed,
     Store,
 };
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::OnManualClock;
 use leasehold::{Error, FencingToken, Key, LockManager};
 use parking_lot::Mutex;
 

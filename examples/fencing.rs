@@ -15,9 +15,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold::executor::{CommitPermit, EffectError};
-use leasehold::fence::{RedisBatch, RedisFence};
-use leasehold::store::RedisStore;
+use leasehold::redis::{RedisBatch, RedisFence, RedisStore};
+use leasehold::run::{CommitPermit, EffectError};
 use leasehold::{LockManager, RunError, Settings};
 
 const BALANCE: &str = "balance";

@@ -8,9 +8,10 @@ mod prometheus;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::EffectError;
 use leasehold::handler::Metrics;
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::run::EffectError;
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{LockManager, Settings};
 use prometheus::Prometheus;
 

@@ -21,8 +21,9 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{Applied, EffectError};
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::run::{Applied, EffectError};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{FencingToken, Lease, LockManager, RunError, Settings};
 use register::Register;
 

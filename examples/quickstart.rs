@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Cause, GuardedCell, LockManager, RunError, Settings};
 
 type Accounts = Vec<i64>;

@@ -13,7 +13,7 @@ mod server;
 use std::error::Error;
 use std::process::{Command, Stdio};
 
-use leasehold::store::RedisStore;
+use leasehold::redis::RedisStore;
 use leasehold::{LockManager, RunError};
 use redis::aio::MultiplexedConnection;
 

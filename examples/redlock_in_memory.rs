@@ -10,11 +10,10 @@
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::quorum::MAX_SKEW;
-use leasehold::store::{
-    Acquired, Claim, Faulty, Grant, MemoryStore, Operation, OwnerToken, Quorum, Renewed, Store,
-};
-use leasehold::{Error, Key, Label};
+use leasehold::store::quorum::{MAX_SKEW, Quorum};
+use leasehold::store::{Acquired, Claim, Grant, Label, MemoryStore, OwnerToken, Renewed, Store};
+use leasehold::testing::{Faulty, Operation};
+use leasehold::{Error, Key};
 
 const TTL: Duration = Duration::from_secs(10);
 

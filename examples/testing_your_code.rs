@@ -1,13 +1,14 @@
 //! Tests of code that uses locks: a clock that you move, a lease that is lost, a store that is cut off. No test waits.
 //!
 //! `cargo run --example testing_your_code`. In your crate these are tests, and leasehold is a dev-dependency with the feature
-//! `testing`. `leasehold::test_util::explore_lapses` looks for undo hooks that are missing.
+//! `testing`. `leasehold::testing::explore_lapses` looks for undo hooks that are missing.
 
 use std::error::Error;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{ErrorKind, Executor, GuardedCell, LockManager, RunError};
 
 /// The code under test: it moves money while the lease is live, or not at all.

@@ -1,6 +1,7 @@
 //! A transfer in PostgreSQL that commits only while its lease is the newest: `DATABASE_URL=... transfer_postgres`.
 
-use leasehold::{BoxError, LockManager, fence::PgFence};
+use leasehold::postgres::PgFence;
+use leasehold::{BoxError, LockManager};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {

@@ -11,9 +11,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::ZooKeeperStore;
-use leasehold::store::{LockInfo, OwnerToken, Store};
-use leasehold::{Key, Label, LockManager};
+use leasehold::store::{Label, LockInfo, OwnerToken, Store};
+use leasehold::zookeeper::ZooKeeperStore;
+use leasehold::{Key, LockManager};
 
 const CONTENDERS: usize = 15;
 const SHORTEST: Duration = Duration::from_millis(500);

@@ -50,14 +50,14 @@
 //!
 //! | group | names |
 //! |---|---|
-//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Config`] |
-//! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`] |
-//! | other kinds of locks | [`ReadWriteLock`], [`MultiLock`], [`ReentrantLock`], [`Semaphore`], [`Election`] |
-//! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`] |
-//! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`] |
-//! | stores and fences | [`store`], [`fence`], [`connect`] |
+//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`config`], [`connect`] |
+//! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`], [`Key`] |
+//! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`election`] |
+//! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
+//! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`], [`BoxError`] |
+//! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`fence`] |
 //! | operation | [`handler`], [`health`] |
-//! | your tests | [`clock`], [`test_util`], [`conformance`] |
+//! | your tests | [`clock`], [`testing`] |
 //!
 //! # Features
 //!
@@ -90,40 +90,30 @@ mod recipes;
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
-#[cfg(feature = "testing")]
-pub mod conformance;
 pub mod docs;
-pub mod executor;
+mod executor;
 pub mod fence;
 pub mod handler;
 mod lease;
 mod model;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod settings;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
-#[cfg(feature = "config")]
-#[doc(inline)]
-pub use config::Config;
-#[doc(inline)]
 pub use executor::{Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, RunError, Tx};
 pub use lease::{Lease, LeaseError};
 pub use manager::{LockGuard, LockManager, LockManagerBuilder};
 pub use model::error::{BoxError, Ended, Error, ErrorKind};
-pub use model::holder::Label;
 pub use model::key::Key;
 pub use model::token::FencingToken;
-pub use model::txn::TxnId;
-#[doc(inline)]
-pub use recipes::election::{Election, Leadership};
 pub use recipes::lock::Lock;
-#[doc(inline)]
-pub use recipes::multi::{MultiGuard, MultiLock};
-#[doc(inline)]
-pub use recipes::read_write::{ReadGuard, ReadWriteLock, WriteGuard};
-#[doc(inline)]
-pub use recipes::reentrant::{ReentrantGuard, ReentrantLock};
-#[doc(inline)]
-pub use recipes::semaphore::{Semaphore, SemaphorePermit};
 pub use recipes::{election, multi, read_write, reentrant, semaphore};
 pub use settings::Settings;
 
@@ -132,17 +122,15 @@ pub mod health {
     pub use crate::manager::{Health, Held};
 }
 
-/// Tools for tests and benches: holds that the test itself ends and renews, runs whose lease ends at every point, the engine
-/// alone, seeded randomness.
-#[cfg(feature = "testing")]
-pub mod test_util {
-    pub use crate::clock::probe::{read_fast, read_strict};
-    #[doc(inline)]
+/// What a run is made of: cells, steps and compensation, commits and their proof, results, doubts.
+pub mod run {
     pub use crate::executor::{
-        Explored, MissedUndo, TestHold, explore_lapses, explore_lapses_async,
+        Applied, CommitAnswer, CommitPermit, CommitProof, CommitValue, Compensation, Debt,
+        DebtState, Doubt, Effect, EffectError, FENCED_COMPENSATION_LIMIT, HeldKey, HookResult,
+        Locks, Receipt, Resolution, Snapshot, Staged, StepError, Together, UndoReport, UndoResult,
+        Undone, read_together,
     };
-    pub use crate::manager::Renewals;
-    pub use crate::model::random::seeded::seed_random;
+    pub use crate::model::txn::TxnId;
 }
 
 #[cfg(all(doctest, feature = "postgres"))]

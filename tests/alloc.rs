@@ -10,7 +10,7 @@ use executor_support::Stage;
 use leasehold::clock::Clock;
 use leasehold::handler::Event;
 use leasehold::store::MemoryStore;
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
 use leasehold::{LockManager, Settings};
 
 thread_local! {

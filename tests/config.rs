@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Config, Error, ErrorKind, LockManager};
+use leasehold::config::Config;
+use leasehold::{Error, ErrorKind, LockManager};
 
 fn refused(text: &str) -> String {
     let error = Config::parse(text).unwrap_err();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{CommitProof, Doubt, EffectError, HeldKey, Resolution};
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
 use leasehold::reentrant::Scope;
+use leasehold::run::{CommitProof, Doubt, EffectError, HeldKey, Resolution, TxnId};
 use leasehold::store::{MemoryStore, Revoke};
-use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError, TxnId};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
 use parking_lot::Mutex;
 
 #[path = "support/plain.rs"]
@@ -469,7 +469,7 @@ async fn a_change_that_panicked_is_neither_applied_nor_void() {
 }
 
 /// A run whose call keeps a copy of its permit and reports that nothing was applied.
-fn keeps_its_permit(guard: &leasehold::LockGuard) -> leasehold::executor::CommitPermit {
+fn keeps_its_permit(guard: &leasehold::LockGuard) -> leasehold::run::CommitPermit {
     let mut kept = None;
     let stopped = guard.executor().guarded(|tx| {
         tx.commit_with(|permit| {

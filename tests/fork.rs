@@ -88,7 +88,7 @@ fn a_child_that_drops_a_store_of_files_deletes_nothing_of_its_parent() {
     let claim = leasehold::store::Claim::new(
         "a".parse().unwrap(),
         leasehold::store::OwnerToken::generate().unwrap(),
-        leasehold::Label::parse("test").unwrap(),
+        leasehold::store::Label::parse("test").unwrap(),
         Duration::from_secs(10),
     );
     drop(runtime.block_on(store.as_ref().unwrap().subscribe(&claim)));

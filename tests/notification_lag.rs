@@ -9,8 +9,9 @@ mod support;
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{Applied, CommitPermit, CommitProof, EffectError};
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::run::{Applied, CommitPermit, CommitProof, EffectError};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Ended, LockGuard, LockManager, RunError};
 use register::{Register, Tally};
 use support::{ms, secs};

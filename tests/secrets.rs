@@ -10,9 +10,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::EffectError;
 use leasehold::handler::{AccessLog, AcquireRequest, AcquireResponse, Event, Handler, Next};
-use leasehold::store::{Acquired, Claim, Faulty, MemoryStore, Operation, OwnerToken, Store};
+use leasehold::run::EffectError;
+use leasehold::store::{Acquired, Claim, MemoryStore, OwnerToken, Store};
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Abort, Error, Executor, LockManager, Settings};
 use parking_lot::Mutex;
 use support::over::{Changes, Over};

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use crate::raw;
 use crate::server::RedisServer;
 
-const LINE: &str = include_str!("../../src/store/redis/scripts/line.lua");
-const ACQUIRE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../src/store/redis/scripts/release.lua");
+const LINE: &str = include_str!("../../src/redis/store/scripts/line.lua");
+const ACQUIRE: &str = include_str!("../../src/redis/store/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../src/redis/store/scripts/release.lua");
 const MARKER: &str = "{leasehold}:marker";
 const TOKEN: &str = "{leasehold}:token";
 const KEY: &str = "by-hand";

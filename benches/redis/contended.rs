@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::LockManager;
-use leasehold::store::{Quorum, RedisOptions, RedisStore};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::quorum::Quorum;
 use tokio::runtime::Runtime;
 
 use crate::blocks::{Goal, alternate};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::store::{RedisOptions, RedisStore};
+use leasehold::redis::{RedisOptions, RedisStore};
 use leasehold::{LockManager, Settings};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

@@ -1,7 +1,7 @@
 //! Sixteen tasks of one process, one lock, nothing to do under it: holds that are handed off, beside holds that are each
 //! released and granted again.
 
-use leasehold::store::RedisStore;
+use leasehold::redis::RedisStore;
 use leasehold::{LockManager, Settings};
 
 use crate::blocks::{Goal, compare, timed};

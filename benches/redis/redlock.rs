@@ -16,8 +16,8 @@ use crate::{raw, runtime};
 
 const ROUNDS: u32 = 100;
 /// The script that a member's vote runs.
-const VOTE: &str = include_str!("../../src/store/redis/scripts/acquire.lua");
-const LINE: &str = include_str!("../../src/store/redis/scripts/line.lua");
+const VOTE: &str = include_str!("../../src/redis/store/scripts/acquire.lua");
+const LINE: &str = include_str!("../../src/redis/store/scripts/line.lua");
 const MARKER: &str = "{leasehold}:marker";
 
 pub(crate) fn run(servers: &[RedisServer]) {

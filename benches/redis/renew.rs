@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::RedisStore;
+use leasehold::redis::RedisStore;
 use leasehold::{LockGuard, LockManager, Settings};
 use redis::Value;
 use rustix::time::{ClockId, clock_gettime};

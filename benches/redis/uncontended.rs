@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::LockManager;
-use leasehold::store::RedisStore;
+use leasehold::redis::RedisStore;
 
 use crate::blocks::{Goal, alternate, compare, timed};
 use crate::fleet::busy_micros;

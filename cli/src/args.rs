@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use leasehold::run::TxnId;
 use leasehold::semaphore::MAX_SLOTS;
-use leasehold::{FencingToken, Key, Label, TxnId};
+use leasehold::store::Label;
+use leasehold::{FencingToken, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, code};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::conformance::{self, Clause, Harness, Report, Verdict};
 use leasehold::connect::UrlStore;
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::{Clause, Harness, Report, Verdict};
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 use serde_json::{Value, json};
 

@@ -1,7 +1,10 @@
 //! `leasehold resolve`: finds out what became of a commit in doubt.
 
-use leasehold::executor::{Doubt, HeldKey, Resolution};
-use leasehold::fence::{PgFence, RedisFence, Resolve, ZkFence};
+use leasehold::fence::Resolve;
+use leasehold::postgres::PgFence;
+use leasehold::redis::RedisFence;
+use leasehold::run::{Doubt, HeldKey, Resolution};
+use leasehold::zookeeper::ZkFence;
 use leasehold::{Error, FencingToken};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! `leasehold sql`: the schemas of the locks and of the fence, to be run by the owner of a database.
 
 use leasehold::fence::sql;
-use leasehold::store::postgres;
+use leasehold::postgres;
 use serde_json::json;
 
 use crate::args::{Database, SqlArgs};

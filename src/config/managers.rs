@@ -75,7 +75,7 @@ impl LockManager {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), leasehold::Error> {
-/// use leasehold::Config;
+/// use leasehold::config::Config;
 ///
 /// let config = Config::parse(
 ///     r#"

@@ -30,7 +30,7 @@ impl LockManager {
     ///
     /// [The guide](crate::docs::stores) has the URL of every store with its options, and the feature that it needs. `memory:name`
     /// is one store for each name in this process. `redlock://` connects to its servers at its first use, not here, and has no
-    /// form for TLS: use a [`Quorum`](crate::store::Quorum) of stores from `rediss://` options.
+    /// form for TLS: use a [`Quorum`](crate::store::quorum::Quorum) of stores from `rediss://` options.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -15,18 +15,20 @@ use crate::clock::Clock;
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
+#[cfg(feature = "postgres")]
+use crate::postgres::{PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+use crate::redis::{RedisOptions, RedisStore};
 use crate::settings::Settings;
+#[cfg(feature = "redis")]
+use crate::store::quorum::Quorum;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use crate::store::url::StoreUrl;
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
 use crate::store::{AnyStore, MemoryStore, erase};
 #[cfg(target_os = "linux")]
 use crate::store::{FileOptions, FileStore};
-#[cfg(feature = "postgres")]
-use crate::store::{PostgresOptions, PostgresStore};
-#[cfg(feature = "redis")]
-use crate::store::{Quorum, RedisOptions, RedisStore};
+#[cfg(feature = "zookeeper")]
+use crate::zookeeper::store::{ZooKeeperOptions, ZooKeeperStore};
 
 /// The schemes that some build of leasehold knows, and the feature that each needs.
 const SCHEMES: &[(&str, &str)] = &[

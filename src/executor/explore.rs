@@ -36,7 +36,7 @@ const MOST_POINTS: u64 = 100_000;
 /// | incomplete, in doubt | not judged; [`Explored::unclear`] counts them |
 ///
 /// ```
-/// use leasehold::test_util::explore_lapses;
+/// use leasehold::testing::explore_lapses;
 /// use std::sync::Mutex;
 ///
 /// let explored = explore_lapses(|hold| {
@@ -72,7 +72,7 @@ pub fn explore_lapses<T, E, S: PartialEq + Debug>(
 /// [`explore_lapses`] for a run that is awaited.
 ///
 /// ```
-/// use leasehold::test_util::explore_lapses_async;
+/// use leasehold::testing::explore_lapses_async;
 /// use std::sync::{Arc, Mutex};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -25,7 +25,7 @@ use crate::model::run_sink::RunSink;
 /// [`snapshot`](Tx::snapshot) restores the value from before and erases what another run committed in between. For such data use
 /// [`in_turn`](Self::in_turn), whose runs wait for each other.
 ///
-/// See the [module](crate::executor) for every outcome of a run.
+/// See the [module](crate::run) for every outcome of a run.
 pub struct Executor {
     context: Arc<RunContext>,
 }
@@ -53,7 +53,7 @@ impl Executor {
     /// lease is over. In [`guarded`](Self::guarded) the thread waits, also in an async task: use
     /// [`guarded_async`](Self::guarded_async) there.
     ///
-    /// Two *locks* do not wait for each other: data that is changed under both needs a run under [both](crate::MultiLock).
+    /// Two *locks* do not wait for each other: data that is changed under both needs a run under [both](crate::multi::MultiLock).
     ///
     /// A run in turn that is begun inside another one of the same lock would wait for itself; it is refused
     /// ([`Cause::Refused`]), unless it runs on another thread or task.

@@ -1,7 +1,9 @@
 //! Guarded runs: work that is committed only under a live lease, and undone if it is not.
 //!
 //! ```
-//! # use leasehold::{FencingToken, Settings, clock::ManualClock, test_util::TestHold};
+//! # use leasehold::{FencingToken, Settings};
+//! # use leasehold::clock::ManualClock;
+//! # use leasehold::testing::TestHold;
 //! # use std::time::Duration;
 //! use leasehold::GuardedCell;
 //!
@@ -50,7 +52,7 @@
 //!
 //! # Several locks
 //!
-//! A run of [`MultiGuard::executor`](crate::MultiGuard::executor) is under all locks of a [`MultiLock`](crate::MultiLock): every
+//! A run of [`MultiGuard::executor`](crate::multi::MultiGuard::executor) is under all locks of a [`MultiLock`](crate::multi::MultiLock): every
 //! check is a check of every lease, and its [`CommitPermit`] carries every key and token. See [there](crate::multi) for a
 //! transfer between two accounts.
 //!

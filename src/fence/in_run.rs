@@ -10,17 +10,17 @@ use crate::model::error::{BoxError, Error, ErrorKind};
 /// For how long a commit without an answer is asked about, at least. The executor waits as long for a commit that was begun late.
 const LEAST: Duration = Duration::from_secs(1);
 /// For how long a commit that was begun late waits for its answer.
-pub(super) const LATE: Duration = Duration::from_millis(400);
+pub(crate) const LATE: Duration = Duration::from_millis(400);
 /// The pause before a doubt is asked about again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the answer to a commit is waited for: half of what is left, so that a doubt can be resolved in the other half.
-pub(super) fn patience(left: Duration) -> Duration {
+pub(crate) fn patience(left: Duration) -> Duration {
     (left / 2).max(LATE)
 }
 
 /// Asks what became of a commit until the run's time is over. `ask` is given what is left.
-pub(super) async fn resolve_within<Fut>(
+pub(crate) async fn resolve_within<Fut>(
     clock: &Clock,
     not_after: Stamp,
     error: BoxError,

@@ -7,9 +7,9 @@
 //! | fence | protects | why the check and the change are one step |
 //! |---|---|---|
 //! | [`FenceGate`] | a service of your own | the change runs inside the gate |
-//! | [`RedisFence`] | data in a Redis server | both are one script |
-//! | [`PgFence`], [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
-//! | [`ZkFence`] | data in the ensemble that grants the lock | both are one `multi` |
+//! | [`RedisFence`](crate::redis::RedisFence) | data in a Redis server | both are one script |
+//! | [`PgFence`](crate::postgres::PgFence), [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
+//! | [`ZkFence`](crate::zookeeper::ZkFence) | data in the ensemble that grants the lock | both are one `multi` |
 //!
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise the old holder could still
 //! write between the new holder's first read and its first write.
@@ -27,38 +27,19 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
-#[cfg(feature = "redis")]
-mod batch;
 mod erased;
 mod gate;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-mod in_run;
-mod newer_holder;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod redis;
-mod resolve;
+pub(crate) mod in_run;
+pub(crate) mod newer_holder;
+pub(crate) mod resolve;
 pub mod sql;
-#[cfg(feature = "zookeeper")]
-mod zookeeper;
 
 use std::fmt::Debug;
 
-#[cfg(feature = "redis")]
-pub use batch::RedisBatch;
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
-#[cfg(feature = "postgres")]
-pub use postgres::{PgCommit, PgDone, PgFence, PgStop, PgTransaction};
-#[cfg(feature = "redis")]
-pub use redis::{RedisFence, Written};
 pub use resolve::Resolve;
-/// The driver of [`PgFence`], whose types are in the signatures of [`PgTransaction`].
-#[cfg(feature = "postgres")]
-pub use tokio_postgres;
-#[cfg(feature = "zookeeper")]
-pub use zookeeper::{ZkBatch, ZkFence};
 
 use crate::model::error::Error;
 use crate::model::key::Key;

@@ -6,7 +6,7 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
 /// `forget`: what an operator runs so that the fence forgets the key.
-pub(super) fn newer_holder(
+pub(crate) fn newer_holder(
     key: &Key,
     token: FencingToken,
     seen: FencingToken,

@@ -7,7 +7,7 @@ use crate::model::error::Error;
 
 /// A fence that can end a doubt.
 ///
-/// A fenced commit creates a record named by its [`TxnId`](crate::TxnId), in one step with its changes, by an operation that fails if
+/// A fenced commit creates a record named by its [`TxnId`](crate::run::TxnId), in one step with its changes, by an operation that fails if
 /// the name exists. The resolver creates that name itself, as *void*. If it can, the commit was not applied and never can be,
 /// even if its request is still on the wire. If the name exists, the record says which of the two it is.
 pub trait Resolve: Debug + Send + Sync + 'static {
@@ -26,7 +26,7 @@ pub trait Resolve: Debug + Send + Sync + 'static {
 }
 
 /// The record of a name was deleted, or may have been.
-pub(super) fn too_old(doubt: &Doubt) -> Error {
+pub(crate) fn too_old(doubt: &Doubt) -> Error {
     Error::invalid(format!(
         "what became of the commit can never be known, because its name is too old: txn_id={}; check the data, and resolve earlier next time",
         doubt.txn_id

@@ -22,13 +22,13 @@ pub mod postgres {
     /// former holders, in milliseconds (int). Answers the token that the fence has then: a larger one is a newer holder's.
     pub const RAISE: &str = "SELECT leasehold.raise($1, $2, $3)";
     /// The first statement of the transaction: `$1` the keys (text[]) and `$2` their tokens (bigint[]), `$3` the
-    /// [`TxnId`](crate::TxnId) as text, `$4` what is left of the lease and a second, in milliseconds (int).
+    /// [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease and a second, in milliseconds (int).
     pub const ENTER: &str = "SELECT leasehold.enter($1, $2, $3::text::uuid, $4)";
-    /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::TxnId) as text. It fails if the
+    /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::run::TxnId) as text. It fails if the
     /// transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an error.
     pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid)";
     /// Finds out what became of a commit in doubt, in a transaction of its own: `$1` the keys (text[]), `$2` their tokens
-    /// (bigint[]), `$3` the [`TxnId`](crate::TxnId) as text, `$4` how long it waits for the transaction, in milliseconds (int).
+    /// (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4` how long it waits for the transaction, in milliseconds (int).
     /// True: it is committed. False: it is not, and never will be. An error proves nothing; ask again.
     pub const RESOLVE: &str = "SELECT leasehold.resolve($1, $2, $3::text::uuid, $4)";
     /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are gone, at most hourly. Nobody else deletes
@@ -47,14 +47,14 @@ pub mod sqlite {
          ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE token < excluded.token";
     /// The fence of a key: `?1` the key. After [`RAISE`] a larger token than one's own is a newer holder's.
     pub const SEEN: &str = "SELECT token FROM leasehold_fence WHERE key = ?1";
-    /// Claims the name of the commit, in the transaction of its changes: `?1` the [`TxnId`](crate::TxnId) as text. It fails if
+    /// Claims the name of the commit, in the transaction of its changes: `?1` the [`TxnId`](crate::run::TxnId) as text. It fails if
     /// the name is taken, and if it is so old that it may have been deleted.
     pub const NAME: &str = "INSERT INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 1 END)";
-    /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the [`TxnId`](crate::TxnId) as text.
+    /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the [`TxnId`](crate::run::TxnId) as text.
     pub const VOID: &str = "INSERT OR IGNORE INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 0 END)";
-    /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::TxnId) as text. 1: it is committed. 0: it is not, and
+    /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::run::TxnId) as text. 1: it is committed. 0: it is not, and
     /// never will be. No row: its name was deleted, and it can never be known.
     pub const RESOLVE: &str = "SELECT applied FROM leasehold_txn WHERE txn_id = ?1";
     /// Deletes the names of runs that began more than 7 days ago. Nobody else deletes them: send it with each [`RAISE`], in its transaction.

@@ -42,7 +42,7 @@ impl AccessLog {
     ///
     /// The writer gets a whole line at a time, on the thread where the event happens, which may be the manager's own. So it
     /// must not block: pass one that hands the lines to another thread, as `tracing_appender::non_blocking` does, and
-    /// `access_log = "locks.log"` of a [configuration](crate::Config). A line that it refuses is dropped.
+    /// `access_log = "locks.log"` of a [configuration](crate::config::Config). A line that it refuses is dropped.
     ///
     /// ```
     /// use std::io;

@@ -177,7 +177,7 @@ impl CommitPermit {
     }
 
     /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run is under a
-    /// [`MultiLock`](crate::MultiLock).
+    /// [`MultiLock`](crate::multi::MultiLock).
     ///
     /// A fence compares *all* of these tokens in one step with the change: each lock excludes only the other holders of its own
     /// key.

@@ -60,7 +60,7 @@ impl Debt {
         if self.is_commit {
             let (key, token, txn_id) = (keys(&self.locks), tokens(&self.locks), self.txn_id);
             tracing::error!(
-                target: "leasehold::executor",
+                target: "leasehold::run",
                 %key,
                 %token,
                 %txn_id,
@@ -69,7 +69,7 @@ impl Debt {
             return;
         }
         tracing::error!(
-            target: "leasehold::executor",
+            target: "leasehold::run",
             key = %keys(&self.locks),
             token = %tokens(&self.locks),
             txn_id = %self.txn_id,

@@ -24,7 +24,8 @@ pub(crate) use by_conversion;
 mod tests {
     use toml::Value;
 
-    use crate::{FencingToken, Key, TxnId};
+    use crate::run::TxnId;
+    use crate::{FencingToken, Key};
 
     #[test]
     fn words_are_written_plainly_and_parsed_when_they_are_read() {

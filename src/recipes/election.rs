@@ -190,7 +190,9 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::sync::Arc;
-    /// use leasehold::{GuardedCell, Leadership, LockManager, store::MemoryStore};
+    /// use leasehold::{GuardedCell, LockManager};
+    /// use leasehold::election::Leadership;
+    /// use leasehold::store::MemoryStore;
     ///
     /// let locks = LockManager::new(MemoryStore::new()?)?;
     /// let election = locks.election("scheduler");

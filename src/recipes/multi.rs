@@ -3,7 +3,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::executor::read_together;
+//! use leasehold::run::read_together;
 //! use leasehold::{GuardedCell, LockManager, store::MemoryStore};
 //!
 //! let locks = LockManager::new(MemoryStore::new()?)?;

@@ -34,7 +34,7 @@
 //! [`GuardedCell`](crate::GuardedCell):
 //!
 //! ```compile_fail,E0599
-//! # fn show(reader: &leasehold::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
+//! # fn show(reader: &leasehold::read_write::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
 //! reader.guarded(|tx| Ok(*tx.write(cell) = 1));
 //! # }
 //! ```

@@ -84,7 +84,7 @@ where
     /// # let locks = LockManager::new(MemoryStore::new()?)?;
     /// let election = locks.election("scheduler");
     /// let shutdown = CancellationToken::new();
-    /// let work = async |_: &leasehold::Leadership| {
+    /// let work = async |_: &leasehold::election::Leadership| {
     ///     // As a signal would.
     ///     shutdown.cancel();
     ///     std::future::pending::<()>().await

@@ -29,7 +29,7 @@ pub enum Raised {
     Gone,
 }
 
-/// A store that can vote in a [`Quorum`](super::Quorum).
+/// A store that can vote in a [`Quorum`](super::quorum::Quorum).
 ///
 /// # Contract
 ///

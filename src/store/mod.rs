@@ -3,7 +3,7 @@
 //! A [`Store`] grants a key to one claim at a time, for a TTL that it counts itself, and answers with data. It knows
 //! nothing of leases, managers or guarded runs. [`MemoryStore`] is the specification: read it first.
 //!
-//! A wrapper of a store is a store: [`Quorum`] over [members](quorum::Member), and for tests `Faulty` (feature
+//! A wrapper of a store is a store: [`Quorum`](quorum::Quorum) over [members](quorum::Member), and for tests `Faulty` (feature
 //! `testing`), which fails on purpose.
 
 mod capability;
@@ -11,23 +11,15 @@ mod claim;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod dial;
 mod erased;
-#[cfg(feature = "testing")]
-mod faulty;
 #[cfg(target_os = "linux")]
 mod file;
 mod line;
 mod member;
 mod memory;
 mod outcome;
-#[cfg(feature = "postgres")]
-pub mod postgres;
 pub mod quorum;
-#[cfg(feature = "redis")]
-pub mod redis;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod url;
-#[cfg(feature = "zookeeper")]
-pub mod zookeeper;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -36,8 +28,6 @@ pub use capability::{Capability, Fencing, Queue};
 pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES};
 pub use claim::{Claim, Grant, GrantProof, LockMode};
 pub(crate) use erased::{AnyStore, Erased, erase};
-#[cfg(feature = "testing")]
-pub use faulty::{Counts, Faults, Faulty, Operation};
 #[cfg(target_os = "linux")]
 pub use file::{FileOptions, FileStore, OnDeath};
 pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Woken, not_held};
@@ -46,16 +36,8 @@ pub(crate) use line::{Held, Place, Row, Wakes};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Withheld};
-#[cfg(feature = "postgres")]
-#[doc(inline)]
-pub use postgres::{PostgresOptions, PostgresStore};
-#[doc(inline)]
-pub use quorum::Quorum;
-#[cfg(feature = "redis")]
-#[doc(inline)]
-pub use redis::{RedisOptions, RedisStore};
 
-pub use crate::model::holder::OwnerToken;
+pub use crate::model::holder::{Label, OwnerToken};
 
 use crate::model::error::Error;
 use crate::model::key::Key;

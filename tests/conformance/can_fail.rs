@@ -1,6 +1,6 @@
 //! The suite can fail: a store that breaks a clause fails that clause.
 
-use leasehold::conformance::Clause;
+use leasehold::testing::conformance::Clause;
 
 use crate::broken::{Fault, broken};
 use crate::in_process::suite;

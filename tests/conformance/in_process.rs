@@ -1,9 +1,10 @@
 //! The stores that need no server, on the manual clock.
 
 use leasehold::clock::ManualClock;
-use leasehold::conformance::{self, OnManualClock, Report};
-use leasehold::store::quorum::Member;
-use leasehold::store::{Faulty, MemoryStore, Quorum};
+use leasehold::store::MemoryStore;
+use leasehold::store::quorum::{Member, Quorum};
+use leasehold::testing::conformance::{OnManualClock, Report};
+use leasehold::testing::{Faulty, conformance};
 
 pub(crate) async fn suite<S: Member>(
     wrap: impl Fn(MemoryStore, ManualClock) -> S + Sync,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use futures_util::future::LocalBoxFuture;
-use leasehold::conformance::{Clause, Report, Table};
+use leasehold::testing::conformance::{Clause, Report, Table};
 use tokio::runtime::Builder;
 use tokio::sync::OnceCell;
 

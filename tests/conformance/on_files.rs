@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::clock::Clock;
-use leasehold::conformance::{self, Harness, Report};
 use leasehold::store::{FileOptions, FileStore};
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::{Harness, Report};
 
 struct InDirectory(PathBuf);
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::clock::Clock;
-use leasehold::conformance::{self, Harness, Report};
-use leasehold::store::PostgresStore;
+use leasehold::postgres::PostgresStore;
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::{Harness, Report};
 
 use crate::postgres::{PgBouncer, PgServer};
 

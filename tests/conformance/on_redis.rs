@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::clock::Clock;
-use leasehold::conformance::{self, Harness, Report};
-use leasehold::store::{Quorum, RedisOptions, RedisStore};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::quorum::Quorum;
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::{Harness, Report};
 
 use crate::redis::cluster::RedisCluster;
 use crate::redis::{RedisServer, breathe};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::clock::Clock;
-use leasehold::conformance::{self, Harness, Report};
-use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
+use leasehold::testing::conformance;
+use leasehold::testing::conformance::{Harness, Report};
+use leasehold::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{Server, options};

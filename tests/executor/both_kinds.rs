@@ -1,7 +1,7 @@
 //! A function that takes a `Tx` may be called in both kinds of run: what it does blocks, also in a run that is awaited.
 
 use crate::executor_support::{Gauge, Stage, pause, poll_then_drop};
-use leasehold::executor::StepError;
+use leasehold::run::StepError;
 use leasehold::{Committed, RunError, Tx};
 
 fn debit(tx: &Tx<'_>, outside: &Gauge) -> Result<(), StepError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::executor_support::{Gauge, Stage, pause, poll_once, token};
 use leasehold::clock::ManualClock;
-use leasehold::executor::{Applied, CommitProof, EffectError, read_together};
+use leasehold::run::{Applied, CommitProof, EffectError, read_together};
 use leasehold::{Cause, ErrorKind, GuardedCell, RunError};
 
 #[test]

@@ -56,7 +56,7 @@ fn a_lease_that_is_over_is_printed_once() {
 
 #[tokio::test]
 async fn a_commit_that_was_not_applied_or_is_in_doubt_is_printed_once() {
-    use leasehold::executor::EffectError;
+    use leasehold::run::EffectError;
     let stage = Stage::new();
     let refused = stage.executor.commit(|_| async {
         Err::<(), _>(EffectError::not_applied(std::io::Error::other("disk full")))

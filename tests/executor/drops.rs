@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use crate::executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_drop, token};
-use leasehold::executor::{DebtState, EffectError};
+use leasehold::run::{DebtState, EffectError};
 use leasehold::{Cause, Committed, GuardedCell, RunError};
 
 /// A run that has one of everything, with an await point before and after each, and what it leaves behind.

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::executor_support::{Gauge, Stage, TTL, Trace, pause, poll_once};
-use leasehold::executor::Staged;
+use leasehold::run::Staged;
 use leasehold::{
     Abort, AsyncTx, Cause, Committed, Ended, Executor, GuardedCell, LeaseError, RunError, Tx,
 };

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use leasehold::GuardedCell;
-use leasehold::executor::{Applied, EffectError};
-use leasehold::test_util::{explore_lapses, explore_lapses_async};
+use leasehold::run::{Applied, EffectError};
+use leasehold::testing::{explore_lapses, explore_lapses_async};
 
 fn add(stock: &AtomicI64, count: i64) {
     stock.fetch_add(count, Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn a_test_that_runs_nothing_or_not_the_same_is_refused() {
     let key = "a".parse().unwrap();
     let token = leasehold::FencingToken::new(1).unwrap();
     let settings = leasehold::Settings::default();
-    let theirs = leasehold::test_util::TestHold::new(
+    let theirs = leasehold::testing::TestHold::new(
         other,
         &settings,
         key,

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use crate::executor_support::{Stage, Trace, poll_once};
-use leasehold::executor::{DebtState, EffectError, StepError};
+use leasehold::run::{DebtState, EffectError, StepError};
 use leasehold::{GuardedCell, RunError};
 
 fn of_another_key() -> GuardedCell<i32> {

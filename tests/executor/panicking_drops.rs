@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::executor_support::{Gauge, Stage, Trace};
 use futures_util::FutureExt;
-use leasehold::executor::UndoResult;
+use leasehold::run::UndoResult;
 use leasehold::{Abort, GuardedCell, RunError};
 
 /// Panics as it is dropped, unless a panic drops it.

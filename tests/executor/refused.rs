@@ -1,6 +1,6 @@
 //! A run that will not commit learns it before its end; cells that it writes are many.
 
-use leasehold::executor::EffectError;
+use leasehold::run::EffectError;
 use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, RunError};
 
 use crate::executor_support::{Stage, token};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::executor_support::{Gauge, Stage, Trace, pause};
-use leasehold::executor::{DebtState, Effect, EffectError, StepError, UndoResult};
+use leasehold::run::{DebtState, Effect, EffectError, StepError, UndoResult};
 use leasehold::{Cause, Ended, ErrorKind, GuardedCell, RunError};
 
 fn gives_up() -> leasehold::Abort {

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::store::OwnerToken;
-use leasehold::store::{Acquired, Claim, FileOptions, FileStore, Grant, Renewed, Store};
-use leasehold::{Key, Label};
+use leasehold::Key;
+use leasehold::store::{
+    Acquired, Claim, FileOptions, FileStore, Grant, Label, OwnerToken, Renewed, Store,
+};
 
 /// For as long as a busy machine may need: a minute and more.
 const LOOKS: u32 = 20_000;

@@ -3,10 +3,11 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use crate::support::{World, log, no_handoff, secs, until_ended, while_time_passes};
+use leasehold::LockManager;
 use leasehold::clock::ManualClock;
 use leasehold::handler::{ACCESS_LOG_TARGET, AccessLog, Event};
-use leasehold::store::{Faulty, MemoryStore, Operation};
-use leasehold::{Label, LockManager};
+use leasehold::store::{Label, MemoryStore};
+use leasehold::testing::{Faulty, Operation};
 
 fn logged() -> World {
     log::keep();

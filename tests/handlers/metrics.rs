@@ -4,9 +4,10 @@ use std::sync::mpsc::channel;
 use crate::prometheus::Prometheus;
 use crate::support::{World, ms, no_handoff, poll_once, secs, until_ended, while_time_passes};
 use leasehold::clock::ManualClock;
-use leasehold::executor::EffectError;
 use leasehold::handler::{AcquireRequest, AcquireResponse, Event, Handler, Metrics, Next};
-use leasehold::store::{Faulty, MemoryStore, Operation};
+use leasehold::run::EffectError;
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Error, ErrorKind, LockManager, LockManagerBuilder, Settings};
 use parking_lot::Mutex;
 

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, while_time_passes};
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::executor::EffectError;
 use leasehold::handler::{AcquireOutcome, Event, RunEvent};
-use leasehold::store::{Faulty, MemoryStore, Operation, Released};
+use leasehold::run::EffectError;
+use leasehold::store::{MemoryStore, Released};
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Ended, LockManager};
 use parking_lot::Mutex;
 

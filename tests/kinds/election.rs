@@ -224,7 +224,7 @@ async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
     let world = World::new();
     let election = world.ours.election("e");
     let stop = tokio_util::sync::CancellationToken::new();
-    let work = async |_: &leasehold::Leadership| {
+    let work = async |_: &leasehold::election::Leadership| {
         stop.cancel();
         std::future::pending::<()>().await;
     };
@@ -234,7 +234,7 @@ async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
 
     let _theirs = world.theirs.election("e").campaign("host-b").await.unwrap();
     let stop = tokio_util::sync::CancellationToken::new();
-    let work = async |_: &leasehold::Leadership| ();
+    let work = async |_: &leasehold::election::Leadership| ();
     let mut waiting = Box::pin(election.while_leader("host-a", work).until(stop.clone()));
     assert!(poll_once(&mut waiting).await.is_pending());
     stop.cancel();

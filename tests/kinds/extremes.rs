@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold::clock::{Clock, ClockKind, ManualClock};
-use leasehold::executor::TestHold;
 use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
-use leasehold::store::{
-    Acquired, Claim, Faults, Faulty, LockMode, MemoryStore, OwnerToken, Quorum, Revoke, Store,
-};
-use leasehold::{Error, ErrorKind, FencingToken, Key, Label, LockManager, Settings};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Acquired, Claim, Label, LockMode, MemoryStore, OwnerToken, Revoke, Store};
+use leasehold::testing::{Faults, Faulty, TestHold};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 
 use crate::support::{World, poll_once};
 
@@ -410,7 +409,7 @@ async fn options_of_stores_are_refused_or_taken_whatever_their_length() {
         #[cfg(feature = "redis")]
         ("redis", |span| {
             Box::pin(async move {
-                use leasehold::store::RedisOptions;
+                use leasehold::redis::RedisOptions;
                 let (nanos, millis) = (span.as_nanos(), span.as_millis());
                 for option in [
                     format!("max_ttl={nanos}ns"),
@@ -424,7 +423,7 @@ async fn options_of_stores_are_refused_or_taken_whatever_their_length() {
         #[cfg(feature = "postgres")]
         ("postgres", |span| {
             Box::pin(async move {
-                use leasehold::store::PostgresOptions;
+                use leasehold::postgres::PostgresOptions;
                 let (nanos, millis) = (span.as_nanos(), span.as_millis());
                 for option in [
                     format!("max_ttl={nanos}ns"),
@@ -437,7 +436,7 @@ async fn options_of_stores_are_refused_or_taken_whatever_their_length() {
         #[cfg(feature = "zookeeper")]
         ("zookeeper", |span| {
             Box::pin(async move {
-                use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
+                use leasehold::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
                 let options = || ZooKeeperOptions::parse("zookeeper://localhost").unwrap();
                 let (mut session, mut tick) = (options(), options());
                 (session.session_timeout, tick.tick_time) = (span, span);

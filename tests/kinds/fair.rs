@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
-use leasehold::store::{
-    Acquired, Claim, Faults, Faulty, Grant, MemoryStore, Operation, OwnerToken, Store,
-};
-use leasehold::{ErrorKind, Key, Label, LockManager};
+use leasehold::store::{Acquired, Claim, Grant, Label, MemoryStore, OwnerToken, Store};
+use leasehold::testing::{Faults, Faulty, Operation};
+use leasehold::{ErrorKind, Key, LockManager};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_once, secs, while_time_passes};

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::executor::{Debt, EffectError, HeldKey, Locks};
 use leasehold::handler::{Event, Intent};
-use leasehold::{Abort, ErrorKind, Executor, FencingToken, MultiGuard, RunError, Settings};
+use leasehold::multi::MultiGuard;
+use leasehold::run::{Debt, EffectError, HeldKey, Locks};
+use leasehold::{Abort, ErrorKind, Executor, FencingToken, RunError, Settings};
 
 use crate::support::{World, poll_once, secs};
 

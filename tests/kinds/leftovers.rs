@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
-use leasehold::executor::{Applied, EffectError};
 use leasehold::fence::FenceGate;
 use leasehold::reentrant::Scope;
+use leasehold::run::{Applied, EffectError};
 use leasehold::store::{Revoke, Revoked};
 use leasehold::{Abort, Cause, RunError};
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,7 @@ async fn a_leader_that_is_stopped_in_its_campaign_or_at_work_leaves_the_office_a
         let stop = CancellationToken::new();
         let undone = Arc::new(AtomicI64::new(100));
         let gauge = Arc::clone(&undone);
-        let work = async move |leader: &leasehold::Leadership| {
+        let work = async move |leader: &leasehold::election::Leadership| {
             let run = leader.guarded_async(async |tx| {
                 tx.snapshot(Arc::clone(&gauge));
                 gauge.store(0, SeqCst);

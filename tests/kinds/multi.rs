@@ -1,8 +1,9 @@
 //! All or nothing.
 
 use leasehold::clock::ManualClock;
-use leasehold::executor::{EffectError, read_together};
-use leasehold::store::{Faulty, MemoryStore, Operation, Revoke, Revoked};
+use leasehold::run::{EffectError, read_together};
+use leasehold::store::{MemoryStore, Revoke, Revoked};
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{
     Cause, Ended, ErrorKind, GuardedCell, LeaseError, LockManager, RunError, Settings,
 };

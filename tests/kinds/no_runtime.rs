@@ -7,9 +7,10 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use leasehold::clock::Clock;
-use leasehold::executor::{Effect, EffectError};
 use leasehold::reentrant::Scope;
-use leasehold::store::{Faulty, MemoryStore, Operation, Released};
+use leasehold::run::{Effect, EffectError};
+use leasehold::store::{MemoryStore, Released};
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Abort, ErrorKind, LockManager, RunError, Settings};
 
 use crate::bare_thread::block_on;
@@ -39,7 +40,7 @@ fn reentrant_locks_and_elections_need_no_runtime_of_their_own() {
         let mut seen = Box::pin(election.observe());
         assert!(seen.next().await.unwrap().unwrap().is_none());
         let mut terms = 0;
-        let work = async |leadership: &leasehold::Leadership| {
+        let work = async |leadership: &leasehold::election::Leadership| {
             terms += 1;
             // The second look of the observer waits for its poll.
             assert!(seen.next().await.unwrap().unwrap().is_some());

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{
-    Faults, Faulty, LockMode, MemoryStore, Operation, Released, Revoke, Revoked,
-};
+use leasehold::store::{LockMode, MemoryStore, Released, Revoke, Revoked};
+use leasehold::testing::{Faults, Faulty, Operation};
 use leasehold::{Ended, ErrorKind, LockManager, Settings};
 
 use crate::plain::plain;
@@ -248,7 +247,7 @@ async fn a_manager_that_was_shut_down_takes_no_lock_away() {
 async fn whoever_does_not_wait_learns_who_holds_and_for_how_long_and_how_many_wait() {
     let mut settings = Settings::default();
     settings.wait = Duration::ZERO;
-    let label = leasehold::Label::parse("web-3:4502").unwrap();
+    let label = leasehold::store::Label::parse("web-3:4502").unwrap();
     let world = World::built(settings, |builder| builder.label(label));
     let guard = world.ours.lock("a").acquire().await.unwrap();
     world.pass(secs(12)).await;

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
-use leasehold::store::{
-    Acquired, Claim, Faulty, Grant, LockMode, MemoryStore, Operation, OwnerToken, Store,
-};
-use leasehold::{Ended, ErrorKind, GuardedCell, Key, Label, LockManager, RunError};
+use leasehold::store::{Acquired, Claim, Grant, Label, LockMode, MemoryStore, OwnerToken, Store};
+use leasehold::testing::{Faulty, Operation};
+use leasehold::{Ended, ErrorKind, GuardedCell, Key, LockManager, RunError};
 use proptest::prelude::*;
 
 use crate::support::{World, ms, poll_and_drop, poll_once, secs, while_time_passes};

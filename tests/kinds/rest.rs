@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate};
 use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};
-use leasehold::store::{Faults, Faulty, MemoryStore, Operation, Released, Revoke};
+use leasehold::store::{MemoryStore, Released, Revoke};
+use leasehold::testing::{Faults, Faulty, Operation};
 use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 
 use crate::plain::plain;

@@ -1,6 +1,6 @@
 //! Which runs may be repeated.
 
-use leasehold::executor::{Applied, EffectError};
+use leasehold::run::{Applied, EffectError};
 use leasehold::{Abort, Cause, Error, RunError};
 
 use crate::support::{World, secs, while_time_passes};

@@ -8,9 +8,9 @@ use crate::support::{World, ms, no_handoff, poll_and_drop, poll_once, secs, whil
 use crate::yielding::{leaves_nothing_whenever_dropped, yielding};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
-    Acquired, Capability, Claim, Faulty, Grant, Hint, LockInfo, MemoryStore, Operation, Released,
-    Renewed, Store,
+    Acquired, Capability, Claim, Grant, Hint, LockInfo, MemoryStore, Released, Renewed, Store,
 };
+use leasehold::testing::{Faulty, Operation};
 use leasehold::{Ended, Error, ErrorKind, Key, LockManager, Settings};
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_lock_that_is_awaited_is_acquired() {
 async fn a_dead_holders_lock_is_taken_when_its_ttl_is_over() {
     let world = World::new();
     let owner = leasehold::store::OwnerToken::generate().unwrap();
-    let label = leasehold::Label::parse("dead").unwrap();
+    let label = leasehold::store::Label::parse("dead").unwrap();
     let claim = Claim::new(Key::parse("a").unwrap(), owner, label, secs(5));
     assert!(matches!(
         world.store.acquire(&claim).await.unwrap(),

@@ -1,13 +1,13 @@
 //! The one end of a hold, with runs in progress, effects in doubt, and a network that loses answers (I5).
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
 use crate::support::in_doubt::end_in_doubt;
 use crate::support::{Far, ms, poll_once, secs};
-use leasehold::executor::{Compensation, Effect, EffectError};
-use leasehold::store::{Faults, Operation, Released};
+use leasehold::run::{Compensation, Effect, EffectError};
+use leasehold::store::Released;
+use leasehold::testing::{Faults, Operation};
 use leasehold::{Cause, Ended, ErrorKind, GuardedCell, LeaseError, RunError};
 
 #[tokio::test]

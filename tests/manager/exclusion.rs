@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::{ms, poll_once};
 use leasehold::clock::ManualClock;
-use leasehold::store::{Faults, Faulty, MemoryStore, Operation};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faults, Faulty, Operation};
 use leasehold::{Error, FencingToken, Lease, LockGuard, LockManager, Settings};
 use proptest::prelude::*;
 

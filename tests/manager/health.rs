@@ -2,7 +2,8 @@
 
 use leasehold::LockManager;
 use leasehold::clock::ManualClock;
-use leasehold::store::{Faults, Faulty, MemoryStore, Operation};
+use leasehold::store::MemoryStore;
+use leasehold::testing::{Faults, Faulty, Operation};
 
 use crate::support::{ms, poll_once, secs};
 

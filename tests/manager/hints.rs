@@ -9,9 +9,9 @@ use crate::support::over::{Changes, Over};
 use crate::support::{ms, poll_once, secs};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
-    Acquired, Claim, Grant, GrantProof, Hint, MemoryStore, OwnerToken, Renewed, Store,
+    Acquired, Claim, Grant, GrantProof, Hint, Label, MemoryStore, OwnerToken, Renewed, Store,
 };
-use leasehold::{Error, Label, LockManager, Settings};
+use leasehold::{Error, LockManager, Settings};
 use parking_lot::Mutex;
 
 /// What is seen of the requests.

@@ -1,7 +1,8 @@
 //! The life of a hold: renewed, lost, handed on, ended.
 use crate::support::{Far, World, held_and_waited_for, ms, no_handoff, poll_once, secs};
 use leasehold::clock::ClockKind;
-use leasehold::store::{Operation, Released};
+use leasehold::store::Released;
+use leasehold::testing::Operation;
 use leasehold::{Ended, ErrorKind, Settings};
 
 /// The settings with one of them changed.

@@ -3,7 +3,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{MemoryStore, Operation};
+use leasehold::store::MemoryStore;
+use leasehold::testing::Operation;
 use leasehold::{Ended, LockManager};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -88,7 +89,7 @@ async fn a_lost_lease_is_reported_once_with_the_last_error_and_for_how_long_rene
 
 #[tokio::test]
 async fn one_debt_is_one_line() {
-    use leasehold::executor::{Compensation, EffectError};
+    use leasehold::run::{Compensation, EffectError};
     let scene = scene();
     let guard = scene.locks.lock("log/debt").acquire().await.unwrap();
     let executor = guard.executor();
@@ -117,7 +118,7 @@ async fn one_debt_is_one_line() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     for part in [
         "ERROR",
-        "leasehold::executor",
+        "leasehold::run",
         "key=log/debt",
         "txn_id=",
         "settle it by hand",
@@ -129,7 +130,7 @@ async fn one_debt_is_one_line() {
 /// `leasehold resolve` finds a commit only.
 #[tokio::test]
 async fn a_step_that_is_described_as_the_commit_is_logged_as_a_step() {
-    use leasehold::executor::{Compensation, EffectError};
+    use leasehold::run::{Compensation, EffectError};
     let scene = scene();
     let guard = scene.locks.lock("log/step").acquire().await.unwrap();
     let executor = guard.executor();
@@ -367,7 +368,7 @@ async fn the_end_of_a_wait_is_not_called_a_time_out_of_the_store() {
 #[tokio::test]
 async fn a_commit_in_doubt_names_the_command_that_finds_out() {
     use leasehold::RunError;
-    use leasehold::executor::EffectError;
+    use leasehold::run::EffectError;
     let scene = scene();
     let both = scene.locks.lock_all(["log/doubt/1", "log/doubt/2"]);
     let guard = both.acquire().await.unwrap();

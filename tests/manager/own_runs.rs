@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use leasehold::clock::ManualClock;
-use leasehold::executor::{Applied, EffectError};
 use leasehold::reentrant::Scope;
+use leasehold::run::{Applied, EffectError};
 use leasehold::store::MemoryStore;
 use leasehold::{ErrorKind, LockManager, RunError};
 

@@ -234,7 +234,7 @@ async fn a_release_between_the_look_and_the_subscription_is_not_missed() {
     let claim = Claim::new(
         "a".parse().unwrap(),
         owner,
-        leasehold::Label::parse("other").unwrap(),
+        leasehold::store::Label::parse("other").unwrap(),
         secs(30),
     );
     let Ok(Acquired::Granted(grant)) = store.memory.acquire(&claim).await else {

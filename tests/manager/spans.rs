@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::EffectError;
 use leasehold::fence::FenceGate;
+use leasehold::run::EffectError;
 use leasehold::{Abort, RunError};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};

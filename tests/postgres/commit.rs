@@ -1,7 +1,7 @@
 //! What comes out of a fenced transaction.
 
-use leasehold::RunError;
-use leasehold::executor::{Cause, CommitProof};
+use leasehold::run::CommitProof;
+use leasehold::{Cause, RunError};
 
 use crate::world::{Bank, TAKE, assert_not_applied, hold, take_ten};
 

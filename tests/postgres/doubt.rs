@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, Doubt, Resolution};
-use leasehold::fence::{Fence, PgFence, Resolve};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::PgFence;
+use leasehold::run::{CommitProof, Doubt, Resolution};
 use leasehold::{ErrorKind, RunError};
 
 use crate::proxy::{Fate, Proxy, Wire};
@@ -132,7 +133,7 @@ async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again
         .replace('-', "")
         .parse()
         .unwrap();
-    let locks = vec![leasehold::executor::HeldKey {
+    let locks = vec![leasehold::run::HeldKey {
         key: key("a"),
         token: token(1),
     }];
@@ -154,7 +155,7 @@ async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     // Nor by its name with other locks, of which no name was deleted.
     for other in [("b", 1), ("a", 3)] {
-        let lock = leasehold::executor::HeldKey {
+        let lock = leasehold::run::HeldKey {
             key: key(other.0),
             token: token(other.1),
         };

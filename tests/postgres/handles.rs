@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use leasehold::executor::{CommitProof, EffectError};
-use leasehold::fence::{Fence, PgFence, PgTransaction};
+use leasehold::fence::Fence;
+use leasehold::postgres::{PgFence, PgTransaction};
+use leasehold::run::{CommitProof, EffectError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 

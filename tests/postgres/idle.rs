@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::fence::{Fence, PgFence};
+use leasehold::fence::Fence;
+use leasehold::postgres::PgFence;
 use leasehold::{ErrorKind, RunError};
 
 use crate::proxy::{Fate, Proxy};

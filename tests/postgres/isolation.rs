@@ -1,8 +1,9 @@
 //! Isolation levels, deadlocks, time-outs of the session: whatever ends a transaction is refused, with proof.
 
 use leasehold::RunError;
-use leasehold::executor::CommitProof;
-use leasehold::fence::{Fence, PgFence};
+use leasehold::fence::Fence;
+use leasehold::postgres::PgFence;
+use leasehold::run::CommitProof;
 
 use crate::world::{Bank, assert_not_applied, hold, key, take_ten, token};
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::RunError;
-use leasehold::executor::Resolution;
-use leasehold::fence::{Fence, PgFence, Resolve};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::PgFence;
+use leasehold::run::Resolution;
 
 use crate::proxy::{Fate, Proxy, Wire};
 use crate::server::{PgServer, breathe};

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold::fence::{PgFence, sql, tokio_postgres};
-use leasehold::store::{PostgresStore, postgres};
-use leasehold::{Error, ErrorKind};
+use leasehold::fence::sql;
+use leasehold::postgres::{PgFence, PostgresStore, tokio_postgres};
+use leasehold::{Error, ErrorKind, postgres};
 
 use crate::claims::{claim, grant, release};
 use crate::store_world::Locks;

@@ -1,8 +1,9 @@
 //! Work whose first statement goes with the fence's.
 
 use leasehold::RunError;
-use leasehold::executor::CommitProof;
-use leasehold::fence::{Fence, PgFence, tokio_postgres};
+use leasehold::fence::Fence;
+use leasehold::postgres::{PgFence, tokio_postgres};
+use leasehold::run::CommitProof;
 use tokio_postgres::types::Type;
 
 use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};

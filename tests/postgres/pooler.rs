@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::RunError;
-use leasehold::executor::{CommitProof, Resolution};
-use leasehold::fence::{Fence, PgFence, Resolve, tokio_postgres};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::{PgFence, tokio_postgres};
+use leasehold::run::{CommitProof, Resolution};
 use tokio_postgres::types::Type;
 
 use crate::proxy::{Fate, Proxy};

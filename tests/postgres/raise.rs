@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::executor::{CommitProof, Doubt, Resolution};
-use leasehold::fence::{Fence, PgFence, Resolve};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::PgFence;
+use leasehold::run::{CommitProof, Doubt, Resolution};
 use leasehold::{Ended, ErrorKind, LockManager, RunError};
 
 use crate::proxy::{Fate, Proxy};
@@ -49,7 +50,7 @@ async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_mov
     assert_eq!(take_ten(&hold(2).executor(), &fence).await.unwrap(), 70);
     // What is in doubt from now on is not taken for a name of the former store that was deleted.
     let run = hold(2).executor().guarded(|tx| Ok(tx.txn_id()?));
-    let locks = vec![leasehold::executor::HeldKey {
+    let locks = vec![leasehold::run::HeldKey {
         key: key("a"),
         token: token(2),
     }];

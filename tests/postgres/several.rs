@@ -1,7 +1,7 @@
 //! A run under several keys: every fence is entered, under one name.
 
-use leasehold::executor::CommitProof;
 use leasehold::fence::Fence;
+use leasehold::run::CommitProof;
 use leasehold::{FencingToken, LockManager, RunError};
 
 use crate::world::{Bank, TAKE, key, token, until};

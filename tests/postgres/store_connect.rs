@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 
-use leasehold::store::{PostgresStore, Store, postgres};
-use leasehold::{Error, ErrorKind};
+use leasehold::postgres::PostgresStore;
+use leasehold::store::Store;
+use leasehold::{Error, ErrorKind, postgres};
 
 use crate::canary::{self, CANARY};
 use crate::claims::{claim, grant, release};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::ErrorKind;
-use leasehold::fence::tokio_postgres;
-use leasehold::store::{PostgresStore, Renewed, Store, postgres};
+use leasehold::postgres::{PostgresStore, tokio_postgres};
+use leasehold::store::{Renewed, Store};
+use leasehold::{ErrorKind, postgres};
 
 use crate::claims::{claim, grant, release};
 use crate::server::PgServer;

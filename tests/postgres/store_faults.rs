@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, Claim, Fencing, PostgresStore, Released, Renewed, Store};
+use leasehold::postgres::PostgresStore;
+use leasehold::store::{Acquired, Claim, Fencing, Released, Renewed, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, release};
 use crate::proxy::{Fate, Proxy};

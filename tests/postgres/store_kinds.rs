@@ -1,11 +1,13 @@
 //! Every kind of lock, on locks in PostgreSQL.
 
 use leasehold::GuardedCell;
-use leasehold::fence::PgFence;
+#[cfg(feature = "config")]
+use leasehold::LockManager;
+#[cfg(feature = "config")]
+use leasehold::config::Config;
+use leasehold::postgres::PgFence;
 use leasehold::reentrant::Scope;
 use leasehold::store::Released;
-#[cfg(feature = "config")]
-use leasehold::{Config, LockManager};
 
 use crate::store_world::{Locks, manager};
 

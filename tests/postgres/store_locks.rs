@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::store::{Acquired, LockMode, PostgresStore, Renewed, Store};
+use leasehold::postgres::PostgresStore;
+use leasehold::store::{Acquired, LockMode, Renewed, Store};
 
 use crate::claims::{claim, grant, is_busy, queued, release};
 use crate::server::PgBouncer;

@@ -1,7 +1,8 @@
 //! Servers and databases with a setting, or a state, that others do not have.
 
 use leasehold::ErrorKind;
-use leasehold::store::{PostgresStore, Store};
+use leasehold::postgres::PostgresStore;
+use leasehold::store::Store;
 
 use crate::claims::{claim, grant, is_busy, release};
 use crate::store_world::Locks;
@@ -47,7 +48,7 @@ async fn a_label_that_the_database_cannot_store_is_invalid_with_its_encoding() {
     ));
     let store = locks.store("create=auto").await;
     let mut ours = claim("a");
-    ours.label = leasehold::Label::parse("łódź").unwrap();
+    ours.label = leasehold::store::Label::parse("łódź").unwrap();
     let error = store.acquire(&ours).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let text = error.to_string();

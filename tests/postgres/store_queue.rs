@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, PostgresStore, Queue, Store};
+use leasehold::postgres::PostgresStore;
+use leasehold::store::{Acquired, Claim, Queue, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, release};
 use crate::server::until;

@@ -4,8 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use leasehold::fence::PgFence;
-use leasehold::store::PostgresStore;
+use leasehold::postgres::{PgFence, PostgresStore};
 
 use crate::certificates::{self, Certificates};
 use crate::claims::{claim, grant, release};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::store::PostgresStore;
+use leasehold::postgres::PostgresStore;
 use leasehold::{LockManager, Settings};
 
 use crate::server::{PgServer, Shared};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::RunError;
-use leasehold::executor::Resolution;
-use leasehold::fence::{PgFence, Resolve, tokio_postgres};
+use leasehold::fence::Resolve;
+use leasehold::postgres::{PgFence, tokio_postgres};
+use leasehold::run::Resolution;
 use tokio_postgres::types::Type;
 
 use crate::proxy::{Fate, Proxy};

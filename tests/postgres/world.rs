@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::fence::{PgFence, tokio_postgres};
-use leasehold::test_util::TestHold;
+use leasehold::postgres::{PgFence, tokio_postgres};
+use leasehold::testing::TestHold;
 use leasehold::{Cause, Executor, FencingToken, Key, RunError, Settings};
 
 use crate::server::{PgServer, Shared};

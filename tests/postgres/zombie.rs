@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::TxnId;
-use leasehold::executor::{Doubt, HeldKey, Resolution};
-use leasehold::fence::{Fence, PgFence, Resolve};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::PgFence;
+use leasehold::run::{Doubt, HeldKey, Resolution, TxnId};
 
 use crate::proxy::{Fate, Proxy};
 use crate::stopped::{Stopped, in_the_process, report, stop_at};

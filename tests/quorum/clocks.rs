@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::quorum::MAX_SKEW;
-use leasehold::store::{Acquired, Operation, Released, Store};
+use leasehold::store::{Acquired, Released, Store};
+use leasehold::testing::Operation;
 
 use crate::world::{Sabotage, TTL, World, claim, granted, settle};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Operation, Released, Renewed, Store};
+use leasehold::store::{Acquired, Released, Renewed, Store};
+use leasehold::testing::Operation;
 
 use crate::world::{HeldUp, TTL, World, claim, granted, settle};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, Operation, Released, Renewed, Store};
+use leasehold::store::{Acquired, Released, Renewed, Store};
+use leasehold::testing::Operation;
 
 use crate::world::{QUARANTINE, TTL, World, claim, granted, key, settle};
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use leasehold::Key;
-use leasehold::store::{Acquired, Operation, Quorum, Released, Renewed, Store};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Acquired, Released, Renewed, Store};
+use leasehold::testing::Operation;
 use tokio::runtime::Handle;
 
 use crate::world::{TTL, World, claim, granted, settle};

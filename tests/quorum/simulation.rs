@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use leasehold::FencingToken;
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, Claim, Faults, Faulty, Grant, Quorum, Renewed, Store};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Acquired, Claim, Grant, Renewed, Store};
+use leasehold::testing::{Faults, Faulty};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use tokio::sync::oneshot;

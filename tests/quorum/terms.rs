@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Stamp};
-use leasehold::store::quorum::{Member, Raised, Vote};
+use leasehold::store::quorum::{Member, Quorum, Raised, Vote};
 use leasehold::store::{
-    Acquired, Claim, Grant, GrantProof, LockMode, MemoryStore, Quorum, Released, Renewed, Store,
+    Acquired, Claim, Grant, GrantProof, LockMode, MemoryStore, Released, Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, FencingToken};
 

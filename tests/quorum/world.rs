@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::quorum::{MAX_SKEW, Member, Raised, Vote};
-use leasehold::store::{
-    Acquired, Claim, Faulty, Grant, MemoryStore, Operation, OwnerToken, Quorum, Store,
-};
-use leasehold::{Error, FencingToken, Key, Label};
+use leasehold::store::quorum::{MAX_SKEW, Member, Quorum, Raised, Vote};
+use leasehold::store::{Acquired, Claim, Grant, Label, MemoryStore, OwnerToken, Store};
+use leasehold::testing::{Faulty, Operation};
+use leasehold::{Error, FencingToken, Key};
 use tokio::sync::{oneshot, watch};
 
 use crate::over::{Changes, Over};

@@ -8,9 +8,8 @@ use crate::restart::Reported;
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{
-    Acquired, Claim, Fencing, LockMode, RedisStore, Released, Renewed, Revoke, Store,
-};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, Fencing, LockMode, Released, Renewed, Revoke, Store};
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 
 /// Makes the user `me`.

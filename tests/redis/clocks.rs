@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::executor::{Doubt, HeldKey, Resolution};
-use leasehold::fence::{RedisBatch, Resolve, Written};
-use leasehold::store::{Acquired, LockMode, Quorum, RedisStore, Store};
+use leasehold::fence::Resolve;
+use leasehold::redis::{RedisBatch, RedisStore, Written};
+use leasehold::run::{Doubt, HeldKey, Resolution};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Acquired, LockMode, Store};
 
 use crate::claims::{claim, claim_for, grant, key, queued, release};
 use crate::fence::{fence, name, token};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{Cause, CommitProof};
-use leasehold::fence::{RedisBatch, RedisFence, Written};
-use leasehold::store::{Acquired, Fencing, Grant, LockMode, RedisStore, Renewed, Store};
-use leasehold::{ErrorKind, LockManager, RunError, Settings};
+use leasehold::redis::{RedisBatch, RedisFence, RedisStore, Written};
+use leasehold::run::CommitProof;
+use leasehold::store::{Acquired, Fencing, Grant, LockMode, Renewed, Store};
+use leasehold::{Cause, ErrorKind, LockManager, RunError, Settings};
 
 use crate::claims::{claim, claim_for, grant, is_busy, key, once, queued, release};
 use crate::server::canary::CANARY;

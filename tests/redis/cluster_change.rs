@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Released, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Grant, LockMode, Released, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
 use crate::claims::{claim, claim_for, grant, is_busy, once, queued, release};

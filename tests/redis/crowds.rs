@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use ::redis::Connection;
-use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, LockMode, Store};
 
 use crate::claims::{claim_for, grant, is_busy, once, release};
 use crate::server::RedisServer;

@@ -10,7 +10,7 @@ use crate::claims::{claim, grant};
 use crate::meddler::{Habit, Meddler};
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{RedisOptions, RedisStore};
+use leasehold::redis::{RedisOptions, RedisStore};
 use leasehold::{LockManager, Settings};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";

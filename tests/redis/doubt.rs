@@ -9,10 +9,11 @@ use crate::proxy::{Fate, Proxy, Wire};
 use crate::server::{RedisServer, until};
 use crate::stopped::{Stopped, in_the_process, report, stop_at};
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, Doubt, HeldKey, Resolution, RunError};
-use leasehold::fence::{Fence, RedisBatch, RedisFence, Resolve, Written};
-use leasehold::test_util::TestHold;
-use leasehold::{ErrorKind, LockManager, Settings, TxnId};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::redis::{RedisBatch, RedisFence, Written};
+use leasehold::run::{CommitProof, Doubt, HeldKey, Resolution, TxnId};
+use leasehold::testing::TestHold;
+use leasehold::{ErrorKind, LockManager, RunError, Settings};
 
 /// For a run that nobody answers, and which is waited for.
 const SHORT: Duration = Duration::from_secs(6);

@@ -7,8 +7,9 @@ use crate::claims::{claim, grant};
 use crate::restart::Reported;
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
-use leasehold::fence::{Fence, RedisFence};
-use leasehold::store::{Fencing, RedisStore, Renewed, Store};
+use leasehold::fence::Fence;
+use leasehold::redis::{RedisFence, RedisStore};
+use leasehold::store::{Fencing, Renewed, Store};
 use leasehold::{ErrorKind, FencingToken, Key};
 
 const EVICTING: [&str; 2] = ["--maxmemory-policy", "volatile-lru"];

@@ -6,7 +6,8 @@ use crate::claims::{claim, claim_for, grant, is_busy, key, once, queued, release
 use crate::other_holder::wait_for;
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe, free_port};
-use leasehold::store::{Acquired, Claim, LockMode, RedisStore, Released, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, LockMode, Released, Renewed, Store};
 use leasehold::{Error, ErrorKind};
 
 /// Longer than a busy machine holds an answer up.

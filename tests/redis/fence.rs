@@ -8,11 +8,11 @@ use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe, is_of_version_6};
 use crate::stopped::{Stopped, in_the_process, report, stop_at};
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, Executor, RunError};
-use leasehold::fence::{Fence, RedisBatch, RedisFence, Written};
-use leasehold::store::RedisStore;
-use leasehold::test_util::TestHold;
-use leasehold::{Ended, ErrorKind, FencingToken, LockManager, Settings, TxnId};
+use leasehold::fence::Fence;
+use leasehold::redis::{RedisBatch, RedisFence, RedisStore, Written};
+use leasehold::run::{CommitProof, TxnId};
+use leasehold::testing::TestHold;
+use leasehold::{Ended, ErrorKind, Executor, FencingToken, LockManager, RunError, Settings};
 
 const QUERY: &str = "prefix=app";
 /// For what is not answered.
@@ -245,9 +245,9 @@ async fn a_batch_that_names_a_key_of_the_lock_or_the_fence_is_refused() {
 
 /// The script itself.
 const APPLY: &str = concat!(
-    include_str!("../../src/fence/scripts/fence.lua"),
-    include_str!("../../src/fence/scripts/names.lua"),
-    include_str!("../../src/fence/scripts/apply.lua")
+    include_str!("../../src/redis/fence/scripts/fence.lua"),
+    include_str!("../../src/redis/fence/scripts/names.lua"),
+    include_str!("../../src/redis/fence/scripts/apply.lua")
 );
 
 /// What comes before the commands of a batch.

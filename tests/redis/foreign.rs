@@ -11,7 +11,8 @@ use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe};
 use leasehold::LockManager;
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Grant, LockMode, Store};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 const LOCK: &str = "app:a";

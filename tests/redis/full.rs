@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Claim, Grant, LockMode, RedisStore, Released, Renewed, Revoke, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Store};
 
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::RedisServer;

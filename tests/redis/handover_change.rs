@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Grant, LockMode, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, Grant, LockMode, Store};
 
 use crate::claims::{claim, claim_for, grant, is_busy, queued, release};
 use crate::server::breathe;

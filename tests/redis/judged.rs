@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::redis::simulation::{Dial, Stream};
-use leasehold::store::{Acquired, RedisOptions, RedisStore, Renewed, Store};
+use leasehold::redis::simulation::{Dial, Stream};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::{Acquired, Renewed, Store};
 use tokio::net::TcpStream;
 
 use crate::claims::{claim_for, grant, release};
@@ -196,7 +197,7 @@ async fn a_first_acquire_that_is_dropped_on_its_way_makes_nobody_wait() {
     assert!(now < closed_until, "{closed} at {now}");
 }
 
-const JUDGE: &str = include_str!("../../src/store/redis/scripts/judge.lua");
+const JUDGE: &str = include_str!("../../src/redis/store/scripts/judge.lua");
 
 /// The answer at a server that says nothing of `hidden`. `off`: 1 if restarts are of no account.
 fn judged(server: &RedisServer, hidden: &str, off: &str) -> String {

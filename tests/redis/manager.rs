@@ -8,9 +8,8 @@ use crate::in_doubt::end_in_doubt;
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe, patiently};
 use leasehold::clock::Clock;
-use leasehold::executor::CommitProof;
-use leasehold::fence::{RedisBatch, RedisFence};
-use leasehold::store::RedisStore;
+use leasehold::redis::{RedisBatch, RedisFence, RedisStore};
+use leasehold::run::CommitProof;
 use leasehold::{Ended, LockManager, Settings};
 
 const FRESH: &str = "restart_quarantine=off";
@@ -395,7 +394,7 @@ async fn a_wait_in_vain_for_several_keys_names_the_holder_and_not_the_waiter() {
     let server = RedisServer::start();
     let url = server.url(FRESH);
     let holder = LockManager::builder(RedisStore::connect(&url).await.unwrap());
-    let holder = holder.label(leasehold::Label::parse("web-3:4502").unwrap());
+    let holder = holder.label(leasehold::store::Label::parse("web-3:4502").unwrap());
     let holder = holder.build().unwrap();
     let _held = holder.lock("b").acquire().await.unwrap();
     let waiter = manager(&url, |settings| settings.wait = Duration::from_secs(5)).await;

@@ -6,7 +6,8 @@ use crate::claims::{claim, grant, is_busy, key, queued, release};
 use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe, is_of_version_6};
 use leasehold::clock::{Clock, Stamp};
-use leasehold::store::{Claim, Grant, Hint, LockMode, RedisOptions, RedisStore, Renewed, Store};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::{Claim, Grant, Hint, LockMode, Renewed, Store};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 const MARKER: &str = "app:{leasehold}:marker";

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, LockMode, RedisStore, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, LockMode, Renewed, Store};
 use leasehold::{LockGuard, LockManager, Settings};
 
 use crate::claims::{claim, grant, is_busy, queued, release};

@@ -16,9 +16,9 @@ use crate::server::RedisServer;
 use ::redis::Connection;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::redis::RedisStore;
 use leasehold::store::{
-    Acquired, Claim, Grant, LockInfo, LockMode, MemoryStore, RedisStore, Released, Renewed, Revoke,
-    Store,
+    Acquired, Claim, Grant, LockInfo, LockMode, MemoryStore, Released, Renewed, Revoke, Store,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

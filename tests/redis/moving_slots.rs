@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Claim, Grant, LockMode, RedisStore, Released, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Claim, Grant, LockMode, Released, Store};
 
 use crate::claims::{claim_for, grant, is_busy, once, release};
 use crate::server::cluster::RedisCluster;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::fence::{Fence, RedisFence};
-use leasehold::store::{Acquired, LockMode, RedisStore, Store};
+use leasehold::fence::Fence;
+use leasehold::redis::{RedisFence, RedisStore};
+use leasehold::store::{Acquired, LockMode, Store};
 
 use crate::claims::{claim_for, grant, is_busy, key, once, queued, release};
 use crate::fence::token;

@@ -9,9 +9,8 @@ use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::other_holder::wait_for;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{
-    Acquired, Claim, Hint, LockMode, RedisStore, Released, Revoke, Revoked, Store,
-};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, Hint, LockMode, Released, Revoke, Revoked, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Stamp};
-use leasehold::store::{Acquired, Claim, Grant, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Claim, Grant, Store};
 
 use crate::claims::{claim_for, grant};
 use crate::server::{RedisServer, breathe};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{Acquired, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Store};
 
 use crate::claims::{claim_for, grant, is_busy, key, once, release};
 use crate::other_holder::{OtherHolder, uptime, wait_for};

@@ -7,10 +7,9 @@ use crate::meddler::{Habit, Meddler};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::quorum::{Member, Raised, Vote};
-use leasehold::store::{
-    Acquired, Quorum, RedisOptions, RedisStore, Released, Renewed, Revoke, Store,
-};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::quorum::{Member, Quorum, Raised, Vote};
+use leasehold::store::{Acquired, Released, Renewed, Revoke, Store};
 use leasehold::{ErrorKind, FencingToken};
 
 const FRESH: &str = "restart_quarantine=off";

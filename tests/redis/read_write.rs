@@ -8,7 +8,8 @@ use crate::bare_thread::block_on;
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::RedisServer;
 use futures_util::FutureExt;
-use leasehold::store::{Acquired, Grant, LockMode, RedisStore, Released, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, Grant, LockMode, Released, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";

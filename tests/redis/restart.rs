@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::claims::{claim_for, grant, is_busy, once};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
 use crate::server::{RedisServer, breathe, free_port};
-use leasehold::store::{RedisStore, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Renewed, Store};
 use leasehold::{ErrorKind, LockManager, Settings};
 
 /// Short, since it is waited for, and longer than a busy machine stands still.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::claims::{claim, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
-use leasehold::store::{LockMode, RedisStore, Released, Renewed, Revoke, Revoked, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{LockMode, Released, Renewed, Revoke, Revoked, Store};
 use leasehold::{Ended, ErrorKind, LockManager, Settings};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
@@ -186,7 +187,7 @@ async fn a_manager_takes_a_lock_from_a_holder_that_hears_of_it_at_its_next_heart
     settings.ttl = Duration::from_secs(9);
     settings.request_timeout = settings.ttl;
     let [ours, theirs] = [(); 2].map(|()| {
-        let options = leasehold::store::RedisOptions::parse(&server.url(FRESH)).unwrap();
+        let options = leasehold::redis::RedisOptions::parse(&server.url(FRESH)).unwrap();
         let store = RedisStore::member(options).unwrap();
         let builder = LockManager::builder(store).settings(settings.clone());
         builder.build().unwrap()

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::fence::RedisFence;
-use leasehold::store::{Fencing, RedisStore, Store};
+use leasehold::redis::{RedisFence, RedisStore};
+use leasehold::store::{Fencing, Store};
 use leasehold::{ErrorKind, LockManager, Settings};
 
 use crate::claims::{claim_for, grant};

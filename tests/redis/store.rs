@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, once, queued, release};
 use crate::server::{RedisServer, breathe};
 use leasehold::ErrorKind;
-use leasehold::store::{Acquired, LockMode, RedisStore, Released, Renewed, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{Acquired, LockMode, Released, Renewed, Store};
 
 /// A throw-away server: nothing was granted on it before.
 const FRESH: &str = "prefix=app&restart_quarantine=off";

@@ -14,7 +14,8 @@ use crate::server::canary::CANARY;
 use crate::server::cluster::RedisCluster;
 use crate::server::{RedisServer, breathe};
 use leasehold::clock::Clock;
-use leasehold::store::{LockMode, RedisOptions, RedisStore, Store};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::{LockMode, Store};
 use leasehold::{LockManager, Settings};
 
 const WHILE_COUNTED: Duration = Duration::from_secs(3);

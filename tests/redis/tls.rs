@@ -1,7 +1,9 @@
 //! Servers over TLS: one, the nodes of a cluster, and a master with its sentinels.
 
 use leasehold::Error;
-use leasehold::store::{Acquired, Quorum, RedisOptions, RedisStore, Store};
+use leasehold::redis::{RedisOptions, RedisStore};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Acquired, Store};
 
 use crate::certificates::{self, Certificates};
 use crate::claims::{claim, grant, release};

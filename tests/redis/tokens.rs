@@ -6,7 +6,8 @@ use crate::claims::{claim, claim_for, grant, is_busy, queued, release};
 use crate::other_holder::wait_for;
 use crate::server::RedisServer;
 use leasehold::ErrorKind;
-use leasehold::store::{LockMode, RedisStore, Store};
+use leasehold::redis::RedisStore;
+use leasehold::store::{LockMode, Store};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 const TOKEN: &str = "app:{leasehold}:token";

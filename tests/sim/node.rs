@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::handler::{AcquireOutcome, Event as Seen};
+#[cfg(feature = "redis-worlds")]
+use leasehold::redis::{RedisOptions, RedisStore};
 #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 use leasehold::store::Store;
-#[cfg(feature = "redis-worlds")]
-use leasehold::store::redis::{RedisOptions, RedisStore};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Label, Revoke};
 #[cfg(feature = "zookeeper")]
-use leasehold::store::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Quorum, Revoke};
-use leasehold::{ErrorKind, GuardedCell, Key, Label, LockManager, LockManagerBuilder};
+use leasehold::zookeeper::{ZooKeeperOptions, ZooKeeperStore};
+use leasehold::{ErrorKind, GuardedCell, Key, LockManager, LockManagerBuilder};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt;
-use leasehold::executor::{Doubt, HeldKey, Resolution};
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
-use leasehold::{Error, FencingToken, Key, TxnId};
+use leasehold::run::{Doubt, HeldKey, Resolution, TxnId};
+use leasehold::{Error, FencingToken, Key};
 
 use crate::net::{Net, Op, To};
 use crate::state::State;

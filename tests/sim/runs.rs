@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use leasehold::executor::{CommitProof, DebtState, UndoResult};
-use leasehold::{RunError, TxnId};
+use leasehold::RunError;
+use leasehold::run::{CommitProof, DebtState, TxnId, UndoResult};
 
 use crate::state::State;
 
@@ -158,7 +158,7 @@ impl State {
                 self.coverage.sometimes("compensation not tried");
             }
         }
-        let in_doubt = |debt: &leasehold::executor::Debt| matches!(debt.state, DebtState::InDoubt);
+        let in_doubt = |debt: &leasehold::run::Debt| matches!(debt.state, DebtState::InDoubt);
         if error.debts().iter().any(in_doubt) {
             for number in self.runs.all[run].leases.clone() {
                 self.leases.all[number].is_in_doubt = true;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::Clock;
-use leasehold::executor::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::fence::Refusal;
+use leasehold::run::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::{
     Abort, AsyncTx, Committed, ErrorKind, Executor, GuardedCell, LeaseError, RunError, Tx,
 };
@@ -451,7 +451,7 @@ impl Doer {
     async fn send_step(
         &self,
         step: u64,
-        locks: Vec<leasehold::executor::HeldKey>,
+        locks: Vec<leasehold::run::HeldKey>,
         is_refused: bool,
         is_unknown: bool,
     ) -> Result<(), EffectError> {
@@ -483,7 +483,7 @@ impl Doer {
         &self,
         step: u64,
         hook: usize,
-        locks: Vec<leasehold::executor::HeldKey>,
+        locks: Vec<leasehold::run::HeldKey>,
     ) -> Result<(), String> {
         let is_fenced = self.ctx.is_fenced;
         self.compensates(hook);
@@ -500,7 +500,7 @@ impl Doer {
 
     async fn commit(
         &self,
-        permit: leasehold::executor::CommitPermit,
+        permit: leasehold::run::CommitPermit,
         commit: Commit,
         stalls: [u64; 2],
     ) -> Result<Applied, EffectError> {
@@ -625,7 +625,7 @@ impl Doer {
 
     fn commit_now(
         &self,
-        permit: &leasehold::executor::CommitPermit,
+        permit: &leasehold::run::CommitPermit,
         commit: Commit,
     ) -> Result<Applied, EffectError> {
         let is_fenced = self.ctx.is_fenced;

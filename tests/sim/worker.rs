@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::election::Leadership;
-use leasehold::reentrant::Scope;
+use leasehold::multi::MultiGuard;
+use leasehold::read_write::{ReadGuard, WriteGuard};
+use leasehold::reentrant::{ReentrantGuard, ReentrantLock, Scope};
+use leasehold::semaphore::SemaphorePermit;
 use leasehold::store::Revoke;
-use leasehold::{
-    Error, Executor, Lease, LockGuard, MultiGuard, ReadGuard, ReentrantGuard, ReentrantLock,
-    SemaphorePermit, WriteGuard,
-};
+use leasehold::{Error, Executor, Lease, LockGuard};
 
 use crate::coverage::Doing;
 use crate::dice::Dice;

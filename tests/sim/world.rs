@@ -43,7 +43,7 @@ pub(crate) struct Report {
 
 /// Runs the world of a setup to its end, or to its first failure. A drawing takes as long as some worlds.
 pub(crate) fn simulate(setup: &Setup, with_lines: bool, draws: bool) -> Report {
-    leasehold::test_util::seed_random(Some(setup.seed ^ 0x5eed));
+    leasehold::testing::seed_random(Some(setup.seed ^ 0x5eed));
     let mut world = World::new(setup);
     if with_lines {
         world.shared.lock().log.lines = Some(Vec::new());
@@ -51,7 +51,7 @@ pub(crate) fn simulate(setup: &Setup, with_lines: bool, draws: bool) -> Report {
     world.shared.lock().picture = draws.then(Picture::default);
     world.run();
     let report = world.report();
-    leasehold::test_util::seed_random(None);
+    leasehold::testing::seed_random(None);
     report
 }
 

@@ -1,10 +1,11 @@
 //! A lock of any kind, and its guard.
 
-use leasehold::reentrant::Scope;
-use leasehold::{
-    Error, Executor, Leadership, LockGuard, LockManager, MultiGuard, ReentrantGuard,
-    SemaphorePermit, WriteGuard,
-};
+use leasehold::election::Leadership;
+use leasehold::multi::MultiGuard;
+use leasehold::read_write::WriteGuard;
+use leasehold::reentrant::{ReentrantGuard, Scope};
+use leasehold::semaphore::SemaphorePermit;
+use leasehold::{Error, Executor, LockGuard, LockManager};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {

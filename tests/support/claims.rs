@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Acquired, Claim, Grant, LockMode, OwnerToken, Released, Store};
-use leasehold::{Key, Label};
+use leasehold::Key;
+use leasehold::store::{Acquired, Claim, Grant, Label, LockMode, OwnerToken, Released, Store};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 

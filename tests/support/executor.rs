@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
 use leasehold::{Executor, FencingToken, Settings, Tx};
 use parking_lot::Mutex;
 

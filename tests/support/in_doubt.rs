@@ -1,6 +1,6 @@
 //! A commit in doubt.
 
-use leasehold::executor::EffectError;
+use leasehold::run::EffectError;
 use leasehold::store::Released;
 use leasehold::{Executor, LockGuard, RunError};
 

@@ -14,7 +14,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Stamp};
-use leasehold::store::{Faulty, MemoryStore};
+use leasehold::store::MemoryStore;
+use leasehold::testing::Faulty;
 use leasehold::{Lock, LockGuard, LockManager, LockManagerBuilder, Settings};
 
 pub(crate) const fn ms(ms: u64) -> Duration {
@@ -44,7 +45,7 @@ impl World {
 
     /// A world whose first manager has this name.
     pub(crate) fn labelled(label: &str) -> Self {
-        let label = leasehold::Label::parse(label).unwrap();
+        let label = leasehold::store::Label::parse(label).unwrap();
         Self::built(Settings::default(), |builder| builder.label(label))
     }
 

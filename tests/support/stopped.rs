@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use leasehold::RunError;
-use leasehold::executor::CommitProof;
+use leasehold::run::CommitProof;
 
 /// Of the process: the address of its server, and where it is stopped.
 const ADDRESS: &str = "LEASEHOLD_TEST_ADDRESS";

@@ -15,10 +15,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use leasehold::Key;
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::{ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
-use leasehold::store::{Acquired, Claim, Grant, OwnerToken, Renewed, Store};
-use leasehold::{Key, Label};
+use leasehold::store::{Acquired, Claim, Grant, Label, OwnerToken, Renewed, Store};
+use leasehold::zookeeper::{ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
 pub(crate) use ports::free_port;
 
 /// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.

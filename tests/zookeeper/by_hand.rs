@@ -36,7 +36,7 @@ impl Wake for Woken {
     }
 }
 
-/// What [the docs](leasehold::store::ZooKeeperStore) do not promise: ZooKeeper compares a node's version when it deletes it, and
+/// What [the docs](leasehold::zookeeper::ZooKeeperStore) do not promise: ZooKeeper compares a node's version when it deletes it, and
 /// no owner. So a release whose node an operator deletes by hand, between its look and its delete, deletes the node that
 /// another client made at the same path in between. That client learns it from its next renewal. Anywhere else in the release the
 /// other's node stays.

@@ -13,8 +13,8 @@ use crate::zookeeper::{
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::{ZooKeeperMode, ZooKeeperStore};
 use leasehold::store::{Acquired, Released, Renewed, Store};
+use leasehold::zookeeper::{ZooKeeperMode, ZooKeeperStore};
 
 #[tokio::test]
 async fn a_server_stopped_for_less_than_the_session_costs_no_hold() {
@@ -152,7 +152,7 @@ async fn a_session_that_the_server_shortens_below_four_ticks_is_refused() {
     options.session_timeout = Duration::from_secs(90);
     options.tick_time = Duration::from_secs(20);
     let clock = leasehold::clock::Clock::system().unwrap();
-    let error = leasehold::store::zookeeper::ZooKeeperStore::open(options, clock)
+    let error = leasehold::zookeeper::ZooKeeperStore::open(options, clock)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

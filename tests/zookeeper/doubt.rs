@@ -7,10 +7,11 @@ use crate::fence::{data, with_data};
 use crate::proxy::{Proxy, Way};
 use crate::zookeeper::{Server, open, options};
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, Doubt, HeldKey, Resolution};
-use leasehold::fence::{Fence, Resolve, ZkBatch, ZkFence};
-use leasehold::test_util::TestHold;
-use leasehold::{ErrorKind, FencingToken, Key, RunError, Settings, TxnId};
+use leasehold::fence::{Fence, Resolve};
+use leasehold::run::{CommitProof, Doubt, HeldKey, Resolution, TxnId};
+use leasehold::testing::TestHold;
+use leasehold::zookeeper::{ZkBatch, ZkFence};
+use leasehold::{ErrorKind, FencingToken, Key, RunError, Settings};
 use zookeeper_client::Client;
 
 const SHORT: Duration = Duration::from_millis(1_500);

@@ -12,8 +12,8 @@ use crate::zookeeper::{
 use futures_util::future::{join_all, select};
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ClockKind};
-use leasehold::store::zookeeper::{Credentials, ZooKeeperOptions, ZooKeeperStore};
 use leasehold::store::{Grant, Released, Renewed, Store};
+use leasehold::zookeeper::{Credentials, ZooKeeperOptions, ZooKeeperStore};
 use zookeeper_client::{Acls, CreateMode, Error as Zk};
 
 #[tokio::test]

@@ -10,11 +10,11 @@ use crate::zookeeper::{
     wait_for,
 };
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, EffectError};
-use leasehold::fence::{Fence, ZkBatch, ZkFence};
-use leasehold::store::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
+use leasehold::fence::Fence;
+use leasehold::run::{CommitProof, EffectError};
 use leasehold::store::{Released, Store};
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
+use leasehold::zookeeper::{DriverKind, ZkBatch, ZkFence, ZooKeeperMode, ZooKeeperStore};
 use leasehold::{ErrorKind, FencingToken, LockManager, RunError, Settings};
 use zookeeper_client::{Acls, Client, CreateMode};
 

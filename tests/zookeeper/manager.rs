@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::proxy::Proxy;
 use crate::zookeeper::{Server, again, open, options, pause, raw, rest, signal, until};
 use futures_util::future::join_all;
-use leasehold::store::{Released, Revoke, Revoked};
-use leasehold::{Abort, Label, LockManager, RunError, Settings};
+use leasehold::store::{Label, Released, Revoke, Revoked};
+use leasehold::{Abort, LockManager, RunError, Settings};
 
 /// Four ticks: the shortest.
 const SHORT: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::ZooKeeperMode;
 use leasehold::store::{Acquired, Released, Renewed, Store};
+use leasehold::zookeeper::ZooKeeperMode;
 
 use crate::zookeeper::{
     Server, children, claim, granted, open, options, raw, renewed, short_store,

@@ -10,8 +10,8 @@ use crate::peer::{Peer, source};
 use crate::zookeeper::{
     Server, children, claim, claim_in, granted, is_busy, raw, rest, simple_store, store, wait_for,
 };
-use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Acquired, LockMode, Released, Store};
+use leasehold::zookeeper::ZooKeeperStore;
 
 /// For how long a peer waits for a lock that it should not get.
 const KEPT_OUT: u32 = 300;

@@ -19,8 +19,8 @@ use crate::zookeeper::{
 use futures_util::future::join_all;
 use leasehold::Settings;
 use leasehold::clock::{Clock, ClockKind, Stamp};
-use leasehold::store::zookeeper::ZooKeeperStore;
 use leasehold::store::{Grant, Renewed, Store};
+use leasehold::zookeeper::ZooKeeperStore;
 use zookeeper_client::{Acls, CreateMode};
 
 const PHASES: u32 = 20;

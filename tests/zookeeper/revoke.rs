@@ -10,8 +10,8 @@ use crate::zookeeper::{
 };
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
-use leasehold::store::zookeeper::{DriverKind, ZooKeeperStore};
 use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store};
+use leasehold::zookeeper::{DriverKind, ZooKeeperStore};
 use zookeeper_client::{Acls, CreateMode};
 
 async fn taken_away(store: &ZooKeeperStore, key: &str) -> Duration {
@@ -174,7 +174,7 @@ async fn readers_are_taken_away_together_and_a_writer_that_reads_with_them() {
 async fn a_simple_lock_is_barred_as_well() {
     let server = Server::shared();
     let mut options = options(&server.address(), "/bar-simple");
-    options.mode = leasehold::store::zookeeper::ZooKeeperMode::Simple;
+    options.mode = leasehold::zookeeper::ZooKeeperMode::Simple;
     options.session_timeout = SHORT;
     let (a, b) = (
         open(options).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::zookeeper::{Server, again, open, options, pause, rest};
 use leasehold::clock::{Clock, ClockKind};
-use leasehold::executor::{Applied, EffectError};
+use leasehold::run::{Applied, EffectError};
 use leasehold::store::Released;
 use leasehold::{Abort, LockGuard, LockManager, RunError, Settings};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, Executor, Lock, LockGuard, LockManager, ReadWriteLock, WriteGuard};
+use leasehold::read_write::{ReadWriteLock, WriteGuard};
+use leasehold::{Error, Executor, Lock, LockGuard, LockManager};
 
 use super::plan::Plan;
 use super::resource::Resource;

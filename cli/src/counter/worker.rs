@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Stamp};
-use leasehold::{Executor, Label, LockManager, RunError};
+use leasehold::store::Label;
+use leasehold::{Executor, LockManager, RunError};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::sync::oneshot;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{
-    Ended, Error, Key, Leadership, Lease, LockGuard, MultiGuard, ReadGuard, SemaphorePermit,
-    WriteGuard,
-};
+use leasehold::election::Leadership;
+use leasehold::multi::MultiGuard;
+use leasehold::read_write::{ReadGuard, WriteGuard};
+use leasehold::semaphore::SemaphorePermit;
+use leasehold::{Ended, Error, Key, Lease, LockGuard};
 use serde_json::{Value, json};
 
 #[derive(Debug)]

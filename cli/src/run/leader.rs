@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::{Election, ErrorKind, LockManager};
+use leasehold::election::Election;
+use leasehold::{ErrorKind, LockManager};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::sync::Notify;

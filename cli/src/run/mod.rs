@@ -31,7 +31,8 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::handler::Event;
-use leasehold::{Label, LockManager, LockManagerBuilder};
+use leasehold::store::Label;
+use leasehold::{LockManager, LockManagerBuilder};
 use serde_json::json;
 use tokio::sync::Notify;
 

@@ -1,8 +1,10 @@
 //! `resolve`: what became of a commit in doubt.
 
-use leasehold::executor::{Applied, CommitPermit, EffectError};
-use leasehold::fence::{PgFence, RedisBatch, RedisFence, ZkBatch, ZkFence};
-use leasehold::{LockManager, TxnId};
+use leasehold::LockManager;
+use leasehold::postgres::PgFence;
+use leasehold::redis::{RedisBatch, RedisFence};
+use leasehold::run::{Applied, CommitPermit, EffectError, TxnId};
+use leasehold::zookeeper::{ZkBatch, ZkFence};
 
 use crate::command::{code, leasehold, lines, printed, server};
 use crate::postgres::PgServer;

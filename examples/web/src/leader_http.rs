@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Router, http::StatusCode, routing::get};
-use leasehold::{Leadership, Lease, LockManager, Settings};
+use leasehold::election::Leadership;
+use leasehold::{Lease, LockManager, Settings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -16,7 +16,7 @@ use crate::model::key::Key;
 /// - **Readers** never wait for a run or for its commit call, and see committed values only.
 /// - **One key.** A cell belongs to one key for good: the one that it is [made for](Self::for_key), or else the key of the run
 ///   that first [writes](crate::Tx::write) it, whether or not that run commits. Runs under another key are refused: two locks do not
-///   exclude each other. A run under [several locks](crate::MultiLock) may write the cells of all its keys, and must find each
+///   exclude each other. A run under [several locks](crate::multi::MultiLock) may write the cells of all its keys, and must find each
 ///   cell bound to one of them.
 /// - **Newest holder wins.** The cell keeps the largest token of a run that wrote to it, and refuses older ones
 ///   ([`Fenced`](crate::RunError::Fenced)). A holder that stalled between its check and its commit cannot overwrite a newer one.

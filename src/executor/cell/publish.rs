@@ -108,7 +108,7 @@ impl Drop for Cells {
         // A former value may panic as it is dropped, and the run may be committed.
         for draft in self.drafts.drain(..) {
             if drop_caught(draft).is_err() {
-                tracing::error!(target: "leasehold::executor", "the former value of a cell panicked as it was dropped");
+                tracing::error!(target: "leasehold::run", "the former value of a cell panicked as it was dropped");
             }
         }
     }

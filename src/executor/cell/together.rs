@@ -25,7 +25,8 @@ pub trait Together: sealed::Sealed {
 /// It waits only while a commit swaps its pointers.
 ///
 /// ```
-/// use leasehold::{GuardedCell, executor::read_together};
+/// use leasehold::GuardedCell;
+/// use leasehold::run::read_together;
 ///
 /// let (stock, orders) = (GuardedCell::new(7), GuardedCell::new(vec!["tea"]));
 /// let (stock, orders) = read_together((&stock, &orders));

@@ -265,7 +265,7 @@ impl Settled {
         for hook in notes.on_committed {
             // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
             if caught(|| hook(&receipt)).is_err() {
-                tracing::error!(target: "leasehold::executor", %token, "a hook after the commit panicked");
+                tracing::error!(target: "leasehold::run", %token, "a hook after the commit panicked");
             }
         }
         let locks = receipt.locks;

@@ -29,7 +29,7 @@ impl<'a> Watched<'a> {
     #[inline]
     pub(crate) fn begin(context: &'a RunContext) -> Self {
         let span = tracing::debug_span!(
-            target: "leasehold::executor",
+            target: "leasehold::run",
             "lock.run",
             key = %keys(context.locks()),
             token = %tokens(context.locks()),
@@ -102,7 +102,7 @@ fn end_of<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> RunEvent {
 /// The span `lock.commit`: the commit call, until its answer. It has no outcome if the call panicked or was dropped.
 pub(crate) fn commit_span(context: &RunContext, txn_id: TxnId) -> Span {
     tracing::info_span!(
-        target: "leasehold::executor",
+        target: "leasehold::run",
         "lock.commit",
         key = %keys(context.locks()),
         token = %tokens(context.locks()),

@@ -93,7 +93,7 @@ impl<'env> Notes<'env> {
     pub(crate) fn drop_undo(&mut self) {
         for noted in self.to_undo.drain(..) {
             if drop_caught(noted).is_err() {
-                tracing::error!(target: "leasehold::executor", "what an undo hook had captured panicked as it was dropped");
+                tracing::error!(target: "leasehold::run", "what an undo hook had captured panicked as it was dropped");
             }
         }
     }

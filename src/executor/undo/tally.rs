@@ -99,7 +99,7 @@ impl Tally {
         for undone in self.report.results() {
             if undone.intent.is_none() && !matches!(undone.result, UndoResult::Done) {
                 let intent = "a local hook";
-                tracing::warn!(target: "leasehold::executor", %key, %token, intent, "{}", undone.result);
+                tracing::warn!(target: "leasehold::run", %key, %token, intent, "{}", undone.result);
             }
         }
     }

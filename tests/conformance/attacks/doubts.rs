@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::clock::{Clock, Stamp};
-use leasehold::executor::{Applied, EffectError};
+use leasehold::run::{Applied, EffectError};
 use leasehold::{Executor, RunError};
 
 use super::sites::{PATIENCE, Site, on_every_store};

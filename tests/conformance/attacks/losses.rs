@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::RunError;
 use leasehold::clock::Clock;
-use leasehold::executor::Applied;
+use leasehold::run::Applied;
 use leasehold::store::{Released, Revoke};
 
 use super::doubts::assert_granted_after;

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitPermit, Doubt, Resolution};
-use leasehold::fence::{Fence, PgFence, RedisBatch, RedisFence, Resolve, ZkBatch, ZkFence};
-use leasehold::test_util::TestHold;
+use leasehold::fence::{Fence, Resolve};
+use leasehold::postgres::PgFence;
+use leasehold::redis::{RedisBatch, RedisFence};
+use leasehold::run::{CommitPermit, Doubt, Resolution};
+use leasehold::testing::TestHold;
+use leasehold::zookeeper::{ZkBatch, ZkFence};
 use leasehold::{FencingToken, Key, RunError, Settings};
 use tokio::sync::oneshot;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::executor::{CommitPermit, EffectError};
+use leasehold::run::{CommitPermit, EffectError};
 use leasehold::{Committed, RunError};
 
 use super::name;

@@ -7,7 +7,7 @@
     reason = "the same rows are tests of both modes"
 )]
 
-use leasehold::executor::CommitProof;
+use leasehold::run::CommitProof;
 use leasehold::{Committed, Ended, LeaseError, RunError};
 
 mod awaited_only;

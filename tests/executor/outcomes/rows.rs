@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::executor::{Applied, DebtState, EffectError};
+use leasehold::run::{Applied, DebtState, EffectError};
 use leasehold::{Cause, GuardedCell, LeaseError, RunError};
 
 use super::{LAPSED, name};
@@ -381,4 +381,4 @@ async fn a_panic_in_the_commit_is_in_doubt() {
 }
 
 /// What the commit was sent under.
-type Sent = std::sync::Arc<parking_lot::Mutex<Option<leasehold::TxnId>>>;
+type Sent = std::sync::Arc<parking_lot::Mutex<Option<leasehold::run::TxnId>>>;

@@ -54,7 +54,7 @@ mod tests {
         let executor = guard.executor();
         let answered = executor.commit(async |_permit| {
             Clock::system().unwrap().sleep(WAIT).await;
-            Ok::<_, leasehold::executor::EffectError>(())
+            Ok::<_, leasehold::run::EffectError>(())
         });
         answered.await.unwrap().into_value();
     }

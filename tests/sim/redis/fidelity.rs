@@ -39,8 +39,8 @@ const LOCKS: [&str; 2] = ["a", "b"];
 /// As the store sends it.
 macro_rules! script {
     ($file:literal) => {{
-        let line = include_str!("../../../src/store/redis/scripts/line.lua");
-        include_str!(concat!("../../../src/store/redis/scripts/", $file, ".lua"))
+        let line = include_str!("../../../src/redis/store/scripts/line.lua");
+        include_str!(concat!("../../../src/redis/store/scripts/", $file, ".lua"))
             .replace("--@line\n", line)
     }};
 }

@@ -5,7 +5,7 @@
 //! comes over different connections can pass each other. The server executes what arrives, whether or not anybody still waits, by a
 //! clock of its own, which may be fast. It is paused, killed, and restarted with what its persistence kept.
 //!
-//! [`RedisStore`]: leasehold::store::RedisStore
+//! [`RedisStore`]: leasehold::redis::RedisStore
 
 mod connections;
 mod database;

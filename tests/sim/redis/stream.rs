@@ -1,14 +1,13 @@
 //! [`SimDial`] and the client's end of a connection.
 
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::{fmt, io};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold::store::redis::simulation::{Dial, Stream};
+use leasehold::redis::simulation::{Dial, Stream};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;

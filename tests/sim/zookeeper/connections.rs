@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use leasehold::store::zookeeper::simulation::{Made, Node};
+use leasehold::zookeeper::simulation::{Made, Node};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::net::To;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::zookeeper::simulation::{
+use leasehold::zookeeper::simulation::{
     Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refused, Servers,
 };
 use parking_lot::Mutex;

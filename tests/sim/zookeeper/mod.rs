@@ -5,10 +5,10 @@
 //! learns that a session of a follower is alive only from the follower's answers to its pings, every half tick, from a session
 //! that is opened, and from one that is taken over. A new leader counts every session from its own begin.
 //!
-//! The assumption of `src/store/zookeeper/proof.rs` holds here, and nothing beyond it: pings reach a follower within a tick of
+//! The assumption of `src/zookeeper/store/proof.rs` holds here, and nothing beyond it: pings reach a follower within a tick of
 //! each other, or the connection is over.
 //!
-//! [`ZooKeeperStore`]: leasehold::store::zookeeper::ZooKeeperStore
+//! [`ZooKeeperStore`]: leasehold::zookeeper::ZooKeeperStore
 
 mod client;
 mod connections;

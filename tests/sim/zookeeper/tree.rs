@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::store::zookeeper::simulation::{Change, Fault, LeaderTime, Made, Node};
+use leasehold::zookeeper::simulation::{Change, Fault, LeaderTime, Made, Node};
 
 /// What every server does in the same way, with the stamp that the leader gave it.
 #[derive(Clone, Debug)]

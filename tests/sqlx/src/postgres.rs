@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{Applied, CommitPermit, Doubt, EffectError, Resolution};
+use leasehold::run::{Applied, CommitPermit, Doubt, EffectError, Resolution};
 use leasehold::fence::sql::{Phase, Verdict, judge, postgres};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 

@@ -1,6 +1,6 @@
 //! A fence in a SQLite file.
 
-use leasehold::executor::{Applied, CommitPermit, Doubt, EffectError, Resolution};
+use leasehold::run::{Applied, CommitPermit, Doubt, EffectError, Resolution};
 use leasehold::fence::sql::sqlite;
 use leasehold::fence::{Fence, Resolve};
 use leasehold::{Error, ErrorKind, FencingToken, Key, Ended};

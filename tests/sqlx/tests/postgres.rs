@@ -6,9 +6,9 @@ mod server;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitProof, Doubt, Resolution};
+use leasehold::run::{CommitProof, Doubt, Resolution};
 use leasehold::fence::sql::postgres;
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
 use leasehold::{FencingToken, RunError, Settings};
 use server::PgServer;
 use sqlx::PgPool;

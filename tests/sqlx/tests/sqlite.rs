@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::{CommitPermit, CommitProof, Doubt, Resolution};
+use leasehold::run::{CommitPermit, CommitProof, Doubt, Resolution};
 use leasehold::fence::{Fence, Resolve};
-use leasehold::test_util::TestHold;
+use leasehold::testing::TestHold;
 use leasehold::{ErrorKind, FencingToken, Key, RunError, Settings};
 use leasehold_sqlx::sqlite::SqliteFence;
 use sqlx::SqlitePool;

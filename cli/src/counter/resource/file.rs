@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use leasehold::BoxError;
-use leasehold::executor::EffectError;
+use leasehold::run::EffectError;
 
 pub(super) fn make(name: &str) -> std::result::Result<PathBuf, BoxError> {
     let path = std::env::temp_dir().join(name);

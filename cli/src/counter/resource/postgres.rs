@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use leasehold::BoxError;
-use leasehold::fence::PgFence;
-use leasehold::fence::tokio_postgres::{Client, NoTls, connect};
+use leasehold::postgres::PgFence;
+use leasehold::postgres::tokio_postgres::{Client, NoTls, connect};
 
 use crate::exit::Failure;
 

@@ -1,8 +1,8 @@
 //! The counter in a key of the Redis server that grants the lock, behind a fence.
 
 use leasehold::BoxError;
-use leasehold::executor::{Applied, CommitPermit, EffectError};
-use leasehold::fence::{RedisBatch, RedisFence};
+use leasehold::redis::{RedisBatch, RedisFence};
+use leasehold::run::{Applied, CommitPermit, EffectError};
 use redis::aio::MultiplexedConnection;
 
 use crate::exit::Failure;

@@ -1,9 +1,8 @@
 //! The counter in a node of the ZooKeeper ensemble that grants the lock, behind a fence.
 
 use leasehold::BoxError;
-use leasehold::executor::{Applied, CommitPermit, EffectError};
-use leasehold::fence::{ZkBatch, ZkFence};
-use leasehold::store::zookeeper::ZooKeeperOptions;
+use leasehold::run::{Applied, CommitPermit, EffectError};
+use leasehold::zookeeper::{ZkBatch, ZkFence, ZooKeeperOptions};
 use percent_encoding::percent_decode_str;
 use zookeeper_client::{Acls, Client, CreateMode};
 

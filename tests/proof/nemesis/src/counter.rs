@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::executor::EffectError;
-use leasehold::fence::{PgFence, RedisBatch, RedisFence, ZkBatch, ZkFence, tokio_postgres};
+use leasehold::run::EffectError;
+use leasehold::postgres::{PgFence, tokio_postgres};
+use leasehold::redis::{RedisBatch, RedisFence};
+use leasehold::zookeeper::{ZkBatch, ZkFence};
 use leasehold::{AsyncTx, BoxError, Lock};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use leasehold::executor::{Applied, EffectError};
+use leasehold::run::{Applied, EffectError};
 use leasehold::fence::{Fence, FenceGate, Refusal};
 use leasehold::{Error, FencingToken, Key};
 

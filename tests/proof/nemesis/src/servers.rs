@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::fence::PgFence;
+use leasehold::postgres::PgFence;
 use leasehold::{BoxError, LockManager};
 use zookeeper_client::{Acls, Client, CreateMode};
 

@@ -1,0 +1,268 @@
+//! [`Connection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
+
+use std::fmt;
+use std::pin::pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use tokio::runtime::Id;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Config, Error as PgError, Row, SimpleQueryMessage};
+
+use super::fault;
+use crate::clock::Clock;
+use crate::model::error::Error;
+use crate::postgres::store::{Dialer, Link};
+use crate::store::dial::{Redial, runtime};
+
+/// Connections that are kept for the next caller, for each runtime.
+const IDLE: usize = 8;
+/// A statement outside of a transaction fails if it writes.
+const GUARD: &str = "-c default_transaction_read_only=on";
+/// The lease of a short run. It bounds the time between two attempts to connect: a run has its lease to learn what became of a commit.
+const LEASE: Duration = Duration::from_secs(5);
+/// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
+pub(super) struct Connection {
+    pub(super) link: Link,
+    runtime: Id,
+    /// Nothing can be written over it outside of a transaction that begins as `READ WRITE`.
+    pub(super) is_guarded: bool,
+    /// It was kept for a while, and may have died unnoticed.
+    pub(super) was_idle: bool,
+}
+
+impl Connection {
+    /// Whether nobody else can send anything over it: no transaction that was lent to a work is left.
+    pub(super) fn is_ours_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.link.client).is_some()
+    }
+
+    /// One statement that answers one row: one round trip, also behind a pooler.
+    pub(super) async fn ask(
+        &self,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, PgError> {
+        self.link
+            .client
+            .query_typed_one(statement, parameters)
+            .await
+    }
+
+    /// Statements without parameters and answers, sent together: one round trip. After one that fails none is executed.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), PgError> {
+        self.link.client.batch_execute(statements).await
+    }
+
+    /// As [`run`](Self::run). `is_done` is set when the first `count` statements were answered, whatever becomes of those behind them.
+    pub(super) async fn run_and_see(
+        &self,
+        statements: &str,
+        count: usize,
+        is_done: &mut bool,
+    ) -> Result<(), PgError> {
+        let mut answers = pin!(self.link.client.simple_query_raw(statements).await?);
+        let mut answered = 0;
+        while let Some(answer) = answers.next().await {
+            if matches!(answer?, SimpleQueryMessage::CommandComplete(_)) {
+                answered += 1;
+                *is_done = answered >= count;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which server, and how it is connected to.
+#[derive(Clone)]
+pub(super) struct Server {
+    config: Config,
+    dialer: Dialer,
+    /// The same for guarded connections. `None`: there are none.
+    guarded: Option<Config>,
+    /// How long a connect may take, with the handshake: the driver limits each address by itself, and no handshake.
+    limit: Duration,
+}
+
+impl Server {
+    /// Reads a URL as libpq does, and what the driver's parser does not know: `sslmode=verify-full`, and the options of the store,
+    /// so that one URL names both.
+    ///
+    /// # Errors
+    ///
+    /// Without what the parser says: it may quote the URL.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        // The options are behind the last question mark; a text without one is a list of them.
+        let options = url.rfind('?').unwrap_or(0);
+        let (address, options) = url.split_at(options);
+        let options = match options.strip_prefix('?') {
+            Some(options) => {
+                let options = options.split('&').filter(|option| !is_of_the_store(option));
+                format!("?{}", options.collect::<Vec<_>>().join("&"))
+            }
+            None => options.to_owned(),
+        };
+        let options = options.replace("sslmode=verify-full", "sslmode=require");
+        let mut config = Config::from_str(&format!("{address}{options}")).map_err(|_| {
+            Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
+        })?;
+        if config.get_application_name().is_none() {
+            config.application_name("leasehold");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT);
+        }
+        let mut guarded = config.clone();
+        let options = config.get_options().unwrap_or_default();
+        guarded.options(format!("{options} {GUARD}"));
+        // A fence writes: of several servers it needs the primary. It is known by this, so a guarded connection would not find it.
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let is_sought = config.get_target_session_attrs() != TargetSessionAttrs::Any;
+        let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
+        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
+        let limit = *config.get_connect_timeout().unwrap_or(&CONNECT);
+        let limit = limit.saturating_mul(hosts.max(1));
+        Ok(Self {
+            config,
+            guarded: (!is_sought).then_some(guarded),
+            dialer,
+            limit,
+        })
+    }
+}
+
+/// Whether an option of a URL is about locks only.
+fn is_of_the_store(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    matches!(name, "create" | "listen" | "max_ttl" | "timeout_millis")
+}
+
+/// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.
+pub(super) struct Pool {
+    server: Server,
+    clock: Clock,
+    idle: Mutex<Vec<Connection>>,
+    redial: Mutex<Redial>,
+}
+
+impl Pool {
+    pub(super) fn new(server: Server, clock: Clock) -> Self {
+        Self {
+            server,
+            clock,
+            idle: Mutex::default(),
+            redial: Mutex::new(Redial::new(LEASE)),
+        }
+    }
+
+    /// A connection in which nothing is open. `is_guarded`: a guarded one, if there can be one.
+    pub(super) async fn take(&self, is_guarded: bool) -> Result<Connection, Error> {
+        let is_guarded = is_guarded && self.server.guarded.is_some();
+        let runtime = runtime::id("postgresql")?;
+        let idle = {
+            let mut idle = self.idle.lock();
+            idle.retain(|connection| !connection.link.client.is_closed());
+            let is_meant =
+                |idle: &Connection| idle.runtime == runtime && idle.is_guarded == is_guarded;
+            let ours = idle.iter().position(is_meant);
+            ours.map(|at| idle.swap_remove(at))
+        };
+        match (idle, &self.server.guarded) {
+            (Some(connection), _) => Ok(connection),
+            (None, Some(config)) if is_guarded => match self.dial_guarded(config).await {
+                Some(connection) => Ok(connection),
+                None => self.dial().await,
+            },
+            (None, _) => self.dial().await,
+        }
+    }
+
+    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it. While the server refuses
+    /// all, [`dial`](Self::dial) alone tries.
+    async fn dial_guarded(&self, config: &Config) -> Option<Connection> {
+        if !self.pause().is_zero() {
+            return None;
+        }
+        let mut connection = self.dial_with(config).await.ok()?;
+        let asked = connection.ask("SHOW default_transaction_read_only", &[]);
+        let row = self.clock.timeout(self.server.limit, asked).await?.ok()?;
+        connection.is_guarded = row.try_get::<_, &str>(0).ok()? == "on";
+        connection.is_guarded.then_some(connection)
+    }
+
+    /// A connection that was not kept, and is not guarded. The next attempt after one that failed waits.
+    pub(super) async fn dial(&self) -> Result<Connection, Error> {
+        let pause = self.pause();
+        if !pause.is_zero() {
+            self.clock.sleep(pause).await;
+        }
+        let dialled = self.dial_with(&self.server.config).await;
+        if dialled.is_ok() {
+            self.redial.lock().reset();
+        } else if self.pause().is_zero() {
+            // Those that fail together count as one.
+            self.redial.lock().begin(self.clock.stamp());
+        }
+        dialled
+    }
+
+    /// How long the next attempt waits.
+    fn pause(&self) -> Duration {
+        self.redial.lock().delay(&self.clock.stamp())
+    }
+
+    async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {
+        let (server, runtime) = (&self.server, runtime::id("postgresql")?);
+        let dialling = async {
+            let link = Link::drive(server.dialer.dial(config).await?, false, |_| {});
+            link.trust_owners(false).await.map(|()| link)
+        };
+        let Some(dialled) = self.clock.timeout(server.limit, dialling).await else {
+            return Err(Error::unavailable(format!(
+                "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
+                server.limit
+            )));
+        };
+        let link = dialled.map_err(|error| fault::into_error("connect", error))?;
+        Ok(Connection {
+            link,
+            runtime,
+            is_guarded: false,
+            was_idle: false,
+        })
+    }
+
+    /// Keeps a connection in which nothing is open and every answer has come.
+    pub(super) fn put_back(&self, mut connection: Connection) {
+        connection.was_idle = true;
+        if connection.link.client.is_closed() || connection.link.is_unreplicated() {
+            return;
+        }
+        let mut idle = self.idle.lock();
+        let ours = idle
+            .iter()
+            .filter(|idle| idle.runtime == connection.runtime);
+        if ours.count() < IDLE {
+            idle.push(connection);
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("hosts", &self.server.config.get_hosts())
+            .field("ports", &self.server.config.get_ports())
+            .field("idle", &self.idle.lock().len())
+            .finish_non_exhaustive()
+    }
+}

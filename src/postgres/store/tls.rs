@@ -1,0 +1,103 @@
+//! TLS to the server, with the certificates of the system.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::{TlsConnector, client};
+
+use crate::model::error::Error;
+
+/// Verifies the server's certificate and its name.
+#[derive(Clone, Debug)]
+pub(super) struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    pub(super) fn new() -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        // Those that cannot be read verify nothing.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::unsupported(format!("no version of TLS can be used: {error}")))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+impl MakeTlsConnect<Socket> for Tls {
+    type Stream = Encrypted;
+    type TlsConnect = ToServer;
+    type Error = InvalidDnsNameError;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<ToServer, InvalidDnsNameError> {
+        Ok(ToServer {
+            connector: TlsConnector::from(Arc::clone(&self.0)),
+            name: ServerName::try_from(host)?.to_owned(),
+        })
+    }
+}
+
+/// A handshake to come.
+pub(super) struct ToServer {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl TlsConnect<Socket> for ToServer {
+    type Stream = Encrypted;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Encrypted>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        Box::pin(async move {
+            let stream = self.connector.connect(self.name, socket).await?;
+            Ok(Encrypted(Box::new(stream)))
+        })
+    }
+}
+
+pub(crate) struct Encrypted(Box<client::TlsStream<Socket>>);
+
+impl TlsStream for Encrypted {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

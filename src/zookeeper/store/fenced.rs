@@ -1,0 +1,75 @@
+//! What a fence in the same ensemble needs from the store: its session, and the path of a hold's node.
+
+use super::drivers::{Change, Fault, Node, Refused};
+use super::queue::claim_state::{ClaimState, NodeState};
+use super::queue::names;
+use super::zookeeper_store::ZooKeeperStore;
+use crate::clock::Clock;
+use crate::model::error::Error;
+use crate::model::key::Key;
+use crate::model::token::FencingToken;
+
+impl ZooKeeperStore {
+    /// The clock that its leases are counted by.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.client.clock
+    }
+
+    /// The node of a key's fence. It stays when the lock is free.
+    pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
+        Ok(format!(
+            "{}/{}",
+            names::key_path(&self.client.options.chroot, key)?,
+            names::FENCE
+        ))
+    }
+
+    /// The node of the hold with this token, if this store granted it.
+    pub(crate) fn hold_path(&self, key: &Key, token: FencingToken) -> Option<String> {
+        let is_it = |state: &&std::sync::Arc<ClaimState>| match state.node() {
+            NodeState::At(node) => {
+                node.is_granted && u64::try_from(node.czxid) == Ok(token.number())
+            }
+            _ => false,
+        };
+        let claims = self.client.claims.of_key(key);
+        let state = claims.iter().find(is_it)?;
+        match state.node() {
+            NodeState::At(node) => Some(state.path(&node)),
+            _ => None,
+        }
+    }
+
+    /// A node as the leader had it when this was called.
+    pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
+        let what = "read a fence";
+        let session = self.client.session().await?;
+        session.sync(path).await.map_err(|f| f.into_error(what))?;
+        match session.driver.read(path).await {
+            Ok(node) => Ok(Some(node)),
+            Err(Fault::NoNode) => Ok(None),
+            Err(other) => Err(other.into_error(what)),
+        }
+    }
+
+    /// The names of a node's children.
+    pub(crate) async fn children_of(&self, path: &str) -> Result<Vec<String>, Error> {
+        let session = self.client.session().await?;
+        let children = session.driver.children(path).await;
+        children.map_err(|fault| fault.into_error("list the names of commits"))
+    }
+
+    /// Makes the nodes above `path`.
+    pub(crate) async fn make_above(&self, path: &str) -> Result<(), Error> {
+        let session = self.client.session().await?;
+        session
+            .make_parents(names::parent(path).unwrap_or(path))
+            .await
+    }
+
+    /// Changes all of it, or nothing.
+    pub(crate) async fn change(&self, changes: &[Change]) -> Result<(), Refused> {
+        let session = self.client.session().await.map_err(Refused::NotSent)?;
+        session.driver.change(changes).await
+    }
+}

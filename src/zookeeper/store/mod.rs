@@ -1,0 +1,30 @@
+//! The store.
+
+mod acl;
+mod acquire;
+mod barrier_session;
+mod client;
+mod downgrade;
+mod drivers;
+mod fenced;
+mod lock_info;
+mod opening;
+mod options;
+mod proof;
+mod queue;
+mod renewal;
+mod revoke;
+#[cfg(all(test, feature = "testing"))]
+mod scripted;
+mod session;
+mod session_state;
+mod session_thread;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod simulation;
+mod zookeeper_store;
+
+pub use acl::{AclEntry, ZooKeeperAcl};
+pub(crate) use drivers::{Change, Fault, Refused};
+pub use options::{Credentials, DriverKind, ZooKeeperMode, ZooKeeperOptions};
+pub use zookeeper_store::ZooKeeperStore;
