@@ -38,8 +38,10 @@ impl Server {
                 Reply::Bulk(self.learn(text).into_bytes())
             }
             ("SCRIPT", [how, hashes @ ..]) if how.eq_ignore_ascii_case(b"exists") => {
-                let hash = |hash| String::from_utf8_lossy(hash).to_ascii_lowercase();
-                let is_known = |one: &Vec<u8>| self.scripts.contains_key(&hash(one));
+                let is_known = |one: &Vec<u8>| {
+                    let hash = String::from_utf8_lossy(one).to_ascii_lowercase();
+                    self.scripts.contains_key(&hash)
+                };
                 let known = hashes.iter().map(|one| Reply::Int(is_known(one).into()));
                 Reply::Array(known.collect())
             }
