@@ -38,6 +38,7 @@ mod stale;
 mod step;
 mod store;
 mod tokens;
+mod turns;
 mod wake;
 
 pub use options::{FileOptions, OnDeath};

@@ -14,7 +14,7 @@ use super::tokens::{Meta, Tokens};
 use super::*;
 use crate::clock::{Clock, ManualClock};
 use crate::model::error::ErrorKind;
-use crate::store::{Acquired, Asked, Claim, Released, Renewed, Store};
+use crate::store::{Acquired, Asked, Claim, Released, Renewed, Store, Wakes};
 
 /// One attempt to hold a key. `meanwhile` gets how often the step has decided before.
 fn attempt(store: &FileStore, claim: &Claim, meanwhile: impl Fn(usize) + Sync) -> Option<Acquired> {
@@ -148,6 +148,42 @@ async fn a_file_that_stays_locked_keeps_no_other_key_from_its_renewal() {
         matches!(renewed[..], [Renewed::Extended(_), Renewed::Extended(_)]),
         "{renewed:?}"
     );
+}
+
+#[test]
+fn a_request_of_the_same_process_is_not_taken_for_one_of_another() {
+    let directory = Temporary::new();
+    let mut options = directory.options();
+    options.request_timeout = Duration::ZERO;
+    let store = FileStore::open(&options).unwrap();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap()
+    };
+    let held = runtime().block_on(granted(&store, &claim("a")));
+    let key = &held.claim.key;
+    let (may_end, ends) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (begins, has_begun) = std::sync::mpsc::channel();
+        let inner = store.inner();
+        scope.spawn(move || {
+            let step = inner.attempt(key, &mut move |_, _, _| {
+                begins.send(()).unwrap();
+                ends.recv().unwrap();
+                Ok(((), Wakes::default()))
+            });
+            assert!(step.unwrap().is_some());
+        });
+        has_begun.recv().unwrap();
+        let other = scope.spawn(|| runtime().block_on(store.inspect(key)));
+        // As long as it could try, and it may not give up.
+        for _ in 0..50 {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        may_end.send(()).unwrap();
+        let info = other.join().unwrap();
+        assert!(info.unwrap().is_some(), "it is held");
+    });
 }
 
 /// An empty message ends the thread that reads a socket. Its process lives and polls, so it may ask before it is skipped.

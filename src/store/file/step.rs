@@ -10,6 +10,7 @@ use super::kept::{Freed, Kept};
 use super::key_file::KeyFile;
 use super::peers::Sent;
 use super::process::Process;
+use super::turns::Turns;
 use super::wake::Wakeups;
 use crate::clock::{Clock, Stamp, fork};
 use crate::model::error::Error;
@@ -25,6 +26,7 @@ pub(super) struct Inner {
     pub(super) process: Process,
     pub(super) wakeups: Wakeups,
     pub(super) kept: Kept,
+    pub(super) turns: Turns,
     /// Requests of this process only can arrive after their withdrawal.
     pub(super) withdrawn: Mutex<Tombstones>,
     pub(super) request_timeout: Duration,
@@ -59,6 +61,9 @@ impl Inner {
         key: &Key,
         step: Step<'_, T>,
     ) -> Result<Option<(T, Wakes)>, Error> {
+        let turn = self.turns.of(key);
+        // A thread that a forked child does not have may be in its step for ever.
+        let _turn = (fork::generation() == self.generation).then(|| turn.lock());
         let Ok((mut file, before)) = KeyFile::open(&self.directory, key)? else {
             return Ok(None);
         };

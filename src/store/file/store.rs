@@ -14,6 +14,7 @@ use super::options::FileOptions;
 use super::process::Process;
 use super::stale::remove_stale;
 use super::step::{Inner, Step, since_boot};
+use super::turns::Turns;
 use super::wake::Wakeups;
 use crate::clock::{Clock, fork};
 use crate::model::error::Error;
@@ -79,6 +80,7 @@ impl FileStore {
             process,
             wakeups,
             kept: Kept::default(),
+            turns: Turns::default(),
             withdrawn: Mutex::default(),
             request_timeout: options.request_timeout,
             generation: fork::generation(),
@@ -113,14 +115,16 @@ impl FileStore {
         step: Step<'_, T>,
     ) -> Result<T, Error> {
         let inner = &self.0;
-        let began = inner.now();
+        let mut began = None;
         let mut pause = PAUSE;
         for tries in 0_u32.. {
             if let Some((answer, wakes)) = attempt(inner, key, &mut *step)? {
                 inner.wake(key, wakes);
                 return Ok(answer);
             }
-            let waited = inner.now().saturating_sub(began);
+            // From here on it waits for another process, and not for others of its own.
+            let now = inner.now();
+            let waited = now.saturating_sub(*began.get_or_insert(now));
             if waited < YIELD_FOR && tries < MOST_YIELDS {
                 std::thread::yield_now();
                 continue;
