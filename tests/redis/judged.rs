@@ -226,3 +226,16 @@ fn a_server_that_does_not_say_which_run_it_is_grants_nothing_unless_restarts_are
     }
     assert!(!judged(&server, "nothing", "0").contains('?'));
 }
+
+#[test]
+fn a_client_to_which_restarts_are_of_no_account_leaves_the_marker_of_the_others() {
+    let server = RedisServer::start();
+    let waits = judged(&server, "nothing", "0");
+    let marker = server.cli(&["GET", MARKER]);
+    assert!(waits.ends_with(&marker), "{waits}: {marker}");
+    for hidden in ["run_id", "master_replid", "nothing"] {
+        let told = judged(&server, hidden, "1");
+        assert!(told.ends_with(&marker), "{told}: {marker}");
+        assert_eq!(server.cli(&["GET", MARKER]), marker);
+    }
+}

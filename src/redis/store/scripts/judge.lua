@@ -35,8 +35,9 @@ elseif mark and tonumber(ttl) ~= max_ttl then
 end
 local is_new, is_fresh = not mark, mark and mark == fresh
 ends = tonumber(ends)
--- A clock that was set back does not prolong the wait; the members of a quorum add a second to it.
-if is_new or is_fresh or of ~= server or ends - now > longest + 1000 then
+-- A clock that was set back does not prolong the wait; the members of a quorum add a second to it. Whoever cannot see which run this
+-- is leaves the marker of those who can.
+if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longest + 1000 then
   local age = 0
   if is_fresh then
     local known, sight = string.match(ARGV[6], '^(%S+) (%d+)$')
