@@ -248,6 +248,35 @@ async fn a_missing_right_is_denied_and_never_in_doubt() {
 }
 
 #[tokio::test]
+async fn a_missing_right_leaves_no_lock_without_an_end() {
+    let server = RedisServer::start();
+    let rights = rights();
+    for (at, command) in rights.iter().enumerate() {
+        let Some(name) = command.strip_prefix('+') else {
+            continue;
+        };
+        let others = rights.iter().filter(|right| *right != command).copied();
+        let pattern = format!("~p{at}:*");
+        let more = [&*pattern, "-@all"].into_iter();
+        let_in(&server, &more.chain(others).collect::<Vec<_>>());
+        let query = format!("prefix=p{at}&restart_quarantine=off");
+        let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), &query)).await;
+        let Ok(store) = store else {
+            continue;
+        };
+        for mode in [LockMode::Read, LockMode::Exclusive] {
+            let lock = format!("p{at}:{mode:?}");
+            // Somebody read a moment ago, so the line is looked at.
+            let line = format!("{lock}{{{lock}}}:line");
+            server.cli(&["SET", &line, "1", "PX", "60000"]);
+            let _granted_or_refused = store.acquire(&queued(&format!("{mode:?}"), mode)).await;
+            let left = server.cli(&["PTTL", &lock]);
+            assert_ne!(left, "-1", "without {name}: {mode:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_missing_right_is_not_waited_for() {
     let server = RedisServer::start();
     let_in(&server, &["~app:*", WAKE, "+@all"]);

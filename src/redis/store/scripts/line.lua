@@ -76,16 +76,19 @@ local function hold(claim, ends)
   end
   number = whole(number)
   local about = number .. string.sub(claim, 33, 35) .. whole(now) .. string.sub(claim, 35)
+  -- Without a right this script may end anywhere: the lock has an end from the beginning, and then the exact one.
+  local lasts = whole(ends - now)
   if not is_reader then
-    redis.call('SET', lock, string.sub(claim, 1, 33) .. about)
+    redis.call('SET', lock, string.sub(claim, 1, 33) .. about, 'PX', lasts)
     redis.call('PEXPIREAT', lock, whole(ends))
     return number
-  elseif is_first then
-    redis.call('SET', lock, READERS)
   end
   redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
   redis.call('ZADD', readers, whole(ends), string.sub(claim, 1, 32))
   redis.call('HSET', grants, string.sub(claim, 1, 32), about)
+  if is_first then
+    redis.call('SET', lock, READERS, 'PX', lasts)
+  end
   bind(readers, lock, readers, grants)
   return number
 end
