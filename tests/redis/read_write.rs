@@ -315,6 +315,21 @@ async fn a_reader_that_stays_keeps_other_readers_out_for_some_seconds_only() {
 }
 
 #[tokio::test]
+async fn a_writer_that_gives_up_does_not_let_the_readers_begin_their_turn_anew() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let _stays = hold(&store, LockMode::Read).await;
+    left_to_others(&server, 33);
+    let mut writer = queued("a", LockMode::Write);
+    writer.place_ttl = Duration::from_secs(1);
+    assert!(is_busy(&store, &writer).await);
+    store.withdraw(&writer).await.unwrap();
+    let turn = server.cli(&["PTTL", "app:a{app:a}:line"]);
+    // It was a minute, and a test takes less than half of one.
+    assert!(turn.parse::<u64>().unwrap() > 30_000, "{turn}");
+}
+
+#[tokio::test]
 async fn readers_that_waited_for_a_writer_join_it_however_long_it_worked() {
     let server = RedisServer::start();
     let store = store(&server).await;

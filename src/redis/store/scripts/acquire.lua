@@ -74,7 +74,12 @@ elseif place_ttl > 0 or not holder or holder == READERS then
     if not is_there then
       redis.call('SET', line, whole(now))
     end
+    -- A place that ends soon does not end the turn of the readers.
+    local turn = holder == READERS and redis.call('PTTL', line) or 0
     bind(places, queue, places, line)
+    if redis.call('PTTL', line) < turn then
+      redis.call('PEXPIRE', line, turn)
+    end
   end
   number = move_line(claim, ttl)
   if not number and place_ttl == 0 then
