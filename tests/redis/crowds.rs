@@ -140,3 +140,32 @@ async fn no_release_takes_out_more_than_some_readers_that_are_over() {
     release(&store, &stays).await;
     assert_eq!(server.cli(&["KEYS", "app:a*"]), "", "they go with the lock");
 }
+
+#[tokio::test]
+async fn readers_that_die_make_room_for_those_that_come() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut by_hand = by_hand(&server);
+    let _stays = grant(&store, &claim(LockMode::Read)).await;
+    for number in 0..CROWD {
+        let owner = format!("{number:032x}");
+        for (what, how) in [("readers", "ZADD"), ("grants", "HSET")] {
+            let mut add = ::redis::cmd(how);
+            add.arg(format!("app:a{{app:a}}:{what}"));
+            let add = if how == "ZADD" {
+                add.arg(1).arg(owner.as_str())
+            } else {
+                add.arg(owner.as_str()).arg("1000000000000001 r 1 dead")
+            };
+            let () = add.query(&mut by_hand).unwrap();
+        }
+    }
+    const COME: usize = 100;
+    for come in 1..=COME {
+        let _comes = grant(&store, &claim(LockMode::Read)).await;
+        // Two leave for one that comes: few, since one script may grant to many.
+        assert_eq!(count(&mut by_hand, "readers"), 1 + CROWD - come);
+    }
+    let grants = server.cli(&["HLEN", "app:a{app:a}:grants"]);
+    assert_eq!(grants, (1 + CROWD - COME).to_string());
+}

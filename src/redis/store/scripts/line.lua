@@ -62,12 +62,27 @@ local function forget_readers()
   end
 end
 
+-- Ends readers that are over, so many at most, and these.
+local function end_readers(most, ...)
+  local ended = redis.call('ZRANGEBYSCORE', readers, '-inf', whole(now), 'LIMIT', 0, most)
+  for _, owner in ipairs({...}) do
+    ended[#ended + 1] = owner
+  end
+  if ended[1] then
+    redis.call('ZREM', readers, unpack(ended))
+    redis.call('HDEL', grants, unpack(ended))
+  end
+end
+
 -- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the time; without it, it begins there.
 local function hold(claim, ends)
   local is_reader = string.sub(claim, 34, 34) == 'r'
   local is_first = is_reader and redis.call('GET', lock) ~= READERS
   if is_first then
     forget_readers()
+  elseif is_reader then
+    -- Two for each that comes: so those that died never pile up, and a script that calls many stays short.
+    end_readers(2)
   end
   local number = redis.call('INCR', token)
   if number < 1e15 then

@@ -34,10 +34,7 @@ elseif holder == READERS then
   local ends = redis.call('ZSCORE', readers, owner)
   held = ends and tonumber(ends) > now and 1 or 0
   -- This reader and some of those that are over. The lock lasts as long as the last of the others.
-  local ended = redis.call('ZRANGEBYSCORE', readers, '-inf', whole(now), 'LIMIT', 0, MOST)
-  ended[#ended + 1] = owner
-  redis.call('ZREM', readers, unpack(ended))
-  redis.call('HDEL', grants, unpack(ended))
+  end_readers(MOST, owner)
   bind(readers, lock, readers, grants)
 end
 leave_line(claim)
