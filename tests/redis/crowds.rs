@@ -169,3 +169,35 @@ async fn readers_that_die_make_room_for_those_that_come() {
     let grants = server.cli(&["HLEN", "app:a{app:a}:grants"]);
     assert_eq!(grants, (1 + CROWD - COME).to_string());
 }
+
+#[tokio::test]
+async fn watchers_that_gave_up_make_room_for_those_that_come() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let mut by_hand = by_hand(&server);
+    for number in 0..CROWD {
+        let owner = format!("{number:032x}");
+        let mut add = ::redis::cmd("ZADD");
+        add.arg("app:a{app:a}:watchers").arg(1).arg(owner);
+        let () = add.query(&mut by_hand).unwrap();
+    }
+    for round in 1..=CROWD / MOST {
+        let _hint = store
+            .subscribe(&once(claim(LockMode::Write)))
+            .await
+            .unwrap();
+        assert_eq!(
+            count(&mut by_hand, "watchers"),
+            CROWD - round * MOST + round
+        );
+    }
+    let _hint = store
+        .subscribe(&once(claim(LockMode::Write)))
+        .await
+        .unwrap();
+    assert_eq!(
+        count(&mut by_hand, "watchers"),
+        CROWD / MOST + 1,
+        "they live"
+    );
+}

@@ -60,10 +60,16 @@ scripts! {
     REVOKE = "revoke.lua";
 }
 
-/// Notes that a claim without a place is to be told when the lock is free.
+/// Notes that a claim without a place is to be told when the lock is free, and until when. Those whose time is over make room.
 pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| {
-    let text =
-        "redis.call('ZADD', KEYS[1], 0, ARGV[1]) return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
+    let text = "local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ended = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now), 'LIMIT', 0, 500)
+if ended[1] then
+  redis.call('ZREM', KEYS[1], unpack(ended))
+end
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
     Script::new(text)
 });
 
