@@ -330,6 +330,21 @@ async fn a_writer_that_gives_up_does_not_let_the_readers_begin_their_turn_anew()
 }
 
 #[tokio::test]
+async fn a_request_to_write_that_comes_after_its_downgrade_is_refused() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let writer = hold(&store, LockMode::Write).await;
+    let reads = store.downgrade(&writer).await.unwrap();
+    let other = hold(&store, LockMode::Read).await;
+    let error = store.acquire(&writer.claim).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    // One to read is answered.
+    assert_eq!(grant(&store, &reads.claim).await.token, reads.token);
+    release(&store, &other).await;
+    release(&store, &reads).await;
+}
+
+#[tokio::test]
 async fn readers_that_waited_for_a_writer_join_it_however_long_it_worked() {
     let server = RedisServer::start();
     let store = store(&server).await;

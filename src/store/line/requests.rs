@@ -34,6 +34,11 @@ impl Line {
         if self.revoked.iter().any(|(owner, _)| *owner == claim.owner) {
             return Err(withdrawn(&claim.key));
         }
+        let reads = |held: &mut Held| held.claim.mode == LockMode::Read;
+        if claim.mode != LockMode::Read && self.held_by(&claim.owner, now).is_some_and(reads) {
+            // A request to write, from before its downgrade.
+            return Err(withdrawn(&claim.key));
+        }
         if self.places.number_of(&claim.owner).is_some() {
             self.keep_place(claim, origin, now);
         }

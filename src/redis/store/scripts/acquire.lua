@@ -3,7 +3,7 @@
 -- KEYS: lock, line, marker, gone:<owner>, token
 -- ARGV: claim, ttl (ms), mark, the place's time (ms; 0: it takes no place), about the server's time (ms), for people; for a vote
 --       also the least token that will do (0: any)
--- Answers: judge (ask judge.lua) | gone (withdrawn) | granted <token> [<now of a vote, us>] |
+-- Answers: judge (ask judge.lua) | gone (withdrawn, or downgraded) | granted <token> [<now of a vote, us>] |
 --          busy <left, ms; -1: nobody knows> <now, us> <the last token>
 local lock, token, claim, ttl, mark = KEYS[1], KEYS[5], ARGV[1], ARGV[2], ARGV[3]
 if redis.call('GET', KEYS[3]) ~= mark then
@@ -38,6 +38,10 @@ local holder = redis.call('GET', lock)
 if holder == READERS then
   local ends, grant = redis.call('ZSCORE', readers, owner), redis.call('HGET', grants, owner)
   if ends and grant and tonumber(ends) > now then
+    if string.sub(claim, 34, 34) ~= 'r' then
+      -- A request to write, from before its downgrade.
+      return 'gone'
+    end
     -- The same grant again, for its full time.
     may_fill()
     redis.call('ZADD', readers, whole(now + ttl), owner)
