@@ -123,6 +123,22 @@ async fn an_end_that_needs_keys_that_may_be_elsewhere_changes_nothing_until_the_
 }
 
 #[tokio::test]
+async fn an_exclusive_hold_ends_although_its_slot_moves_whoever_waits_and_watches() {
+    let moving = Moving::new().await;
+    let held = grant(&moving.store, &moving.claim(LockMode::Exclusive)).await;
+    let waits = moving.claim(LockMode::Exclusive);
+    assert!(is_busy(&moving.store, &waits).await);
+    let watches = once(moving.claim(LockMode::Exclusive));
+    let _hint = moving.store.subscribe(&watches).await.unwrap();
+    moving.begin();
+    release(&moving.store, &held).await;
+    moving.end();
+    let next = grant(&moving.store, &waits).await;
+    release(&moving.store, &next).await;
+    moving.is_clean();
+}
+
+#[tokio::test]
 async fn an_end_with_a_request_unanswered_changes_nothing_until_the_slot_has_moved() {
     let moving = Moving::new().await;
     let held = grant(&moving.store, &moving.claim(LockMode::Exclusive)).await;

@@ -20,9 +20,9 @@ end
 
 if held == 1 and gone == '0' then
   local beside = lock .. '{' .. lock .. '}:'
-  local others = rest ~= '0' and 0 or redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers')
+  local others = rest ~= '0' and 0 or redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers', beside .. 'nothing')
   if others == 0 or type(others) == 'table' then
-    -- Nobody waits, or gets it now, or the line is at the node to which the slot moves, and whoever waits asks there.
+    -- Nobody waits, or gets it now, or the slot moves to another node, and whoever waits asks there.
     end_hold()
     return 1
   end
