@@ -9,8 +9,10 @@ use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::redis::simulation::{Dial, Stream};
 use leasehold::redis::{RedisOptions, RedisStore};
-use leasehold::store::{Acquired, Renewed, Store};
+use leasehold::store::{Acquired, Grant, Renewed, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use crate::claims::{claim_for, grant, release};
 use crate::other_holder::{OtherHolder, uptime, wait_for};
@@ -87,26 +89,131 @@ impl Dial for Direct {
 }
 
 /// Clients of another prefix have loaded the scripts, so those of ours find none unknown.
-#[tokio::test]
-async fn a_client_leaves_its_notes_again_within_a_minute() {
+async fn the_notes_are_left_again(go_on: impl AsyncFn(&RedisStore, &Grant)) {
     let server = RedisServer::start();
     grow_old(&server, MAX_TTL).await;
     let clock = ManualClock::new();
     let options = RedisOptions::parse(&server.url(QUERY)).unwrap();
     let dial = Arc::new(Direct(server.port()));
     let ours = RedisStore::simulated(options, clock.clone(), dial).unwrap();
-    let before = grant(&ours, &claim_for("a", SHORT)).await;
-    release(&ours, &before).await;
+    let held = grant(&ours, &claim_for("a", MAX_TTL)).await;
+    drop(ours.renew(std::slice::from_ref(&held)).await);
     assert_eq!(server.cli(&["SCRIPT", "FLUSH"]), "OK");
     let other = server.url("prefix=other&max_ttl=1s");
     let other = RedisStore::connect(&other).await.unwrap();
     let loads = grant(&other, &claim_for("a", SHORT)).await;
+    drop(other.renew(std::slice::from_ref(&loads)).await);
     release(&other, &loads).await;
     clock.advance(Duration::from_secs(60));
-    let _held = grant(&ours, &claim_for("a", MAX_TTL)).await;
+    go_on(&ours, &held).await;
     assert_eq!(server.cli(&["FLUSHALL"]), "OK");
     let got = store(&server).await.acquire(&claim_for("a", SHORT)).await;
     assert!(matches!(got, Ok(Acquired::NotReady { .. })), "{got:?}");
+}
+
+#[tokio::test]
+async fn a_client_leaves_its_notes_again_within_a_minute() {
+    the_notes_are_left_again(async |store, _| {
+        let _held = grant(store, &claim_for("b", MAX_TTL)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_only_renews_leaves_its_notes_again_within_a_minute() {
+    the_notes_are_left_again(async |store, held| {
+        drop(store.renew(std::slice::from_ref(held)).await);
+    })
+    .await;
+}
+
+/// A server that reads the first write that looks for notes in two parts, the first one of so many commands.
+#[derive(Debug)]
+struct InParts {
+    port: u16,
+    first: usize,
+    /// The first part was sent, and the second may follow.
+    between: Arc<[Notify; 2]>,
+}
+
+impl Dial for InParts {
+    fn dial(&self) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let (port, first, between) = (self.port, self.first, Arc::clone(&self.between));
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(1 << 20);
+            let server = TcpStream::connect(("127.0.0.1", port)).await?;
+            tokio::spawn(carry(theirs, server, first, between));
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+async fn carry(
+    client: DuplexStream,
+    server: TcpStream,
+    first: usize,
+    between: Arc<[Notify; 2]>,
+) -> io::Result<()> {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_server, mut to_server) = server.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let (mut piece, mut is_parted) = (vec![0; 1 << 20], false);
+    loop {
+        let length = from_client.read(&mut piece).await?;
+        let (mut rest, looks) = (&piece[..length], b"\r\nEXISTS\r\n");
+        if !is_parted && rest.windows(looks.len()).any(|part| part == looks) {
+            is_parted = true;
+            let begins = rest.windows(3).enumerate();
+            let begins = begins.filter(|(_, part)| *part == b"\r\n*");
+            let (at, _) = begins
+                .take(first)
+                .last()
+                .expect("a command in the first part");
+            to_server.write_all(&rest[..at + 2]).await?;
+            rest = &rest[at + 2..];
+            between[0].notify_one();
+            between[1].notified().await;
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        to_server.write_all(rest).await?;
+    }
+}
+
+#[tokio::test]
+async fn a_first_use_and_a_flush_between_two_parts_of_the_write_that_judges_are_noticed() {
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    for first in 1..=3 {
+        let url = server.url(&format!(
+            "prefix=app{first}&max_ttl=1s&timeout_millis=20000"
+        ));
+        let between = Arc::new([Notify::new(), Notify::new()]);
+        let dial = Arc::new(InParts {
+            port: server.port(),
+            first,
+            between: Arc::clone(&between),
+        });
+        let options = RedisOptions::parse(&url).unwrap();
+        let ours = RedisStore::simulated(options, ManualClock::new(), dial).unwrap();
+        let claim = claim_for("a", SHORT);
+        let asking = ours.acquire(&claim);
+        let meanwhile = async {
+            between[0].notified().await;
+            let user = RedisStore::connect(&url).await.unwrap();
+            let holder = OtherHolder::holding(&user, "a", MAX_TTL).await;
+            assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+            between[1].notify_one();
+            holder
+        };
+        let (got, holder) = futures_util::join!(asking, meanwhile);
+        let next = match got {
+            Ok(Acquired::Granted(next)) => next,
+            _ => wait_for(&ours, &claim).await,
+        };
+        holder.has_given_way_to(&next);
+    }
 }
 
 /// Sent a moment after the server was known to be a master, and executed after it was deposed and promoted again.
@@ -207,7 +314,7 @@ fn judged(server: &RedisServer, hidden: &str, off: &str) -> String {
     );
     let token = "app:{leasehold}:token";
     let call = ["EVAL", &*text, "2", MARKER, token];
-    let arguments = ["1000", "1000", off, "", "3600000", "? 0", "0"];
+    let arguments = ["1000", "1000", off, "", "3600000", "? 0", "0", "0"];
     server.cli(&[&call[..], &arguments].concat())
 }
 

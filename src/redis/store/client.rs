@@ -1,6 +1,6 @@
 //! [`RedisClient`]: what every operation of the store uses.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::claims::Claims;
 use super::cluster::{Passage, Slot};
 use super::connection::{Connection, Failure, Purpose, Target, confirmed};
 use super::judge::{Judged, Reached};
-use super::mark::Mark;
+use super::mark::{Mark, NOTED};
 use super::options::RedisOptions;
 use super::script::{Call, Script};
 use super::servers::Servers;
@@ -29,6 +29,8 @@ pub(super) struct RedisClient {
     pub(super) claims: Claims,
     /// The slots whose server was judged to grant; `None` for the only server. If their marker is missing later, it was lost.
     pub(super) judged: Mutex<HashSet<Option<Slot>>>,
+    /// When renewals left the notes of each slot, in nanoseconds of the clock that counts a suspend.
+    noted: Mutex<HashMap<Option<Slot>, u64>>,
     /// The log has the warning about the present wait.
     pub(super) is_wait_logged: AtomicBool,
     /// It is a member of a quorum, or has voted as one.
@@ -60,6 +62,7 @@ impl RedisClient {
             servers,
             fencing,
             judged: Mutex::default(),
+            noted: Mutex::default(),
             is_wait_logged: AtomicBool::new(false),
             is_member: AtomicBool::new(is_member),
         }
@@ -103,6 +106,19 @@ impl RedisClient {
             Servers::One(_) => None,
             Servers::Many(_) => Some(Slot::of(name)),
         }
+    }
+
+    /// Whether renewals have left no notes of this slot for a minute, and so have to.
+    pub(super) fn lacks_notes(&self, slot: Option<Slot>) -> bool {
+        let now = self.now().on(ClockKind::Boot);
+        let mut noted = self.noted.lock();
+        // The server was judged just before the first renewal, with the same notes.
+        let noted = noted.entry(slot).or_insert(now);
+        let is_due = now.saturating_sub(*noted) >= NOTED;
+        if is_due {
+            *noted = now;
+        }
+        is_due
     }
 
     /// Runs a script at the server that has the lock.

@@ -79,6 +79,9 @@ impl Reached {
         let sent = self.client.now();
         let Notes { sought, left } = self.notes();
         let mut all = ::redis::pipe();
+        // A server may read one write in parts, with a first use and a flush in between. So the notes are looked for after the marker is
+        // written: whoever came before that has left some, and a marker that is flushed after it opens nothing.
+        all.add_command(self.call("").by_text(&JUDGE));
         all.cmd("SCRIPT").arg("EXISTS");
         for note in &sought {
             all.arg(note.hash());
@@ -86,11 +89,10 @@ impl Reached {
         for note in &left {
             all.add_command(note.load());
         }
-        all.add_command(self.call("").by_text(&JUDGE));
         let mut answers = self.session.ask_all(&all).await?.into_iter();
         let unexpected = || Failure::Answered(unexpected_reply("judge the server"));
+        let verdict = answers.next().ok_or_else(unexpected)?;
         let known = answers.next().ok_or_else(unexpected)?;
-        let verdict = answers.next_back().ok_or_else(unexpected)?;
         let mut verdict = self.verdict(verdict.map_err(Failure::of)?)?;
         let is_noted = known != Ok(Value::Array(vec![Value::Int(0); sought.len()]));
         if self.client.options().quarantine {

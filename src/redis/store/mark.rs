@@ -6,7 +6,7 @@ use crate::clock::{ClockKind, Stamp};
 
 /// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients of another prefix may have loaded
 /// ours.
-const NOTED: u64 = 60_000_000_000;
+pub(super) const NOTED: u64 = 60_000_000_000;
 
 /// What a server answered that may grant.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use ::redis::{Cmd, RedisError, Value};
 
 use super::client::RedisClient;
+use super::cluster::Slot;
 use super::connection::{Connection, Failure, confirmed, is_unknown_script};
 use super::notes::Notes;
 use super::reply;
@@ -93,25 +94,19 @@ pub(super) async fn renew_over(
     if calls.is_empty() {
         return Ok((Vec::new(), Confirmation(None)));
     }
-    let answered = renew_by(
-        client,
-        connection,
-        is_asking,
-        calls.iter().map(|call| call.by_hash(&RENEW)),
-        &[],
-    )
-    .await?;
+    let slots: HashSet<_> = (calls.iter())
+        .map(|call| client.slot_of_name(call.first_key()))
+        .collect();
+    let due = slots.iter().filter(|slot| client.lacks_notes(**slot));
+    let due = notes(client, connection, due).await?;
+    let by_hash = calls.iter().map(|call| call.by_hash(&RENEW));
+    let answered = renew_by(client, connection, is_asking, by_hash, &due).await?;
     let is_unknown = |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
     if !answered.0.iter().any(is_unknown) {
         return Ok(answered);
     }
     // Somebody removed the scripts, and with them the notes.
-    let session = connection.session().await.map_err(Failure::NotSent)?;
-    let slots: HashSet<_> = (calls.iter())
-        .map(|call| client.slot_of_name(call.first_key()))
-        .collect();
-    let notes = |slot| Notes::of(client.options(), slot, &session.server).left;
-    let notes: Vec<_> = slots.into_iter().flat_map(notes).collect();
+    let notes = notes(client, connection, slots.iter()).await?;
     // The first call carries the text, which loads it for the others. To renew twice is to renew once.
     let by_text = calls.iter().enumerate().map(|(index, call)| {
         if index == 0 {
@@ -121,6 +116,21 @@ pub(super) async fn renew_over(
         }
     });
     renew_by(client, connection, is_asking, by_text, &notes).await
+}
+
+/// What is noted for these slots.
+async fn notes(
+    client: &RedisClient,
+    connection: &Connection,
+    slots: impl Iterator<Item = &Option<Slot>>,
+) -> Result<Vec<Script>, Failure> {
+    let slots: Vec<_> = slots.copied().collect();
+    if slots.is_empty() {
+        return Ok(Vec::new());
+    }
+    let session = connection.session().await.map_err(Failure::NotSent)?;
+    let left = |slot| Notes::of(client.options(), slot, &session.server).left;
+    Ok(slots.into_iter().flat_map(left).collect())
 }
 
 /// The notes, the commands, and with `replicas` one wait for all of them.
