@@ -105,6 +105,23 @@ async fn a_client_that_was_connected_before_databases_were_swapped_waits_too() {
 }
 
 #[tokio::test]
+async fn a_database_that_takes_the_place_of_another_with_the_marker_of_the_same_prefix_waits_too() {
+    let server = RedisServer::start();
+    let in_second = server.url("prefix=app&max_ttl=1s").replace("/0?", "/1?");
+    while uptime(&server) < 3 {
+        breathe().await;
+    }
+    let second = RedisStore::connect(&in_second).await.unwrap();
+    let _other = grant(&second, &claim_for("b", SHORT)).await;
+    let store = async || RedisStore::connect(&server.url("prefix=app&max_ttl=1s")).await;
+    let first = store().await.unwrap();
+    let holder = OtherHolder::holding(&first, "a", Duration::from_secs(1)).await;
+    assert_eq!(server.cli(&["SWAPDB", "0", "1"]), "OK");
+    let next = wait_for(&store().await.unwrap(), &claim_for("a", SHORT)).await;
+    holder.has_given_way_to(&next);
+}
+
+#[tokio::test]
 async fn a_master_that_was_deposed_and_came_back_grants_nothing_before_that_lease_ended() {
     let mut server = RedisServer::start();
     let depose = |server: &mut RedisServer| {

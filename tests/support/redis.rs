@@ -155,7 +155,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/0?{}", self.port, patiently(query))
     }
 
-    /// What a marker of it names: the beginnings of the ids of its run and of its data.
+    /// What a marker of its first database names: the beginnings of the ids of its run and of its data, and the number.
     pub(crate) fn incarnation(&self) -> String {
         let info = self.cli(&["INFO"]);
         let field = |name: &str| {
@@ -163,7 +163,7 @@ impl RedisServer {
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.expect("it says so").trim()[..16].to_owned()
         };
-        format!("{}-{}", field("run_id"), field("master_replid"))
+        format!("{}-{}-0", field("run_id"), field("master_replid"))
     }
 
     /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.

@@ -218,6 +218,7 @@ impl Reached {
         .number(server.backlog.as_millis())
         .written(format_args!("{id} {}", known_for.as_millis()))
         .number(self.slot.is_some().into())
+        .written(format_args!("{}", options.database()))
     }
 
     fn verdict(&self, answer: Value) -> Result<Verdict, Failure> {

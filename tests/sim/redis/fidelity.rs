@@ -246,7 +246,7 @@ fn of_prefix(what: &str) -> String {
 
 fn judge(pair: &mut Pair, wait: &str) {
     let keys = ["marker", "token"].map(of_prefix);
-    let args = ["30000", wait, "0", "", "3600000", "? 0", "0"];
+    let args = ["30000", wait, "0", "", "3600000", "? 0", "0", "0"];
     let replies = pair.script(&script!("judge"), &keys, &args);
     for (mark, reply) in pair.marks.iter_mut().zip(replies) {
         let Reply::Bulk(text) = reply else {

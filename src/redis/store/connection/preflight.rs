@@ -25,7 +25,8 @@ const ID_DIGITS: usize = 16;
 pub(in super::super) struct Server {
     /// New with each start of the process. `None`: the server does not allow us to read it.
     pub(in super::super) run_id: Option<String>,
-    /// The beginnings of the run's id and of the id of its data, which is new with each promotion: as `judge.lua` writes them.
+    /// The beginnings of the run's id and of the id of its data, which is new with each promotion, and the number of the database: as
+    /// `judge.lua` writes them.
     pub(in super::super) id: Option<String>,
     /// For how long it remembers at least that it was a replica; zero: for ever.
     pub(in super::super) backlog: Duration,
@@ -60,6 +61,7 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
     };
     target.judge_memory(&memory)?;
     let mut server = info.server();
+    server.id = (server.id).map(|id| format!("{id}-{}", target.options.database()));
     if let Some(seconds) = (config(opened, "repl-backlog-ttl")
         .await
         .get("repl-backlog-ttl"))

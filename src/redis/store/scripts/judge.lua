@@ -6,7 +6,7 @@
 -- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it tells the mark at once; a marker that this client
 --       has just written where none was, if the script cache knew no note of the prefix: nobody used it in this run; backlog
 --       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is: `<server> <ms>`; 1: a node of a
---       cluster, to which a slot may have come from another node with its marker
+--       cluster, to which a slot may have come from another node with its marker; the number of the database
 -- Answers: mark <now, us> <mark> | wait <ms> <mark> | new <ms> <mark> (there was none) | replica | ttl <ms of the others> |
 --          version <marker> | foreign | hidden (INFO does not say which run this is)
 local VERSION = '4'
@@ -14,7 +14,8 @@ local max_ttl, longest, fresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local about, copy = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
 local info = (type(about) == 'string' and about or '') .. (type(copy) == 'string' and copy or '')
 local run, data = string.match(info, 'run_id:(%w+)'), string.match(info, 'master_replid:(%w+)')
-local server = run and data and string.sub(run, 1, 16) .. '-' .. string.sub(data, 1, 16) or '?'
+-- With SWAPDB a marker comes to another database.
+local server = run and data and string.sub(run, 1, 16) .. '-' .. string.sub(data, 1, 16) .. '-' .. ARGV[8] or '?'
 if server == '?' and ARGV[3] ~= '1' then
   return type(about) == 'table' and about or type(copy) == 'table' and copy or 'hidden'
 end
