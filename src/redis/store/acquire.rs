@@ -79,6 +79,7 @@ impl RedisClient {
             };
             if has_written && !ran.is_doubtful {
                 reached.session.proven(request.sent_at.on(ClockKind::Boot));
+                mark.proven(&request.sent_at);
             }
             request.noted(&attempted, &ran, &mark);
             let (acquired, micros) = match attempted.map_err(Failure::Answered)? {

@@ -1,6 +1,7 @@
 //! [`Mark`]: what a server tells that was judged, and may grant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::clock::{ClockKind, Stamp};
 
@@ -19,6 +20,8 @@ pub(super) struct Mark {
     at: Stamp,
     /// When the notes were left, in nanoseconds of the clock that counts a suspend.
     noted: AtomicU64,
+    /// When the newest request was sent that showed its server to be what it was, by the same clock.
+    proven: AtomicU64,
 }
 
 impl Mark {
@@ -27,6 +30,7 @@ impl Mark {
             text: text.into(),
             micros,
             noted: AtomicU64::new(at.on(ClockKind::Boot)),
+            proven: AtomicU64::new(0),
             at,
         }
     }
@@ -40,6 +44,18 @@ impl Mark {
     /// The notes were left at `now`.
     pub(super) fn has_notes(&self, now: &Stamp) {
         self.noted.store(now.on(ClockKind::Boot), Ordering::Relaxed);
+    }
+
+    /// A request that was sent then was executed by a server that was what it is since it was judged.
+    pub(super) fn proven(&self, sent: &Stamp) {
+        self.proven
+            .fetch_max(sent.on(ClockKind::Boot), Ordering::Relaxed);
+    }
+
+    /// For how long, at `now`, its server may have been another.
+    pub(super) fn unproven(&self, now: &Stamp) -> Duration {
+        let proven = self.proven.load(Ordering::Relaxed);
+        Duration::from_nanos(now.on(ClockKind::Boot).saturating_sub(proven))
     }
 
     /// About the server's time at `now`, in milliseconds. No lease is measured by it.

@@ -5,11 +5,14 @@
 //! proves nothing, since a message may be late for any time. But the same server, as the mark says, has answered an earlier request
 //! of the claim: it was sent at `s0`, by our clock, and executed at `S0`, by the server's. So the grant was at `s0 + (T - S0)` or
 //! later, and lasts for the time of a call from then on: a proof for `T - S0` and a call, counted from `s0`, with the same
-//! allowance for drift as any other (I1). A late message gives a late lease or none, never a long one.
+//! allowance for drift as any other (I1). A late message gives a late lease or none, never a long one. And since the mark tells what the
+//! server was when it was judged, no message is believed after a second in which no request under the mark showed that it still was:
+//! the claim asks once more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::IDLE;
 use super::mark::Mark;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::token::FencingToken;
@@ -95,7 +98,9 @@ impl Asked {
         }
         // The key's end is counted from a whole millisecond, which the allowance for granularity covers.
         let between = Duration::from_micros(message.micros.checked_sub(self.micros)?);
-        if between > MOST {
+        // A server that was deposed and promoted again meanwhile says so to nobody before it is asked, and may execute a request that
+        // was late on its way under the old mark.
+        if between > MOST || self.mark.unproven(&message.heard_at) > IDLE {
             return None;
         }
         // By the clock of ours that has gone the least. Thus a server's clock that was set forward adds no more than the way of
@@ -142,8 +147,11 @@ mod tests {
         }
     }
 
+    /// At a server that is known to be what it was.
     fn proven(message: &GrantMessage) -> Option<u128> {
-        let proof = asked().proof(message, HELD)?;
+        let asked = asked();
+        asked.mark.proven(&message.heard_at);
+        let proof = asked.proof(message, HELD)?;
         assert_eq!(proof.sent_at, Some(at(5_000)), "it counts from the request");
         Some(proof.ttl.as_millis())
     }
@@ -166,6 +174,22 @@ mod tests {
         for heard_at in [5_300, 5_301, 7_000, 60_000] {
             assert_eq!(proven(&told(1_000_300, heard_at)), Some(1_300));
         }
+    }
+
+    #[test]
+    fn a_message_after_a_second_in_which_nothing_showed_that_the_server_is_the_same_proves_nothing()
+    {
+        let asked = asked();
+        asked.mark.proven(&asked.sent_at);
+        let is_believed = |heard_at| {
+            let message = told(1_000_300, heard_at);
+            asked.proof(&message, HELD).is_some()
+        };
+        assert!(is_believed(6_000));
+        assert!(!is_believed(6_001));
+        asked.mark.proven(&at(5_900));
+        assert!(is_believed(6_900));
+        assert!(!is_believed(6_901));
     }
 
     #[test]

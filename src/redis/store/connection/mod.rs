@@ -29,7 +29,7 @@ pub(super) use pool::closed;
 pub(crate) use pool::{ConnectionPool, Purpose};
 pub(super) use preflight::Server;
 pub(crate) use reconnecting::Connection;
-pub(super) use session::Session;
+pub(super) use session::{IDLE, Session};
 pub(super) use subscriber::Subscriber;
 pub(crate) use target::Target;
 pub(super) use target::open;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Value};
@@ -17,8 +18,8 @@ use super::preflight::Server;
 use crate::clock::Clock;
 use crate::store::dial::{self, Health, InFlight};
 
-/// After so long without a proof that it was a master (ns), a server is compared with what it was before a grant is believed.
-const IDLE: u64 = 1_000_000_000;
+/// After so long without a proof that it was a master, a server is compared with what it was before a grant is believed.
+pub(in super::super) const IDLE: Duration = Duration::from_secs(1);
 
 /// One connection, for as long as it lasts.
 pub(in super::super) struct Session {
@@ -70,7 +71,7 @@ impl Session {
     /// Whether the server may have been deposed and promoted again since it was a master.
     pub(in super::super) fn is_idle(&self) -> bool {
         let proven = self.proven.load(Ordering::Relaxed);
-        self.clock.boot().saturating_sub(proven) > IDLE
+        Duration::from_nanos(self.clock.boot().saturating_sub(proven)) > IDLE
     }
 
     /// A request that was sent then was executed by a master: it has written, or the server was judged. A replica answers those that
