@@ -277,6 +277,22 @@ async fn a_missing_right_leaves_no_lock_without_an_end() {
 }
 
 #[tokio::test]
+async fn a_missing_right_is_not_taken_for_a_slot_that_moves() {
+    let server = RedisServer::start();
+    let_in(&server, &["~app:*", WAKE, "+@all"]);
+    let query = "prefix=app&restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query)).await;
+    let store = store.unwrap();
+    let reads = grant(&store, &queued("a", LockMode::Read)).await;
+    server.cli(&["ACL", "SETUSER", "me", "-exists"]);
+    let released = store.release(&reads).await;
+    let Released::Unknown(error) = released else {
+        panic!("{released:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
 async fn a_missing_right_is_not_waited_for() {
     let server = RedisServer::start();
     let_in(&server, &["~app:*", WAKE, "+@all"]);

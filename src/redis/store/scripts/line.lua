@@ -16,8 +16,9 @@ local line, queue, places = base .. 'line', base .. 'queue', base .. 'places'
 local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. 'watchers'
 -- While the slot moves to another node of a cluster, what is missing here may be there, so nothing is done. Either node refuses two
 -- names then if one of them is missing, as one of these always is.
-if type(redis.pcall('EXISTS', line, base .. 'nothing')) == 'table' then
-  return {err = 'TRYAGAIN the slot moves'}
+local near = redis.pcall('EXISTS', line, base .. 'nothing')
+if type(near) == 'table' then
+  return string.find(near.err, 'The user executing', 1, true) and near or {err = 'TRYAGAIN the slot moves'}
 end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
