@@ -16,7 +16,7 @@ crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
 ///
 /// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret. Names
 /// are ordered by their time: a fence that keeps names for a limited time knows by it which names it may have deleted. By the mark a
-/// [`Doubt`](crate::executor::Doubt) knows whether it has the locks of the run.
+/// [`Doubt`](crate::run::Doubt) knows whether it has the locks of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId([u8; 16]);
 

@@ -31,7 +31,7 @@
 //!
 //! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks. They need *all*
 //! leases live, so they end with the earliest. They may write the cells of every key. The permit of their commit
-//! [contains every key and token](crate::executor::CommitPermit::locks), so a fence compares all of them.
+//! [contains every key and token](crate::run::CommitPermit::locks), so a fence compares all of them.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

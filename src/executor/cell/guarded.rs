@@ -67,7 +67,7 @@ impl<T> GuardedCell<T> {
     /// The committed value. It does not change while the caller keeps it; later commits replace the cell's value by another.
     ///
     /// A reader that saw one cell of a run sees its other cells no older. To read several cells at one moment, use
-    /// [`read_together`](crate::executor::read_together).
+    /// [`read_together`](crate::run::read_together).
     #[must_use]
     pub fn read(&self) -> Arc<T> {
         // A commit holds the terms of all its cells until each shows its copy.

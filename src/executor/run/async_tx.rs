@@ -36,7 +36,7 @@ impl AsyncTx {
     /// The intent is noted *before* `call` is first polled, and reported to the lock's manager. If the run does not commit, the
     /// executor awaits `undo`, newest first among the local hooks, while the lease is live and for at most what is left of it, or
     /// at any time if the effect is [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a
-    /// [`Debt`](crate::executor::Debt).
+    /// [`Debt`](crate::run::Debt).
     ///
     /// The lease is checked before every poll of `call`: when it is over, `call` is not polled again, and the step is in doubt.
     /// Renewals prolong the wait.
@@ -93,10 +93,10 @@ impl AsyncTx {
     /// Sets *the* commit: the one durable change outside this process. The executor awaits it after the work has returned `Ok` and
     /// the lease was found live with at least the commit budget left. It is the last call of the work.
     ///
-    /// It returns `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
+    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
     /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names.
     ///
-    /// A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the [`CommitValue`]. An answer
+    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the [`CommitValue`]. An answer
     /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
     ///
     /// After [`CommitPermit::remaining`] it is not polled again, and the commit is in doubt. There is one exception: if the process

@@ -94,7 +94,7 @@ impl<'env> Tx<'env> {
     ///
     /// The intent is noted *before* `call` is called, and reported to the lock's manager. If the run does not commit, the
     /// executor calls `undo`, newest first among the local hooks, while the lease is live, or at any time if the effect is
-    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a [`Debt`](crate::executor::Debt).
+    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a [`Debt`](crate::run::Debt).
     ///
     /// `undo` should give up after [`Compensation::remaining`]; one that ends after the lease counts as failed.
     ///

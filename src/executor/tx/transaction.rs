@@ -202,7 +202,7 @@ impl<'env> Tx<'env> {
 
     /// Notes how to undo a change inside this process. The executor calls the hook if the run does not commit, whatever the reason,
     /// even when the lease is over. All hooks run, newest first; each result is in the
-    /// [`UndoReport`](crate::executor::UndoReport). A hook may return nothing or a `Result`.
+    /// [`UndoReport`](crate::run::UndoReport). A hook may return nothing or a `Result`.
     ///
     /// A hook should undo only what this run changed (`balance += 10` for `balance -= 10`): another run may have changed the same
     /// data in the meantime.
@@ -300,11 +300,11 @@ impl<'env> Tx<'env> {
     /// Sets *the* commit: the one durable change outside this process. The executor calls it after the work has returned `Ok` and
     /// the lease was found live with at least the commit budget left. It is the last call of the work.
     ///
-    /// It returns `()`, or [`Applied::fenced`](crate::executor::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
+    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
     /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names. It should give up after
     /// [`CommitPermit::remaining`].
     ///
-    /// A value in its answer ([`Applied::with`](crate::executor::Applied::with)) comes out of the [`CommitValue`]. An answer
+    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the [`CommitValue`]. An answer
     /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
     pub fn commit_with<A>(
         &self,
