@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Raising the fence writes the token to a permanent node beside the lock, `<chroot>/<key>/~fence`. A batch is one request
 /// that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none. So an old
 /// holder is refused, also where the lock's path is used again
-/// ([simple mode](crate::zookeeper::store::ZooKeeperMode::Simple)).
+/// ([simple mode](crate::zookeeper::ZooKeeperMode::Simple)).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager, store: leasehold::zookeeper::ZooKeeperStore)
@@ -98,7 +98,7 @@ impl ZkFence {
         self
     }
 
-    /// Makes a fence with its own session, in the ensemble of a [URL](crate::zookeeper::store::ZooKeeperOptions::parse), for
+    /// Makes a fence with its own session, in the ensemble of a [URL](crate::zookeeper::ZooKeeperOptions::parse), for
     /// locks whose store is made from that URL by [`LockManager::connect`](crate::LockManager::connect).
     ///
     /// It knows the holds of other sessions by their tokens only. Older holders are refused as soon as the fence is raised, so
