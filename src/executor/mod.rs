@@ -23,22 +23,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [The guide](crate::docs::guarded) describes the phases of a run and [its outcomes](crate::docs::guarded#outcomes). The code
-//! checks the lease with the fast clock before the work, and with the strict clocks before the commit and after a commit call
-//! (I4). Every run is counted from before it checks whether the hold is ending until its last effect, undo included; the end
+//! [The guide](crate::docs::guarded) describes the phases of a run, [its outcomes](crate::docs::guarded#outcomes), and
+//! [what each proof is based on](crate::docs::guarded#commit-proofs). The code checks the lease with the fast clock before the
+//! work, and with the strict clocks before the commit and after a commit call (I4). Every run is counted from before it checks whether the hold is ending until its last effect, undo included; the end
 //! of a hold waits for every counted run (I5).
-//!
-//! # Commit proofs
-//!
-//! - A run without a commit call and without cells is [`WithinLease`](CommitProof::WithinLease) *without* a check after the
-//!   commit. A lease that is over never becomes live again (I2), so the strict check after the last step of the work shows
-//!   that every effect before it was within the lease.
-//! - Cells are published after that check, and the lease is checked again afterwards: cells that appeared after the lease are
-//!   [`CommittedLate`](RunError::CommittedLate). If the publication stalls, the cell's own check of tokens also refuses it, in one
-//!   step with the swap: [`Local`](CommitProof::Local). If the store does not guarantee that tokens grow, that check proves
-//!   nothing, and the proof is `WithinLease`.
-//! - A commit call may take long. [`WithinLease`](CommitProof::WithinLease) means that the lease was live after the answer,
-//!   [`Fenced`](CommitProof::Fenced) that the resource itself compared the token.
 //!
 //! # Doubt
 //!
