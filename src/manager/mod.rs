@@ -1,7 +1,7 @@
 //! The lock manager: it holds locks and moves their leases forward on proven heartbeats.
 //!
 //! ```text
-//!  caller ──► call ──► acquire ──► queue ───────────────────────► store
+//!  user ───► call ───► caller ───► queue ───────────────────────► store
 //!                         │        one asks, the others wait       ▲
 //!                         ▼                                        │
 //!                       hold ──► book ◄── task ────────────────────┘
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A manager runs on a thread and a runtime of its own, so that no busy worker, blocking closure or starved runtime can
-//! delay a heartbeat. Callers ask the store from their own task. Only what they leave behind (a dropped guard, an attempt
+//! delay a heartbeat. Callers ask the store from their own task. Only what they leave behind (a dropped guard, a claim
 //! whose result is unknown) goes through the manager's thread.
 //!
 //! The files, from the bottom up; each imports only those before it:

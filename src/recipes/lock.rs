@@ -86,7 +86,7 @@ impl Lock {
     ///
     /// Not promised: a hold that was not released has no rest. The TTL alone ends the hold of a process that died, of a lease that
     /// lapsed, and of a release that was [withheld](crate::store::Released::Withheld). A store that loses its locks
-    /// loses rests too, and they may be longer than its quarantine.
+    /// loses rests too, and they may be longer than the time for which it then grants nothing.
     ///
     /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
     /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.

@@ -3,8 +3,9 @@
 //! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself, or refuses it, would describe
 //! another server than the one behind it.
 //!
-//! A server that does not allow `INFO` (managed services, access lists) is trusted less, and never an error. `CONFIG` is asked for what
-//! `INFO` does not say. One that allows neither is taken for one that drops no keys, with a warning, and that has the defaults.
+//! A server that does not allow `INFO` (managed services, access lists) is no error here: it [grants nothing](super::super::judge)
+//! unless `restart_quarantine=off`. `CONFIG` is asked for what `INFO` does not say. One that allows neither is taken for one that
+//! drops no keys, with a warning, and that has the defaults.
 
 use std::collections::HashMap;
 use std::time::Duration;
