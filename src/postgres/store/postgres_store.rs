@@ -39,7 +39,7 @@ const MOST_CALLED: usize = 64;
 
 /// Locks in a PostgreSQL database, version 13 or later (feature `postgres`).
 ///
-/// The tables, the order of waiters, and what is not promised: see the [module](crate::postgres).
+/// The tables, the order of waiters, and what is assumed: see the [module](crate::postgres).
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Each calling runtime has a connection, one more when it
 /// waits for a busy lock, and the manager's thread one for heartbeats. Cloning is cheap; all clones are the same store.
