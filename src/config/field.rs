@@ -78,12 +78,12 @@ pub(super) fn add(section: &mut Section, name: &str, mut entry: Entry) -> Result
 
 /// No message shows the value: it may be a URL in the wrong place.
 fn set(field: &Field<Draft>, draft: &mut Draft, entry: &Entry) -> Result<(), Error> {
-    field.set(draft, &entry.value).map_err(|why| {
-        let mut why = why.to_string();
+    field.set(draft, &entry.value).map_err(|error| {
+        let mut why = error.to_string();
         if matches!(entry.origin, Origin::File(..)) {
             why = why.replace(": 10s or 200ms", ", in quotes: \"10s\" or \"200ms\"");
         }
-        refused(entry, why)
+        located(&entry.origin, &entry.written, error.kind(), why)
     })
 }
 

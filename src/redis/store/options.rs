@@ -94,8 +94,9 @@ impl RedisOptions {
     pub(super) fn validate(&self) -> Result<(), Error> {
         if self.replicas > 0 && self.replica_wait >= self.timeout {
             return Err(Error::invalid(format!(
-                "option replica_wait={:?} leaves no time for an answer; set it below timeout={:?}",
-                self.replica_wait, self.timeout
+                "option replica_wait={:?} leaves no time for an answer; set it below timeout_millis={}",
+                self.replica_wait,
+                self.timeout.as_millis()
             )));
         }
         Ok(())

@@ -37,6 +37,9 @@ pub(super) struct Inner {
 /// A change of a line, and whom to wake after it.
 pub(super) type Step<'a, T> =
     &'a mut (dyn FnMut(&mut Line, Duration, NextToken<'_>) -> Result<(T, Wakes), Error> + Send);
+/// How long a request waits for the others of its process. A step takes some microseconds.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
+
 pub(super) type NextToken<'a> = &'a mut dyn FnMut() -> Result<FencingToken, Error>;
 
 impl Inner {
@@ -61,9 +64,17 @@ impl Inner {
         key: &Key,
         step: Step<'_, T>,
     ) -> Result<Option<(T, Wakes)>, Error> {
-        let turn = self.turns.of(key);
-        // A thread that a forked child does not have may be in its step for ever.
-        let _turn = (fork::generation() == self.generation).then(|| turn.lock());
+        // A thread that a forked child does not have may be in its step, or hold the table of turns, for ever.
+        let is_ours = fork::generation() == self.generation;
+        let turn = is_ours.then(|| self.turns.of(key));
+        let _turn = match &turn {
+            None => None,
+            // A thread whose disk hangs keeps nobody from renewing other keys.
+            Some(turn) => match turn.try_lock_for(LONGEST_TURN) {
+                None => return Ok(None),
+                locked => locked,
+            },
+        };
         let Ok((mut file, before)) = KeyFile::open(&self.directory, key)? else {
             return Ok(None);
         };

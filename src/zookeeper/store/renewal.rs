@@ -47,12 +47,11 @@ pub(crate) async fn renew(
         }
     }
     let chunks = holds.chunks_mut(HOLDS_PER_REQUEST);
-    join_all(chunks.map(|chunk| renew_chunk(client, session, chunk))).await;
+    join_all(chunks.map(|chunk| renew_chunk(session, chunk))).await;
     answers
 }
 
-async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [Hold<'_>]) {
-    let asked_at = client.clock.stamp();
+async fn renew_chunk(session: &Session, chunk: &mut [Hold<'_>]) {
     let mut live: Vec<usize> = (0..chunk.len()).collect();
     for _ in 0..TRIES {
         let paths: Vec<String> = live.iter().map(|&i| chunk[i].path.clone()).collect();
@@ -64,7 +63,8 @@ async fn renew_chunk(client: &ZooKeeperClient, session: &Session, chunk: &mut [H
                     let hold = &mut chunk[i];
                     *hold.answer = match missing.iter().find(|(at, _)| *at == i) {
                         None => {
-                            hold.state.keep(&asked_at, session.ttl);
+                            // The lease counts from no later time, so the node stays for longer.
+                            hold.state.keep(&sent_at, session.ttl);
                             Renewed::Extended(proof)
                         }
                         Some((_, None)) => Renewed::Gone,
