@@ -90,7 +90,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// What tells some locks from others, whatever their order: the sum of the FNV-1a of each one's key and token. It is against mistakes; it
+/// What distinguishes some locks from others, whatever their order: the sum of the FNV-1a of each one's key and token. It is against mistakes; it
 /// proves nothing to somebody who wants to deceive.
 pub(crate) fn mark(locks: &[HeldKey]) -> Mark {
     let of_one = |lock: &HeldKey| {

@@ -325,7 +325,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// Its end tells its script that the lease is over.
+/// By its end its script learns that the lease is over.
 #[test]
 fn a_hold_that_is_lost_ends_although_nobody_reads_what_the_tool_says() {
     let (server, url) = server();

@@ -45,7 +45,7 @@ pub(super) struct Ran {
     pub(super) answer: Value,
     /// How many replicas have it; `None`: nobody waited for them.
     pub(super) confirmed: Option<u32>,
-    /// The server is not what it was when the mark was told, so a grant may be of a server that has forgotten one.
+    /// The server is not what it was when it answered with the mark, so a grant may be of a server that has forgotten one.
     pub(super) is_doubtful: bool,
 }
 

@@ -18,10 +18,10 @@ use crate::store::{Claim, Grant, GrantProof, LockMode, Released, Revoke, Revoked
 /// For how many times the longest wait for an answer a server refuses the late requests of a claim that ended.
 const GONE_TIMEOUTS: u32 = 2;
 
-/// For how long a claim is told that a lock is free.
+/// For how long a claim is notified that a lock is free.
 const WATCHES: Duration = Duration::from_secs(600);
 
-/// A claim that takes no place has no message of its own: so are those of a quorum, whose votes have other owners. It is told when
+/// A claim that takes no place has no message of its own: so are those of a quorum, whose votes have other owners. It is notified when
 /// the lock is free. That is a hint, so a refusal is none of its concern.
 pub(super) async fn watch(client: &RedisClient, claim: &Claim) {
     if claim.place_ttl.is_zero() {

@@ -1,4 +1,4 @@
-//! [`Mark`]: what a server tells that was judged, and may grant.
+//! [`Mark`]: the answer of a server that was judged, and may grant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! proves nothing, since a message may be late for any time. But the same server, as the mark says, has answered an earlier request
 //! of the claim: it was sent at `s0`, by our clock, and executed at `S0`, by the server's. So the grant was at `s0 + (T - S0)` or
 //! later, and lasts for the time of a call from then on: a proof for `T - S0` and a call, counted from `s0`, with the same
-//! allowance for drift as any other (I1). A late message gives a late lease or none, never a long one. And since the mark tells what the
+//! allowance for drift as any other (I1). A late message gives a late lease or none, never a long one. And since the mark shows what the
 //! server was when it was judged, no message is believed after a second in which no request under the mark showed that it still was:
 //! the claim asks once more.
 
@@ -139,7 +139,7 @@ mod tests {
         Message::read(text.as_bytes(), at(heard_at))
     }
 
-    fn told(millis: u64, heard_at: u64) -> GrantMessage {
+    fn message_of(millis: u64, heard_at: u64) -> GrantMessage {
         let text = format!("{} {millis}000 v4 run 7 30000", LAST + 1);
         match read(&text, heard_at) {
             Some(Message::Granted(message)) => message,
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_proof_counts_from_the_request_that_was_answered_however_late_the_message_is() {
         for heard_at in [5_300, 5_301, 7_000, 60_000] {
-            assert_eq!(proven(&told(1_000_300, heard_at)), Some(1_300));
+            assert_eq!(proven(&message_of(1_000_300, heard_at)), Some(1_300));
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let asked = asked();
         asked.mark.proven(&asked.sent_at);
         let is_believed = |heard_at| {
-            let message = told(1_000_300, heard_at);
+            let message = message_of(1_000_300, heard_at);
             asked.proof(&message, HELD).is_some()
         };
         assert!(is_believed(6_000));
@@ -194,19 +194,23 @@ mod tests {
 
     #[test]
     fn a_clock_of_the_server_that_was_set_forward_adds_no_more_than_the_way_of_the_message() {
-        assert_eq!(proven(&told(1_003_000, 5_300)), Some(1_300));
-        let mut uneven = told(1_003_000, 5_300);
+        assert_eq!(proven(&message_of(1_003_000, 5_300)), Some(1_300));
+        let mut uneven = message_of(1_003_000, 5_300);
         uneven.heard_at = Stamp::from_nanos([5_300_000_000, 5_200_000_000, 5_400_000_000]);
         assert_eq!(proven(&uneven), Some(1_200), "by the slowest clock");
     }
 
     #[test]
     fn a_message_that_is_not_about_the_last_answer_proves_nothing() {
-        assert_eq!(proven(&told(1_000_000, 5_001)), Some(1_000));
-        assert_eq!(proven(&told(999_999, 5_001)), None, "it is older");
-        assert_eq!(proven(&told(1_010_000, 15_000)), Some(11_000));
-        assert_eq!(proven(&told(1_010_001, 15_001)), None, "it is too old");
-        let mut other = told(1_000_300, 5_300);
+        assert_eq!(proven(&message_of(1_000_000, 5_001)), Some(1_000));
+        assert_eq!(proven(&message_of(999_999, 5_001)), None, "it is older");
+        assert_eq!(proven(&message_of(1_010_000, 15_000)), Some(11_000));
+        assert_eq!(
+            proven(&message_of(1_010_001, 15_001)),
+            None,
+            "it is too old"
+        );
+        let mut other = message_of(1_000_300, 5_300);
         other.mark = "v4 run 8 30000".to_owned();
         assert_eq!(proven(&other), None, "it is of another judgement");
     }
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn a_grant_from_before_the_last_answer_proves_nothing_although_the_servers_clock_was_set_back()
     {
-        let mut earlier = told(1_000_300, 5_300);
+        let mut earlier = message_of(1_000_300, 5_300);
         earlier.token = LAST;
         assert_eq!(proven(&earlier), None);
     }

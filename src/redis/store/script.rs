@@ -60,7 +60,7 @@ scripts! {
     REVOKE = "revoke.lua";
 }
 
-/// Notes that a claim without a place is to be told when the lock is free, and until when. Those whose time is over make room.
+/// Notes that a claim without a place is to be notified when the lock is free, and until when. Those whose time is over make room.
 pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| {
     let text = "local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

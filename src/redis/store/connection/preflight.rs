@@ -19,7 +19,7 @@ use crate::model::error::Error;
 
 /// For how long a server remembers that it was a replica, if it does not say so: its default.
 const REMEMBERS: Duration = Duration::from_secs(3_600);
-/// So much of an id tells servers apart.
+/// So much of an id distinguishes servers.
 const ID_DIGITS: usize = 16;
 /// What a server reported about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

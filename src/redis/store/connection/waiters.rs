@@ -18,7 +18,7 @@ type Owner = [u8; 32];
 
 #[derive(Default)]
 struct Waiting {
-    /// A number tells the waits of one claim apart.
+    /// A number distinguishes the waits of one claim.
     claims: BTreeMap<Owner, (u64, oneshot::Sender<Message>)>,
     last: u64,
     /// Those that the server has subscribed to.

@@ -1,9 +1,9 @@
 -- Judges the server behind a connection. Sent before its first grant, after an idle second, and when a script answers `judge`. Only
--- this script writes the marker, and it tells the mark, without which nothing is granted, only when the server can have forgotten no
+-- this script writes the marker, and it answers with the mark, without which nothing is granted, only when the server can have forgotten no
 -- lock that still lives. Everything is checked before the first write.
 --
 -- KEYS: marker, token
--- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it tells the mark at once; a marker that this client
+-- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it answers with the mark at once; a marker that this client
 --       has just written where none was, if the script cache knew no note of the prefix: nobody used it in this run; backlog
 --       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is: `<server> <ms>`; 1: a node of a
 --       cluster, to which a slot may have come from another node with its marker; the number of the database

@@ -6,7 +6,7 @@ local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
 -- Readers join each other in the first part of each turn, so that the lock is free for once.
 local READ_PART, READ_TURN = 30000, 40000
--- How many claims one script calls or tells: the server does nothing else meanwhile. Whoever is left is called by the next event, or
+-- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is left is called by the next event, or
 -- when it asks again.
 local MOST = 500
 -- For how long a claim that is called holds. A flush may forget that too, so it is no longer than any other hold.
@@ -129,21 +129,21 @@ local function is_open(holder, claim)
     and math.max(now - left_at(), 0) % READ_TURN < READ_PART
 end
 
--- Tells the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish
+-- Notifies the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish
 -- there may grant. A user that may not: the claim asks within a second.
-local function tell(claim, what)
+local function notify(claim, what)
   local channel = string.match(token, '^[^{]*') .. '{leasehold}:wake:' .. string.sub(claim, 25, 32)
   redis.pcall('PUBLISH', channel, string.sub(claim, 1, 32) .. ' ' .. what)
 end
 
--- Tells those without a place who subscribed: votes of a quorum above all.
-local function tell_watchers()
-  local told = redis.call('ZRANGE', watchers, 0, MOST - 1)
-  for _, owner in ipairs(told) do
-    tell(owner, 'gap 0')
+-- Notifies those without a place who subscribed: votes of a quorum above all.
+local function notify_watchers()
+  local notified = redis.call('ZRANGE', watchers, 0, MOST - 1)
+  for _, owner in ipairs(notified) do
+    notify(owner, 'gap 0')
   end
-  if told[1] then
-    redis.call('ZREM', watchers, unpack(told))
+  if notified[1] then
+    redis.call('ZREM', watchers, unpack(notified))
   end
 end
 
@@ -155,7 +155,7 @@ local function end_line()
 end
 
 -- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as far as they go together. Each
--- of them holds from now on, for the time of a call, and is told so. `me` holds for `ttl`, and its token is returned.
+-- of them holds from now on, for the time of a call, and is notified. `me` holds for `ttl`, and its token is returned.
 local function move_line(me, ttl)
   local dead = redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))
   for i = 1, #dead, MOST do
@@ -167,19 +167,19 @@ local function move_line(me, ttl)
     if not first then
       if not holder then
         end_line()
-        tell_watchers()
+        notify_watchers()
       end
       return mine
     elseif not is_open(holder, first) then
       if not holder then
-        tell(first, 'gap ' .. whole(gap()))
+        notify(first, 'gap ' .. whole(gap()))
       end
       return mine
     end
     if first == me then
       mine = hold(first, now + ttl)
     else
-      tell(first, hold(first, now + CALL) .. ' ' .. whole(us) .. ' ' .. mark)
+      notify(first, hold(first, now + CALL) .. ' ' .. whole(us) .. ' ' .. mark)
     end
     leave_line(first)
     holder = redis.call('GET', lock)
