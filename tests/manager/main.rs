@@ -25,6 +25,7 @@ mod logs;
 mod own_runs;
 mod proofs;
 mod readiness;
+mod reads;
 mod spans;
 mod steps;
 mod task_order;

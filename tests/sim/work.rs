@@ -10,7 +10,7 @@ use leasehold::clock::Clock;
 use leasehold::fence::Refusal;
 use leasehold::run::{Applied, Compensation, Doubt, Effect, EffectError, StepError};
 use leasehold::{
-    Abort, AsyncTx, Committed, ErrorKind, Executor, GuardedCell, LeaseError, RunError, Tx,
+    Abort, AsyncTx, Committed, ErrorKind, Executor, GuardedCell, Lease, LeaseError, RunError, Tx,
 };
 
 use crate::cell::{Value, takes_long_to_replace};
@@ -192,6 +192,9 @@ pub(crate) async fn run(
         leases: Arc::clone(leases),
         run,
     };
+    if run.is_multiple_of(6) {
+        doer.reads(executor.lease()).await;
+    }
     let turned = plan.in_turn.then(|| executor.in_turn());
     let executor = turned.as_ref().unwrap_or(executor);
     ctx.doing(Doing::Running);
@@ -306,6 +309,32 @@ impl Doer {
             });
         }
         Ok(())
+    }
+
+    /// O13: what is read under a lease is served only while the lease is live. The reader may sleep or stop in the middle.
+    async fn reads(&self, lease: &Lease) {
+        let span = lease.remaining() * (self.run / 6 % 4) as u32 / 2;
+        let read = lease.read(async || {
+            if self.run.is_multiple_of(12) {
+                self.ctx.stall(span.as_nanos() as u64);
+            } else {
+                Clock::from(self.ctx.clock.clone()).sleep(span).await;
+            }
+        });
+        let is_served = read.await.is_ok();
+        let mut state = self.ctx.shared.lock();
+        if !is_served {
+            state.coverage.sometimes("a read was not served");
+            return;
+        }
+        if let Some(over) = self
+            .leases
+            .iter()
+            .find(|&&number| !state.is_believed(number))
+        {
+            let what = format!("a value that was read under lease {over} is served after it");
+            state.fail("O13 reads", || what);
+        }
     }
 
     /// O11: a run that asks for its own lock is told so at once, unless a handler takes its time: it would wait for itself.
