@@ -90,6 +90,10 @@ impl HoldBook {
         let id = pages
             .engine
             .adopt(proven, granted_at, origin.times.max_hold);
+        // Its message granted a handover. What its caller needs may be longer than that.
+        if proof.ttl < origin.grant.claim.ttl / 2 {
+            pages.engine.hurry(id, granted_at);
+        }
         self.enter(&mut pages, id, hold);
         Ok(())
     }

@@ -96,6 +96,8 @@ impl UrgentRenewals {
 /// A retry follows after this part of the remaining time, so that retries come faster near the deadline.
 const RETRY_PART: u64 = 4;
 const LEAST_RETRY: u64 = 5_000_000;
+/// A hold that ends within this time sends no renewal, though it was granted for a moment only.
+const SOON: u64 = 5_000_000;
 const NEVER: u64 = u64::MAX;
 /// Renewals are due on a grid of this part of their interval, so that many are due together: with many holds half of the cost
 /// of a renewal is the wake-up for it. Each manager has a grid of its own, so that not all managers of a machine ask at once.
@@ -256,6 +258,15 @@ impl Engine {
         let (generation, due) = (entry.generation, entry.state.next());
         self.wheel.put(&mut self.entries, id.index, due);
         Some(HoldId { generation, ..id })
+    }
+
+    /// Renews a new hold soon after `now`, not after its interval.
+    pub(crate) fn hurry(&mut self, id: HoldId, now: u64) {
+        if let Some(entry) = self.entry(id) {
+            entry.state.renew_at = now.saturating_add(SOON);
+            let due = entry.state.next();
+            self.wheel.put(&mut self.entries, id.index, due);
+        }
     }
 
     /// A hold ends at `until`, unless its caller has [claimed](Self::claim) it before.

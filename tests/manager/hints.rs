@@ -135,6 +135,39 @@ async fn a_hint_that_is_a_grant_is_held_without_a_request_for_as_long_as_it_prov
 }
 
 #[tokio::test]
+async fn a_hold_whose_hint_granted_a_second_soon_has_its_whole_ttl() {
+    let (clock, store, locks, other) = busy().await;
+    let lock = locks.lock("a");
+    let mut acquire = pin!(lock.acquire());
+    until_it_waits(acquire.as_mut(), &store).await;
+    let asked_at = Clock::from(clock.clone()).stamp();
+    store.seen.lock().proof = Some(GrantProof::since(ms(1_200), asked_at));
+    let _ = store.memory.release(&other).await;
+    let guard = until_ready(acquire.as_mut()).await.unwrap();
+    locks.settled().await;
+    assert_eq!(
+        store.seen.lock().renewals,
+        0,
+        "a short section sends no renewal"
+    );
+    clock.advance(ms(6));
+    locks.settled().await;
+    assert_eq!(store.seen.lock().renewals, 1);
+    assert!(
+        guard.remaining() > usable(secs(9)),
+        "{:?}",
+        guard.remaining()
+    );
+    clock.advance(secs(2));
+    locks.settled().await;
+    assert_eq!(
+        store.seen.lock().renewals,
+        1,
+        "from then on it is renewed like any other"
+    );
+}
+
+#[tokio::test]
 async fn a_hint_whose_grant_came_too_late_is_asked_for_again() {
     let (clock, store, locks, other) = busy().await;
     let lock = locks.lock("a");

@@ -21,6 +21,8 @@ use crate::stderr;
 
 /// The pause between two checks of a lease that waits for its renewal, and between two tries to write its file.
 const RENEWAL_CHECK: Duration = Duration::from_millis(20);
+/// The same before the command has begun: the next holder waits for it.
+const ROOM_CHECK: Duration = Duration::from_millis(2);
 
 /// How a command under a hold ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +134,7 @@ async fn until_there_is_room(
     clock: &Clock,
 ) {
     while !countdown.may_start(remaining()) {
-        clock.sleep(RENEWAL_CHECK).await;
+        clock.sleep(ROOM_CHECK).await;
     }
 }
 
