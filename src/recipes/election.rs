@@ -28,14 +28,12 @@
 //! Each term has a token of its own, larger than that of the term before. If the store keeps a queue, candidates are
 //! elected in the order of their campaigns.
 
+use std::future::poll_fn;
 use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-
-use futures_util::Stream;
-use futures_util::stream::unfold;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::fence::Fence;
 use crate::lease::Lease;
@@ -45,9 +43,12 @@ use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
-use crate::recipes::term::OwnTerm;
 pub use crate::recipes::term::WhileLeader;
+use crate::recipes::term::{OwnTerm, Stopped, drain_limit};
 use crate::store::Released;
+use futures_util::stream::unfold;
+use futures_util::{FutureExt, Stream};
+use tokio::sync::watch;
 
 /// An office that one candidate holds at a time. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -217,7 +218,8 @@ impl Election {
     ///
     /// As [`campaign`](Self::campaign), where another campaign would fail too. While the office is taken, the store cannot be
     /// reached, or the term is lost before it begins (a newer leader has raised the fence), it campaigns again, without a
-    /// limit. Bound it with [`until`](WhileLeader::until).
+    /// limit. Bound it with [`until`](WhileLeader::until), and let its runs end with
+    /// [`drain`](WhileLeader::drain).
     ///
     /// # Cancel safety
     ///
@@ -230,8 +232,7 @@ impl Election {
     where
         W: AsyncFnMut(&Leadership) -> T,
     {
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
+        let (stop, stopped) = watch::channel(None);
         let led = async move {
             let runtime = self.manager.handle.context().runtime();
             in_runtime(runtime, self.led(name, work, stopped)).await
@@ -271,25 +272,34 @@ impl Election {
         &self,
         name: &str,
         mut work: impl AsyncFnMut(&Leadership) -> T,
-        stop: CancellationToken,
+        mut stop: Stopped,
     ) -> Result<Option<T>, Error> {
         let context = self.manager.handle.context();
         loop {
             let campaign = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(None),
+                _ = drain_limit(&mut stop) => return Ok(None),
                 campaign = self.campaign(name) => campaign,
             };
             match campaign {
                 Ok(leadership) => {
-                    let done = tokio::select! {
-                        biased;
-                        () = stop.cancelled() => None,
-                        value = work(&leadership) => Some(value),
-                        _ = leadership.lost() => None,
+                    let done = {
+                        let mut working = pin!(work(&leadership));
+                        tokio::select! {
+                            biased;
+                            limit = drain_limit(&mut stop) => {
+                                if limit.is_zero() {
+                                    None
+                                } else {
+                                    self.drained(&leadership, working.as_mut(), limit).await
+                                }
+                            }
+                            value = &mut working => Some(value),
+                            _ = leadership.lost() => None,
+                        }
                     };
                     let _ = leadership.resign().await;
-                    if done.is_some() || stop.is_cancelled() {
+                    if done.is_some() || stop.borrow().is_some() {
                         return Ok(done);
                     }
                 }
@@ -297,6 +307,27 @@ impl Election {
                 Err(error) => return Err(error),
             }
             context.pause(context.retry_pause()).await;
+        }
+    }
+
+    /// The work goes on until it waits while no run is in progress, and for at most `limit`.
+    async fn drained<F: Future>(
+        &self,
+        leadership: &Leadership,
+        mut work: Pin<&mut F>,
+        limit: Duration,
+    ) -> Option<F::Output> {
+        let is_drained = || leadership.lease().drained().now_or_never().is_some();
+        let ends = poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if is_drained() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        tokio::select! {
+            biased;
+            value = ends => value,
+            _ = leadership.lost() => None,
+            () = self.manager.handle.context().pause(limit) => None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -58,18 +59,43 @@ impl Drop for OwnTerm {
 #[must_use = "nothing happens until it is awaited"]
 pub struct WhileLeader<F> {
     future: Pin<Box<F>>,
-    stop: CancellationToken,
+    stop: watch::Sender<Option<Duration>>,
+    drain: Duration,
+}
+
+/// Whether the work is to stop, and for how long its runs may go on.
+pub(super) type Stopped = watch::Receiver<Option<Duration>>;
+
+/// Completes when the work is to stop.
+pub(super) async fn drain_limit(stop: &mut Stopped) -> Duration {
+    let limit = stop.wait_for(Option::is_some).await.map(|limit| *limit);
+    match limit {
+        Ok(limit) => limit.unwrap_or_default(),
+        // Nobody is left who could stop it.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 impl<F, T> WhileLeader<F>
 where
     F: Future<Output = Result<Option<T>, Error>>,
 {
-    pub(super) fn new(future: F, stop: CancellationToken) -> Self {
+    pub(super) fn new(future: F, stop: watch::Sender<Option<Duration>>) -> Self {
         Self {
             future: Box::pin(future),
             stop,
+            drain: Duration::ZERO,
         }
+    }
+
+    /// Lets the run in progress end when [`until`](Self::until) stops the work: the work goes on until it waits outside of a run,
+    /// returns, or loses the lease, and for at most `limit`. Then it is dropped, and the office is resigned. Default 0: the work is
+    /// dropped at once, and a run in progress is rolled back.
+    ///
+    /// Runs of every executor of the leadership count. Work that never waits between two runs must watch the token itself.
+    pub fn drain(mut self, limit: Duration) -> Self {
+        self.drain = limit;
+        self
     }
 
     /// Stops when the token is cancelled: the campaign is given up, or the work is dropped and the office is resigned, and then
@@ -105,11 +131,15 @@ where
     ///
     /// As [`while_leader`](super::election::Election::while_leader).
     pub async fn until(self, token: CancellationToken) -> Result<Option<T>, Error> {
-        let Self { mut future, stop } = self;
+        let Self {
+            mut future,
+            stop,
+            drain,
+        } = self;
         tokio::select! {
             biased;
             done = &mut future => return done,
-            () = token.cancelled() => stop.cancel(),
+            () = token.cancelled() => drop(stop.send(Some(drain))),
         }
         future.await
     }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold::fence::{Fence, FenceGate};
@@ -239,6 +240,57 @@ async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
     assert!(poll_once(&mut waiting).await.is_pending());
     stop.cancel();
     assert!(waiting.await.unwrap().is_none(), "a candidate stops too");
+}
+
+/// A leader that is stopped in the middle of a run, and waits after it; whether the run goes on then. What the leader returned, and
+/// how often it committed.
+async fn stopped_in_a_run(drain: Duration, goes_on: bool) -> (Option<()>, i32) {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let (committed, gate) = (GuardedCell::new(0), tokio::sync::Notify::new());
+    let leading = {
+        let (committed, gate, stop) = (&committed, &gate, stop.clone());
+        let work = async move |leadership: &leasehold::election::Leadership| {
+            let first = leadership.guarded_async(async |tx| {
+                stop.cancel();
+                gate.notified().await;
+                *tx.write(committed) += 1;
+                Ok(())
+            });
+            let _ = first.await;
+            std::future::pending::<()>().await
+        };
+        election.while_leader("host-a", work).drain(drain)
+    };
+    let mut leading = Box::pin(leading.until(stop.clone()));
+    let ended = match poll_once(&mut leading).await {
+        std::task::Poll::Ready(ended) => ended,
+        std::task::Poll::Pending => {
+            assert!(!world.is_free("e").await, "it resigns after the run");
+            if goes_on {
+                gate.notify_one();
+            }
+            while_time_passes(&world, secs(4), leading).await
+        }
+    };
+    assert!(world.is_free("e").await);
+    (ended.unwrap(), *committed.read())
+}
+
+#[tokio::test]
+async fn a_leader_with_a_drain_ends_its_run_before_it_resigns() {
+    assert_eq!(stopped_in_a_run(secs(3), true).await, (None, 1));
+}
+
+#[tokio::test]
+async fn a_run_that_outlasts_its_drain_is_rolled_back() {
+    assert_eq!(stopped_in_a_run(secs(3), false).await, (None, 0));
+}
+
+#[tokio::test]
+async fn without_a_drain_a_run_in_progress_is_rolled_back() {
+    assert_eq!(stopped_in_a_run(Duration::ZERO, true).await, (None, 0));
 }
 
 /// So many that the manager's runtime ends before each of its tasks had a turn.
