@@ -27,6 +27,9 @@ pub mod postgres {
     /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::run::TxnId) as text. It fails if the
     /// transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an error.
     pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid)";
+    /// Between [`ENTER`] and [`SEAL`]: claims a name of your own for what this transaction does once. `$1` the name (text, up to 1,000
+    /// bytes), `$2` how long it is kept after that, in milliseconds (bigint). False: it was done, so change nothing.
+    pub const ONCE: &str = "SELECT leasehold.once($1, $2)";
     /// Finds out what became of a commit in doubt, in a transaction of its own: `$1` the keys (text[]), `$2` their tokens
     /// (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4` how long it waits for the transaction, in milliseconds (int).
     /// True: it is committed. False: it is not, and never will be. An error proves nothing; ask again.
@@ -51,20 +54,26 @@ pub mod sqlite {
     /// the name is taken, and if it is so old that it may have been deleted.
     pub const NAME: &str = "INSERT INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 1 END)";
+    /// After [`RAISE`], in the same transaction: claims a name of your own for what this transaction does once. `?1` the name, `?2` how
+    /// long it is kept after that, in seconds. If it changed no row it was done, so change nothing.
+    pub const ONCE: &str = "INSERT INTO leasehold_once (name, until) \
+         VALUES (?1, CAST(strftime('%s', 'now') AS INTEGER) + ?2) ON CONFLICT (name) DO UPDATE SET until = excluded.until \
+         WHERE until <= CAST(strftime('%s', 'now') AS INTEGER)";
     /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the [`TxnId`](crate::run::TxnId) as text.
     pub const VOID: &str = "INSERT OR IGNORE INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 0 END)";
     /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::run::TxnId) as text. 1: it is committed. 0: it is not, and
     /// never will be. No row: its name was deleted, and it can never be known.
     pub const RESOLVE: &str = "SELECT applied FROM leasehold_txn WHERE txn_id = ?1";
-    /// Deletes the names of runs that began more than 7 days ago. Nobody else deletes them: send it with each [`RAISE`], in its transaction.
-    /// Two statements.
+    /// Deletes the names of runs that began more than 7 days ago, and those of [`ONCE`] whose time is over. Nobody else deletes them: send
+    /// it with each [`RAISE`], in its transaction. Three statements.
     pub const SWEEP: &str = "INSERT INTO leasehold_swept (one, txn_id) \
          SELECT 1, txn_id FROM leasehold_txn \
          WHERE txn_id < printf('%012x', (CAST(strftime('%s', 'now') AS INTEGER) - 7 * 86400) * 1000) \
          ORDER BY txn_id DESC LIMIT 1 \
          ON CONFLICT (one) DO UPDATE SET txn_id = max(txn_id, excluded.txn_id); \
-         DELETE FROM leasehold_txn WHERE txn_id <= (SELECT txn_id FROM leasehold_swept)";
+         DELETE FROM leasehold_txn WHERE txn_id <= (SELECT txn_id FROM leasehold_swept); \
+         DELETE FROM leasehold_once WHERE until <= CAST(strftime('%s', 'now') AS INTEGER)";
 }
 
 /// How far a transaction had come.

@@ -21,6 +21,7 @@ mod handles;
 mod idle;
 mod isolation;
 mod kills;
+mod once;
 mod owners;
 mod pipelined;
 mod pooler;

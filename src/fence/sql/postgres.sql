@@ -30,6 +30,11 @@ CREATE TABLE IF NOT EXISTS leasehold.swept (
   key text COLLATE "C" PRIMARY KEY,
   token bigint NOT NULL);
 
+-- What is done once: a name that the user chose, until its time is over.
+CREATE TABLE IF NOT EXISTS leasehold.once (
+  name text COLLATE "C" PRIMARY KEY,
+  until timestamptz NOT NULL);
+
 -- Asynchronous commit would lose what was reported as committed.
 CREATE OR REPLACE FUNCTION leasehold.be_durable() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -133,6 +138,18 @@ BEGIN
   RETURN a;
 END $$;
 
+-- In the transaction of what is done once: false if a transaction with this name was committed, and its time is not over. Waits for one
+-- that is open.
+CREATE OR REPLACE FUNCTION leasehold.once(n text, keep_ms bigint) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE is_new bool;
+BEGIN
+  INSERT INTO leasehold.once AS o VALUES (n, clock_timestamp() + keep_ms * interval '1 millisecond')
+    ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until <= clock_timestamp()
+    RETURNING true INTO is_new;
+  RETURN is_new IS TRUE;
+END $$;
+
 -- Deletes the names that are older than names_kept and whose holders are gone, at most hourly. Answers how many.
 CREATE OR REPLACE FUNCTION leasehold.sweep() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -142,6 +159,9 @@ BEGIN
     FOR UPDATE SKIP LOCKED;
   IF kept IS NULL THEN RETURN 0; END IF;
   UPDATE leasehold.fence_meta SET swept_at = clock_timestamp();
+  DELETE FROM leasehold.once o USING (
+    SELECT d.name FROM leasehold.once d WHERE d.until <= clock_timestamp() FOR UPDATE SKIP LOCKED) AS done
+    WHERE o.name = done.name;
   WITH old AS (
     SELECT v.txn_id FROM leasehold.txn v WHERE v.at < clock_timestamp() - kept AND NOT EXISTS (
       SELECT FROM unnest(v.keys, v.tokens) AS u(k, t)

@@ -3,11 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Row};
 
+use crate::fence::sql::postgres;
 use crate::model::error::BoxError;
+
+/// How long the name of what is done once is kept at most.
+const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A transaction that has entered the fence. It ends with [`done`](Self::done) or [`refuse`](Self::refuse), which give it back; a
 /// transaction that is dropped is rolled back.
@@ -86,6 +91,45 @@ impl PgTransaction {
     /// Always: it is what the closure returns.
     pub fn refuse<V, R>(self, why: impl Into<R>) -> Result<PgDone<V>, PgStop<R>> {
         Err(PgStop(Stop::Refused(self, why.into())))
+    }
+
+    /// Claims `name` for what this transaction does once: true for the first transaction that is committed with it, false for each one
+    /// after that, for `keep`. Then return without a change. So a job that is repeated (its holder died, or a timer fired twice) has its
+    /// effect exactly once:
+    ///
+    /// ```no_run
+    /// # async fn example(lock: leasehold::Lock, fence: leasehold::postgres::PgFence) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// let month = Duration::from_secs(30 * 86_400);
+    /// let done = lock.commit(fence.transaction(async move |t| {
+    ///     if !t.once("interest@2026-11-26", month).await? {
+    ///         return t.done("was done already");
+    ///     }
+    ///     t.execute("UPDATE account SET cents = cents * 101 / 100", &[]).await?;
+    ///     t.done("done now")
+    /// }));
+    /// println!("{}", done.await?.value);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The name is text of your own, up to 1,000 bytes, and one for the whole database, whatever the lock. It is written in this
+    /// transaction, and gone if that is rolled back. A call waits for an open transaction that claimed the same name. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute). A database whose schema is older has no function `leasehold.once`: create the schema again.
+    ///
+    /// # Not promised
+    ///
+    /// The server's clock ends `keep` (100 years at most): set forward, it forgets names early. A name has to be kept longer than a
+    /// repetition may come.
+    pub async fn once(&self, name: &str, keep: Duration) -> Result<bool, PgError> {
+        let keep = i64::try_from(keep.min(LONGEST_KEEP).as_millis()).unwrap_or(i64::MAX);
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&name, Type::TEXT), (&keep, Type::INT8)];
+        let rows = self.client.query_typed(postgres::ONCE, &parameters).await?;
+        rows.first().map_or(Ok(false), |row| row.try_get(0))
     }
 
     /// Runs a statement; how many rows it changed.

@@ -236,3 +236,24 @@ async fn names_are_deleted_after_seven_days_and_what_they_named_is_not_known_any
     name.execute(&pool).await.expect_err("a late copy");
     take(&fence, 3, 10, async |_| ()).await.expect("applied");
 }
+
+/// How many rows claiming a name changes.
+async fn claimed(pool: &SqlitePool, name: &str, keep: i64) -> u64 {
+    let once = sqlx::query(leasehold::fence::sql::sqlite::ONCE);
+    let done = once.bind(name).bind(keep).execute(pool).await;
+    done.expect("a claim").rows_affected()
+}
+
+#[tokio::test]
+async fn a_name_is_claimed_once_until_its_time_is_over_and_deleted_then() {
+    let (_file, pool, fence) = bank("once").await;
+    assert_eq!(claimed(&pool, "a@1", 60).await, 1);
+    assert_eq!(claimed(&pool, "a@1", 60).await, 0, "it was done");
+    assert_eq!(claimed(&pool, "a@2", 0).await, 1, "another name");
+    assert_eq!(claimed(&pool, "a@2", 0).await, 1, "its time is over");
+    // A raise sweeps.
+    fence.raise(&key(), token(1)).await.expect("a raise");
+    let left = sqlx::query_scalar("SELECT name FROM leasehold_once").fetch_all(&pool);
+    let left: Vec<String> = left.await.expect("names");
+    assert_eq!(left, ["a@1"]);
+}
