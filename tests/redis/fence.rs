@@ -75,6 +75,43 @@ async fn a_smaller_token_is_fenced_and_nothing_is_applied() {
 }
 
 #[tokio::test]
+async fn what_creates_a_key_is_applied_once_whoever_repeats_it() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let day = std::time::Duration::from_secs(86_400);
+    let pay = RedisBatch::new()
+        .create("pay@1", "", day)
+        .increment_by("paid", 10);
+    assert_eq!(write(&fence, 1, &pay).await, Written::Applied);
+    for number in [1, 2] {
+        let again = fence
+            .write(&key("a"), token(number), name(), "step", &pay)
+            .await;
+        let refused = again.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains("reason=exists"), "{refused}");
+    }
+    assert_eq!(server.cli(&["GET", "paid"]), "10");
+    assert!(server.cli(&["PTTL", "pay@1"]).parse::<u64>().unwrap() > 86_000_000);
+    // Of two in one batch neither is applied.
+    let twice = RedisBatch::new()
+        .create("pay@2", "", day)
+        .create("pay@2", "", day);
+    let twice = fence
+        .write(&key("a"), token(2), name(), "step", &twice)
+        .await;
+    assert_eq!(twice.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(server.cli(&["EXISTS", "pay@2"]), "0");
+    // The same run, sent again, is answered as before.
+    let next = RedisBatch::new().create("pay@3", "", day);
+    let run = name();
+    for _ in 0..2 {
+        let sent = fence.write(&key("a"), token(2), run, "step", &next).await;
+        assert_eq!(sent.unwrap(), Written::Applied);
+    }
+}
+
+#[tokio::test]
 async fn a_raised_fence_shuts_out_before_the_first_write() {
     let server = RedisServer::start();
     let fence = fence(&server).await;

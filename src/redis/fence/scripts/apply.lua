@@ -110,6 +110,9 @@ local function judge(key, need, words)
     return 'not allowed'
   end
   local kind = kind_of(key)
+  if need == 'none' and kind ~= 'none' then
+    return 'exists'
+  end
   if need ~= 'any' and kind ~= 'none' and kind ~= need then
     return 'wrong type'
   end
@@ -126,7 +129,7 @@ local function judge(key, need, words)
   elseif name == 'HSET' then
     write(key, words[3], words[4])
   end
-  if need ~= 'any' then
+  if need ~= 'any' and need ~= 'none' then
     kinds[key] = need
   end
   return why
