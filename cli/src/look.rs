@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::LockInfo;
+use leasehold::store::{Label, LockInfo, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, ListArgs};
@@ -29,7 +29,13 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
             if let Some(queue) = record.queue {
                 people += &format!("\nqueue      {queue}");
             }
-            output.answer(people, &scripts(&record))?;
+            for waiter in &record.waiters {
+                people += &format!("\nwaits      {}", name(waiter.label.as_ref()));
+            }
+            let mut scripts = scripts(&record);
+            scripts["holder_names"] = record.labels.iter().map(Label::as_str).collect();
+            scripts["waiters"] = record.waiters.iter().map(waiter).collect();
+            output.answer(people, &scripts)?;
             Ok(code::DONE)
         }
         None => {
@@ -93,6 +99,17 @@ fn held_for(record: &LockInfo) -> Option<String> {
         (None, Some(ago)) => Some(format!("at most {} (since it asked)", span(ago))),
         (None, None) => None,
     }
+}
+
+fn name(label: Option<&Label>) -> &str {
+    label.map_or("-", Label::as_str)
+}
+
+fn waiter(waiter: &Waiter) -> Value {
+    json!({
+        "holder": waiter.label.as_ref().map(Label::as_str),
+        "mode": waiter.mode.map(|mode| mode.to_string()),
+    })
 }
 
 fn scripts(record: &LockInfo) -> Value {

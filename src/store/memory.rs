@@ -253,7 +253,7 @@ impl Store for MemoryStore {
         let now = self.now();
         let mut records: Vec<_> = (state.lines.iter())
             .filter(|(key, _)| key.as_str().starts_with(prefix))
-            .filter_map(|(key, line)| line.info(key, now))
+            .filter_map(|(key, line)| line.info(key, now).map(LockInfo::in_list))
             .collect();
         records.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(records)

@@ -35,7 +35,7 @@ pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Woken, not_held}
 pub(crate) use line::{Held, Place, Row, Wakes};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
-pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Withheld};
+pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Waiter, Withheld};
 
 pub use crate::model::holder::{Label, OwnerToken};
 
@@ -211,7 +211,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// If the store does not answer.
     fn inspect(&self, key: &Key) -> impl Future<Output = Result<Option<LockInfo>, Error>> + Send;
 
-    /// Lists the locks that are held and whose key starts with `prefix`, in the order of their keys.
+    /// Lists the locks that are held and whose key starts with `prefix`, in the order of their keys, without
+    /// [`labels`](LockInfo::labels) and [`waiters`](LockInfo::waiters).
     ///
     /// # Errors
     ///

@@ -198,9 +198,49 @@ pub struct LockInfo {
     pub is_resting: bool,
     /// The number of claims in the store's queue, if the store reports it.
     pub queue: Option<usize>,
+    /// The names of all holders that have one in the store, in the order of their tokens: of readers the first
+    /// [`MAX_LABELS`](Self::MAX_LABELS). [`list`](super::Store::list) leaves it empty.
+    pub labels: Vec<Label>,
+    /// The claims in the store's queue, in its order: the first [`MAX_WAITERS`](Self::MAX_WAITERS). Empty if the store keeps no
+    /// queue. [`list`](super::Store::list) leaves it empty.
+    pub waiters: Vec<Waiter>,
+}
+
+/// A claim that waits in a store's queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its name, if the store keeps it.
+    pub label: Option<Label>,
+    /// How it will hold the lock, if the store reports it.
+    pub mode: Option<LockMode>,
+}
+
+impl Waiter {
+    /// Describes a claim that waits.
+    #[must_use]
+    pub const fn new(label: Option<Label>, mode: Option<LockMode>) -> Self {
+        Self { label, mode }
+    }
 }
 
 impl LockInfo {
+    /// The most [`labels`](Self::labels) that a store reports.
+    pub const MAX_LABELS: usize = 1024;
+
+    /// The most [`waiters`](Self::waiters) that a store reports; [`queue`](Self::queue) counts all.
+    pub const MAX_WAITERS: usize = 64;
+
+    /// The same, as one of many in a list.
+    #[must_use]
+    pub(crate) fn in_list(self) -> Self {
+        Self {
+            labels: Vec::new(),
+            waiters: Vec::new(),
+            ..self
+        }
+    }
+
     /// Describes a lock with one holder, of which nothing else is known.
     #[must_use]
     pub fn of(key: Key) -> Self {
@@ -216,6 +256,8 @@ impl LockInfo {
             holders: 1,
             is_resting: false,
             queue: None,
+            labels: Vec::new(),
+            waiters: Vec::new(),
         }
     }
 }

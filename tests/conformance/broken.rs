@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     RaiseDoesNotCompare,
     ListsEverything,
     TellsNothing,
+    NamesTheLatestHolder,
+    NamesWaitersInAnyOrder,
     ServesInAnyOrder,
     PlacesOutliveTheirWaiters,
     LosesPlaces,
@@ -309,6 +311,20 @@ impl Changes for Faults {
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
         match self.fault {
             Fault::TellsNothing => Ok(None),
+            Fault::NamesTheLatestHolder => {
+                let mut info = self.store.inspect(key).await?;
+                if let Some(info) = &mut info {
+                    info.labels = info.label.iter().cloned().collect();
+                }
+                Ok(info)
+            }
+            Fault::NamesWaitersInAnyOrder => {
+                let mut info = self.store.inspect(key).await?;
+                if let Some(info) = &mut info {
+                    info.waiters.reverse();
+                }
+                Ok(info)
+            }
             Fault::HandoverIsAnotherGrant => {
                 let mut info = self.store.inspect(key).await?;
                 if let Some(info) = &mut info {

@@ -27,6 +27,8 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::RaiseDoesNotCompare, Clause::Membership),
         (Fault::ListsEverything, Clause::Inspection),
         (Fault::TellsNothing, Clause::Inspection),
+        (Fault::NamesTheLatestHolder, Clause::ReadWrite),
+        (Fault::NamesWaitersInAnyOrder, Clause::Order),
         (Fault::ServesInAnyOrder, Clause::Order),
         (Fault::PlacesOutliveTheirWaiters, Clause::Handover),
         (Fault::HandsOverToNobody, Clause::Handover),

@@ -30,7 +30,7 @@ async fn clients_that_create_the_schema_at_once_do_not_disturb_each_other() {
     let held = grant(&stores[0], &claim("a")).await;
     release(&stores[3], &held).await;
     let kept = locks.psql("SELECT version, max_ttl FROM leasehold.lock_meta");
-    assert_eq!(kept, "3|00:00:20");
+    assert_eq!(kept, "4|00:00:20");
 }
 
 #[tokio::test]
@@ -79,8 +79,8 @@ async fn a_database_that_does_not_suit_is_refused_at_the_connect() {
     assert!(error.to_string().contains("max_ttl=30s"), "{error}");
 
     for (version, kind, word) in [
-        (4, ErrorKind::Unsupported, "newer"),
-        (2, ErrorKind::Invalid, "older"),
+        (5, ErrorKind::Unsupported, "newer"),
+        (3, ErrorKind::Invalid, "older"),
     ] {
         locks.psql(&format!(
             "UPDATE leasehold.lock_meta SET version = {version}"

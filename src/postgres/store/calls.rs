@@ -11,7 +11,7 @@ use super::owner::Owner;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, LockInfo, LockMode};
+use crate::store::{Claim, LockInfo, LockMode, Waiter};
 
 const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6, $7)";
 const RENEW: &str = "SELECT n, is_extended FROM leasehold.renew($1)";
@@ -20,8 +20,7 @@ const REST: &str = "SELECT leasehold.rest($1, $2, $3)";
 const WATCH: &str = "SELECT leasehold.watch($1, $2, $3)";
 const DOWNGRADE: &str = "SELECT answer, token, left_ms FROM leasehold.downgrade($1, $2)";
 const TAKE_AWAY: &str = "SELECT leasehold.take_away($1, $2)";
-const LOOK: &str =
-    "SELECT key, label, token, mode, left_ms, held_ms, holders, queue FROM leasehold.look($1, $2)";
+const LOOK: &str = "SELECT key, label, token, mode, left_ms, held_ms, holders, queue, labels, waiters FROM leasehold.look($1, $2)";
 const TIDY: &str = "SELECT leasehold.tidy()";
 /// Not while the queue of messages is nearly full, as the functions do: a full one would be an error.
 const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.9::float8";
@@ -179,9 +178,15 @@ fn info(row: &Row) -> Result<LockInfo, Failure> {
     let held_for: Option<i64> = read(row, 5)?;
     let held_for = held_for.map(u64::try_from).transpose();
     let held_for = held_for.map_err(|_| unexpected())?;
-    let label = label.map(Label::parse).transpose();
+    let parsed = |label: &str| Label::parse(label).map_err(|_| unexpected());
+    let labels: Vec<&str> = read(row, 8)?;
+    let waiters: Vec<&str> = read(row, 9)?;
+    let waiter = |text: &&str| {
+        let (mode, label) = text.split_once(' ').ok_or_else(unexpected)?;
+        Ok(Waiter::new(Some(parsed(label)?), Some(mode_of(mode)?)))
+    };
     Ok(LockInfo {
-        label: label.map_err(|_| unexpected())?,
+        label: label.map(parsed).transpose()?,
         token: match mode {
             Some(_) => Some(token(row, 2)?),
             None => None,
@@ -192,6 +197,8 @@ fn info(row: &Row) -> Result<LockInfo, Failure> {
         holders: count(6)?,
         is_resting,
         queue: Some(count(7)?),
+        labels: labels.into_iter().map(parsed).collect::<Result<_, _>>()?,
+        waiters: waiters.iter().map(waiter).collect::<Result<_, _>>()?,
         ..LockInfo::of(key)
     })
 }

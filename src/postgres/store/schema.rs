@@ -20,7 +20,7 @@ pub const SCHEMA: &str = concat!(
 pub(super) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 
 /// The version of [`SCHEMA`].
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
 
 /// Creates the schema, unless that was done. Clients that do so at once take turns.
 pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result<(), Error> {

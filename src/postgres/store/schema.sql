@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
 INSERT INTO leasehold.lock_meta (version, system, timeline)
-  SELECT 3, s.system_identifier::text, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
+  SELECT 4, s.system_identifier::text, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
     FROM pg_catalog.pg_control_system() s
     WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
 
@@ -31,7 +31,7 @@ INSERT INTO leasehold.token SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 
 -- that its place may end soon after one. called: the key was handed over to it. There is no index on ends, so renewals are HOT.
 -- Nothing is changed where the table is there: an index would wait for whoever reads it, and everybody would wait behind it.
 DO $$ BEGIN
-  IF EXISTS (SELECT FROM leasehold.lock_meta m WHERE m.version <> 3) THEN
+  IF EXISTS (SELECT FROM leasehold.lock_meta m WHERE m.version <> 4) THEN
     RAISE EXCEPTION 'the schema of the locks is of another version' USING ERRCODE = 'LH007';
   END IF;
   IF pg_catalog.to_regclass('leasehold.claim') IS NULL THEN
@@ -331,7 +331,8 @@ END $$;
 -- The keys that are held: one (is_prefix = false), or all that begin with k, in order. mode is null while a revoked hold's time
 -- runs out, and z while the key rests. It answers no owner: whoever knows one can release its lock.
 CREATE OR REPLACE FUNCTION leasehold.look(k text, is_prefix bool)
-RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint)
+RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint,
+  labels text[], waiters text[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WITH live AS (
     SELECT c.* FROM leasehold.claim c WHERE c.ends > now() AND CASE WHEN is_prefix THEN starts_with(c.key, k) ELSE c.key = k END),
@@ -343,7 +344,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT g.key, h.label, h.token, CASE WHEN g.holders = 0 AND g.rests THEN 'z' ELSE h.mode::text END,
     greatest(1, floor(extract(epoch FROM coalesce(h.ends, g.barred) - now()) * 1000))::bigint,
     -- A token is the time of its grant in microseconds, unless the clock was put back.
-    floor(nullif(greatest(extract(epoch FROM now()) * 1000 - h.token / 1000.0, 0), 0))::bigint, g.holders, g.queue
+    floor(nullif(greatest(extract(epoch FROM now()) * 1000 - h.token / 1000.0, 0), 0))::bigint, g.holders, g.queue,
+    CASE WHEN is_prefix THEN '{}' ELSE ARRAY(SELECT l.label FROM live l WHERE l.token IS NOT NULL ORDER BY l.token LIMIT 1024) END,
+    CASE WHEN is_prefix THEN '{}' ELSE ARRAY(SELECT l.mode::text || ' ' || l.label FROM live l
+      WHERE l.token IS NULL AND l.mode IN ('x', 'w', 'r') ORDER BY l.place LIMIT 64) END
   FROM keys g LEFT JOIN LATERAL (
     SELECT l.* FROM live l WHERE l.key = g.key AND l.token IS NOT NULL ORDER BY l.token DESC LIMIT 1) h ON true
   WHERE g.holders > 0 OR g.barred IS NOT NULL ORDER BY g.key;

@@ -15,17 +15,23 @@ use crate::store::LockInfo;
 /// How many names one step of a listing reads.
 const LIST_BATCH: usize = 500;
 
-/// `keys`: all of one slot where there are slots.
+/// `keys`: all of one slot where there are slots. `names_all`: every holder and waiter is named, up to the bounds.
 pub(super) async fn inspect(
     client: &RedisClient,
     keys: &[Key],
+    names_all: bool,
 ) -> Result<Vec<Result<Option<LockInfo>, Error>>, Error> {
     let Some(first) = keys.first() else {
         return Ok(Vec::new());
     };
     let names = &client.options().names;
     let all = keys.iter().map(|key| names.lock(key));
-    let answer = client.run(first, &INSPECT, &Call::new(all)).await;
+    let [labels, waiters] = match names_all {
+        true => [LockInfo::MAX_LABELS, LockInfo::MAX_WAITERS].map(|most| most as u128),
+        false => [0, 0],
+    };
+    let call = Call::new(all).number(labels).number(waiters);
+    let answer = client.run(first, &INSPECT, &call).await;
     match answer.map_err(|failure| unanswered(failure.into_error("inspect")))? {
         Value::Array(answers) if answers.len() == keys.len() => Ok(keys
             .iter()
@@ -41,14 +47,14 @@ async fn inspect_allowed(
     client: &RedisClient,
     keys: &[Key],
 ) -> Result<(Vec<LockInfo>, usize), Error> {
-    match inspect(client, keys).await {
+    match inspect(client, keys, false).await {
         Ok(found) => return Ok((found.into_iter().flatten().flatten().collect(), 0)),
         Err(error) if error.kind() == ErrorKind::Denied => {}
         Err(error) => return Err(error),
     }
     let (mut records, mut hidden) = (Vec::new(), 0);
     for key in keys {
-        match inspect(client, std::slice::from_ref(key)).await {
+        match inspect(client, std::slice::from_ref(key), false).await {
             Ok(found) => records.extend(found.into_iter().flatten().flatten()),
             Err(error) if error.kind() == ErrorKind::Denied => hidden += 1,
             Err(error) => return Err(error),

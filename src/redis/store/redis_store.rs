@@ -202,7 +202,7 @@ impl Store for RedisStore {
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<LockInfo>, Error> {
-        let mut records = inspect(&self.client, std::slice::from_ref(key)).await?;
+        let mut records = inspect(&self.client, std::slice::from_ref(key), true).await?;
         records
             .pop()
             .unwrap_or_else(|| Err(unexpected_reply("inspect")))

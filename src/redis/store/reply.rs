@@ -9,7 +9,7 @@ use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{
-    Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked,
+    Claim, Grant, GrantProof, LockInfo, LockMode, MAX_SKEW, Raised, Renewed, Revoked, Waiter,
 };
 
 use super::fault::unexpected_reply;
@@ -152,16 +152,20 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
         Value::Int(holders),
         Value::Int(queue),
         Value::Int(now),
+        named @ ..,
     ] = parts
     else {
         return Err(unexpected());
     };
     let about = text(about).ok_or_else(unexpected)?;
+    let (labels, waiters) = named_all(named).ok_or_else(unexpected)?;
     let mut info = LockInfo {
         remaining: millis(*left),
         holders: usize::try_from(*holders).map_err(|_| unexpected())?,
         is_resting: about == "leasehold:rest",
         queue: usize::try_from(*queue).ok(),
+        labels,
+        waiters,
         ..LockInfo::of(key.clone())
     };
     // Of the value of another client nothing is known.
@@ -178,6 +182,25 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
         info.label = Label::parse(label).ok();
     }
     Ok(Some(info))
+}
+
+/// The labels of all holders (`<token> <mode> <since> <label>`), and those who wait (`<mode> <label>`). A text that is not of ours
+/// has none.
+fn named_all(named: &[Value]) -> Option<(Vec<Label>, Vec<Waiter>)> {
+    let (holders, waiters) = match named {
+        [] => return Some((Vec::new(), Vec::new())),
+        [Value::Array(holders), Value::Array(waiters)] => (holders, waiters),
+        _ => return None,
+    };
+    let label = |value: &Value| Label::parse(text(value)?.splitn(4, ' ').nth(3)?).ok();
+    let waiter = |value: &Value| {
+        let (mode, label) = text(value)?.split_once(' ')?;
+        Some(Waiter::new(Label::parse(label).ok(), mode_of(mode)))
+    };
+    Some((
+        holders.iter().filter_map(label).collect(),
+        waiters.iter().filter_map(waiter).collect(),
+    ))
 }
 
 fn mode_of(word: &str) -> Option<LockMode> {

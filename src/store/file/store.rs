@@ -315,7 +315,7 @@ impl Store for FileStore {
         keys.sort();
         let mut infos = Vec::new();
         for key in &keys {
-            infos.extend(self.look(key).await?);
+            infos.extend(self.look(key).await?.map(LockInfo::in_list));
         }
         Ok(infos)
     }

@@ -46,7 +46,7 @@ impl<T: Entry> Row<T> {
         self.len == 0
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
         self.entries.iter().flatten()
     }
 

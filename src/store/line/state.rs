@@ -6,7 +6,7 @@ use super::row::{Entry, Row};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, LockInfo};
+use crate::store::{Claim, LockInfo, Waiter};
 
 /// One key. Every time in it is a time since the zero of the store's clock.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -112,6 +112,13 @@ impl Line {
             return None;
         }
         let waiting = self.places.iter().filter(|place| place.ends > now);
+        let mut by_token = live.clone();
+        by_token.sort_by_key(|held| held.token);
+        let labels = by_token.iter().map(|held| held.claim.label.clone());
+        let waiters = waiting.clone().map(|place| {
+            let Claim { label, mode, .. } = &place.claim;
+            Waiter::new(Some(label.clone()), Some(*mode))
+        });
         Some(LockInfo {
             label: last.map(|held| held.claim.label.clone()),
             token: last.map(|held| held.token),
@@ -121,6 +128,8 @@ impl Line {
             holders: live.len(),
             is_resting: last.is_none() && !rests_for.is_zero(),
             queue: Some(waiting.count()),
+            labels: labels.take(LockInfo::MAX_LABELS).collect(),
+            waiters: waiters.take(LockInfo::MAX_WAITERS).collect(),
             ..LockInfo::of(key.clone())
         })
     }

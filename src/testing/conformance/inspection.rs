@@ -17,7 +17,7 @@ cases! {
         "a list has every held key that starts with the prefix and no other, in the order of the keys";
 }
 
-fn reports_holder(capability: &Capability) -> Option<&'static str> {
+pub(super) fn reports_holder(capability: &Capability) -> Option<&'static str> {
     (!capability.reports_holder).then_some("the store does not report who holds")
 }
 

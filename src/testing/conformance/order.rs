@@ -3,9 +3,11 @@
 use super::case::{Bench, Case, CaseResult, cases, ensure, own_ttl};
 use super::handover::within_the_handover;
 use super::harness::Harness;
+use super::inspection::reports_holder;
 use crate::model::error::Error;
+use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::{Capability, Claim, LockMode, Queue, Store};
+use crate::store::{Capability, Claim, LockMode, Queue, Store, Waiter};
 
 /// More than fit into the time that a claim is waited for, if each of them cost a TTL.
 const DEAD: usize = 8;
@@ -25,10 +27,16 @@ cases! {
         "a claim whose place lasts for no time delays nobody; where every claim queues, once it is withdrawn";
     the_queue_is_reported, queues,
         "the length of the queue that is reported is the number of waiters";
+    all_waiters_are_named, names_waiters,
+        "those that wait are reported in the order of the queue, each with its label and mode, and not after they withdrew";
 }
 
 fn queues(capability: &Capability) -> Option<&'static str> {
     (!capability.is_fair()).then_some("the store keeps no queue")
+}
+
+fn names_waiters(capability: &Capability) -> Option<&'static str> {
+    queues(capability).or_else(|| reports_holder(capability))
 }
 
 fn queues_by_ttl(capability: &Capability) -> Option<&'static str> {
@@ -174,6 +182,42 @@ async fn the_queue_is_reported<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     })?;
     for claim in &claims {
         bench.b.withdraw(claim).await?;
+    }
+    bench.release(&bench.a, &held).await
+}
+
+async fn all_waiters_are_named<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let modes = match bench.a.capability().read_write {
+        true => [LockMode::Write, LockMode::Read, LockMode::Exclusive],
+        false => [LockMode::Exclusive; 3],
+    };
+    let mut waiting = Vec::new();
+    for (n, mode) in modes.into_iter().enumerate() {
+        let mut claim = bench.claim_in(mode, &key)?;
+        claim.label = Label::parse(&format!("waiter {n}"))?;
+        bench.waits([&bench.a, &bench.b][n % 2], &claim).await?;
+        waiting.push(claim);
+    }
+    for gone in 0..2 {
+        let record = bench.b.inspect(&key).await?;
+        bench.still_fresh(&held)?;
+        let (holders, named) = record.map(|r| (r.labels, r.waiters)).unwrap_or_default();
+        let holder = vec![held.grant.claim.label.clone()];
+        let expected: Vec<_> = (waiting.iter())
+            .map(|claim| Waiter::new(Some(claim.label.clone()), Some(claim.mode)))
+            .collect();
+        ensure((&holders, &named) == (&holder, &expected), || {
+            format!("expected {holder:?} and {expected:?}, got {holders:?} and {named:?}")
+        })?;
+        if gone == 0 {
+            let first = waiting.remove(0);
+            bench.a.withdraw(&first).await?;
+        }
+    }
+    for (n, claim) in waiting.iter().enumerate() {
+        [&bench.b, &bench.a][n % 2].withdraw(claim).await?;
     }
     bench.release(&bench.a, &held).await
 }

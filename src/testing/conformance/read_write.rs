@@ -2,11 +2,15 @@
 
 use super::case::{Bench, Case, CaseResult, cases, ensure, unexpected};
 use super::harness::Harness;
+use super::inspection::reports_holder;
+use crate::model::holder::Label;
 use crate::store::{Acquired, Capability, LockMode, Store};
 
 cases! {
     readers_hold_together, reads_and_writes,
         "two readers of different clients hold one key at a time, and a writer waits for both";
+    all_readers_are_named, names_readers,
+        "the labels of all readers are reported in the order of their tokens";
     a_writer_is_alone, reads_and_writes,
         "while a writer holds, readers and writers wait";
     an_exclusive_claim_is_alone, reads_and_writes,
@@ -31,6 +35,10 @@ fn reads_and_writes(capability: &Capability) -> Option<&'static str> {
     (!capability.read_write).then_some("the store has no read and write modes")
 }
 
+fn names_readers(capability: &Capability) -> Option<&'static str> {
+    reads_and_writes(capability).or_else(|| reports_holder(capability))
+}
+
 async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let key = bench.key()?;
     let one = bench.claim_in(LockMode::Read, &key)?;
@@ -46,6 +54,30 @@ async fn readers_hold_together<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     bench.release(&bench.b, &other).await?;
     let held = bench.granted(&bench.a, &writer).await?;
     bench.release(&bench.a, &held).await
+}
+
+async fn all_readers_are_named<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    let key = bench.key()?;
+    let mut held = Vec::new();
+    for (n, store) in [&bench.a, &bench.b, &bench.a].into_iter().enumerate() {
+        let mut claim = bench.claim_in(LockMode::Read, &key)?;
+        claim.label = Label::parse(&format!("reader {n}"))?;
+        held.push((store, bench.granted(store, &claim).await?));
+    }
+    let record = bench.b.inspect(&key).await?;
+    bench.still_fresh(&held[0].1)?;
+    held.sort_by_key(|(_, held)| held.grant.token);
+    let expected: Vec<_> = (held.iter())
+        .map(|(_, held)| held.grant.claim.label.clone())
+        .collect();
+    let named = record.map(|record| record.labels).unwrap_or_default();
+    ensure(named == expected, || {
+        format!("expected {expected:?}, got {named:?}")
+    })?;
+    for (store, held) in &held {
+        bench.release(store, held).await?;
+    }
+    Ok(())
 }
 
 async fn a_writer_is_alone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {

@@ -9,9 +9,10 @@ use super::queue::node_data::NodeData;
 use super::queue::order;
 use super::session::Session;
 use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::store::{LockInfo, LockMode};
+use crate::store::{LockInfo, LockMode, Waiter};
 
 /// How many nodes one listing reads. A longer list does not help a person.
 const MOST_NODES: usize = 100_000;
@@ -60,9 +61,51 @@ pub(crate) async fn inspect(
             return Ok(None);
         }
         if let Some(record) = held(session, path, key, &contenders).await? {
-            return Ok(Some(record));
+            let (labels, waiters) = people(session, path, key, &contenders).await?;
+            return Ok(Some(LockInfo {
+                labels,
+                waiters,
+                ..record
+            }));
         }
     }
+}
+
+/// The first holders of a key by name, and the first claims that wait.
+async fn people(
+    session: &Session,
+    path: &str,
+    key: &Key,
+    contenders: &[Contender],
+) -> Result<(Vec<Label>, Vec<Waiter>), Error> {
+    let into_error = |fault: Fault| fault.into_error("inspect a lock");
+    let held = holders(session, path, contenders)
+        .await
+        .map_err(into_error)?;
+    let is_waiter = |c: &&Contender| c.kind != Kind::Barrier;
+    let waiting = contenders[held.nodes.len()..].iter().filter(is_waiter);
+    let read = |c| record(session, path, c, key);
+    let (holders, waiting) = tokio::join!(
+        join_all(held.nodes.iter().take(LockInfo::MAX_LABELS).map(read)),
+        join_all(waiting.take(LockInfo::MAX_WAITERS).map(read)),
+    );
+    // A node that is gone by now has no record.
+    let there = |records: Vec<Result<Option<LockInfo>, Error>>| {
+        let records = records.into_iter().filter_map(Result::transpose);
+        records.collect::<Result<Vec<_>, _>>()
+    };
+    let mut holders = there(holders)?;
+    holders.sort_by_key(|record| record.token);
+    let waiting = there(waiting)?.into_iter();
+    Ok((
+        holders
+            .into_iter()
+            .filter_map(|record| record.label)
+            .collect(),
+        waiting
+            .map(|record| Waiter::new(record.label, record.mode))
+            .collect(),
+    ))
 }
 
 /// The record of a key that is held or barred; `None` if its holder just left. For a barred key, `remaining` is the whole time of
