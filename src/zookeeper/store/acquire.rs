@@ -81,6 +81,7 @@ async fn attempt(
             Ok(Look::First(node)) => {
                 let number = u64::try_from(node.czxid).unwrap_or(u64::MAX);
                 let token = FencingToken::new(number)?;
+                client.claims.grant(state, node)?;
                 state.keep(&client.clock.stamp(), session.ttl);
                 return Ok(Acquired::Granted(Grant::new(
                     claim.clone(),
@@ -139,17 +140,20 @@ pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
     }
 }
 
-/// Deletes the nodes of every claim that holds nothing, within `limit`. Returns whether a claim holds: nobody released it, and
-/// its node must stay.
+/// Deletes the nodes of every claim that holds nothing, within `limit`, after the requests that are in progress. Returns whether a
+/// claim holds: nobody released it, and its node must stay. Nothing is granted from now on.
 pub(super) async fn leave(client: &ZooKeeperClient, session: &Session, limit: Duration) -> bool {
-    let (held, waiting): (Vec<_>, Vec<_>) = (client.claims.all())
+    let (held, waiting): (Vec<_>, Vec<_>) = (client.claims.end())
         .into_iter()
         .partition(|state| state.held_in(session.id).is_some());
     if held.is_empty() {
         // The end of the session deletes the rest.
         return false;
     }
-    let removals = waiting.iter().map(|state| remove(client, session, state));
+    let removals = waiting.iter().map(|state| async {
+        let _turn = state.turn.lock().await;
+        remove(client, session, state).await
+    });
     let _ = client.clock.timeout(limit, join_all(removals)).await;
     true
 }

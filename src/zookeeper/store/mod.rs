@@ -7,6 +7,8 @@ mod client;
 mod downgrade;
 mod drivers;
 mod fenced;
+#[cfg(all(test, feature = "testing"))]
+mod in_flight;
 mod lock_info;
 mod opening;
 mod options;

@@ -23,8 +23,10 @@ pub(super) struct Scripted {
     pub(super) change_takes: Duration,
     /// How long a list takes that shows what was made before.
     pub(super) list_takes: Duration,
-    /// The contenders that were made.
-    made: Mutex<Vec<String>>,
+    /// The contenders that exist, with their paths.
+    pub(super) made: Mutex<Vec<String>>,
+    /// What lists show until a `sync`, where the server is behind.
+    pub(super) behind: Mutex<Option<Vec<String>>>,
     /// What becomes of the first heartbeats of a barrier's session after its write; those after them are proven.
     pub(super) beats: Mutex<VecDeque<Missing>>,
     /// The answer to a write of several changes.
@@ -44,6 +46,7 @@ impl Scripted {
             change_takes: Duration::ZERO,
             list_takes: Duration::ZERO,
             made: Mutex::default(),
+            behind: Mutex::default(),
             beats: Mutex::default(),
             change: || Ok(()),
             opened: Mutex::default(),
@@ -133,11 +136,13 @@ impl Driver for ScriptedSession {
         _: &'a [u8],
         kind: Kind,
     ) -> BoxFuture<'a, Result<Made, Fault>> {
-        if let (Kind::Sequential, Some((_, name))) = (kind, path.rsplit_once('/')) {
-            self.servers.made.lock().push(format!("{name}0000000000"));
+        let mut contenders = self.servers.made.lock();
+        let sequence = contenders.len();
+        if kind == Kind::Sequential {
+            contenders.push(format!("{path}{sequence:010}"));
         }
         let made = Made {
-            sequence: 0,
+            sequence: i64::try_from(sequence).unwrap(),
             czxid: 1,
             owner: SESSION,
             made_at: LeaderTime(0),
@@ -145,14 +150,24 @@ impl Driver for ScriptedSession {
         ready(Ok(made)).boxed()
     }
 
-    fn delete<'a>(&'a self, _: &'a str, _: Option<i32>) -> BoxFuture<'a, Result<(), Fault>> {
-        ready(Err(Fault::NoNode)).boxed()
+    fn delete<'a>(&'a self, path: &'a str, _: Option<i32>) -> BoxFuture<'a, Result<(), Fault>> {
+        let mut contenders = self.servers.made.lock();
+        let at = contenders.iter().position(|made| made == path);
+        let deleted = at.map(|at| drop(contenders.remove(at)));
+        ready(deleted.ok_or(Fault::NoNode)).boxed()
     }
 
-    fn children<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>> {
-        let names = self.servers.made.lock().clone();
+    fn children<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<String>, Fault>> {
+        let below = |made: &String| match made.rsplit_once('/') {
+            Some((parent, name)) if parent == path => Some(name.to_owned()),
+            _ => None,
+        };
+        let servers = &self.servers;
+        let behind = servers.behind.lock().clone();
+        let shown = behind.unwrap_or_else(|| servers.made.lock().clone());
+        let names = shown.iter().filter_map(below).collect();
         Box::pin(async move {
-            self.servers.clock.sleep(self.servers.list_takes).await;
+            servers.clock.sleep(servers.list_takes).await;
             Ok(names)
         })
     }
@@ -170,6 +185,7 @@ impl Driver for ScriptedSession {
     }
 
     fn sync<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+        *self.servers.behind.lock() = None;
         ready(Ok(())).boxed()
     }
 
@@ -199,6 +215,7 @@ impl Driver for ScriptedSession {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.servers.made.lock().clear();
         ready(()).boxed()
     }
 }

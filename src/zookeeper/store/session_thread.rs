@@ -15,7 +15,7 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::client::ZooKeeperClient;
+use super::client::{ZooKeeperClient, closed};
 use super::drivers::{Ending, Fault, Missing};
 use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
 use super::session_state::SessionState;
@@ -103,8 +103,10 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
                 let session = Arc::new(session);
                 let opened_at = client.clock.stamp();
                 let ended = unless(&mut stopped, serve(client, &session)).await;
-                // Published before it is closed: no request finds a session that is about to end.
-                client.state.set(SessionState::Opening(None));
+                // Published before it is closed: no request finds a session that is about to end, or waits for another when the store
+                // ends, and so in its claim's turn.
+                let over = ended.is_none().then(closed);
+                client.state.set(SessionState::Opening(over));
                 if ended.is_none() && acquire::leave(client, &session, CLOSING).await {
                     break Some(session);
                 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::super::client::closed;
 use super::names;
 use super::node_data::NodeData;
 use crate::clock::Stamp;
@@ -124,6 +125,8 @@ struct Inner {
     /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
     sweep_at: usize,
+    /// The store has ended: nothing is granted any more.
+    is_over: bool,
 }
 
 impl Claims {
@@ -163,7 +166,30 @@ impl Claims {
         Ok(state)
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<ClaimState>> {
+    /// Notes that the claim holds the lock with this node. In one step with the checks, so whoever withdraws the claim or ends the
+    /// store after this finds a hold, and nothing is granted after they began.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the claim was withdrawn, `Closed` if the store has ended. Its node is left to whoever did that.
+    pub(crate) fn grant(&self, state: &ClaimState, node: ClaimNode) -> Result<(), Error> {
+        let inner = self.inner.lock();
+        if state.is_withdrawn() {
+            return Err(withdrawn(&state.claim));
+        }
+        if inner.is_over {
+            return Err(closed());
+        }
+        state.set_node(NodeState::At(ClaimNode {
+            is_granted: true,
+            ..node
+        }));
+        Ok(())
+    }
+
+    /// From now on no claim is granted. Gives those that are known.
+    pub(crate) fn end(&self) -> Vec<Arc<ClaimState>> {
+        self.inner.lock().is_over = true;
         self.such(|_| true)
     }
 

@@ -55,7 +55,7 @@ pub(crate) async fn look(
             Judged::Waits(predecessor) => {
                 let is_first = predecessor.is_none();
                 let node = ClaimNode {
-                    is_granted: is_first,
+                    is_granted: node.is_granted && is_first,
                     predecessor,
                     ..node
                 };

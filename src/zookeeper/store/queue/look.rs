@@ -7,7 +7,7 @@ use crate::model::error::Error;
 /// What one look shows.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// The lock is ours.
+    /// The lock is ours, unless the claim was withdrawn meanwhile.
     First(ClaimNode),
     /// Another contender is before us.
     Behind,

@@ -38,7 +38,6 @@ pub(crate) async fn look(
                     node.is_granted =
                         matches!(state.node(), NodeState::At(known) if known.is_granted);
                     if node.is_granted {
-                        state.set_node(NodeState::At(node.clone()));
                         return Ok(Look::First(node));
                     }
                     // It was made, but its answer was lost: a contender may have been there before.
@@ -62,7 +61,7 @@ pub(crate) async fn look(
             OurNode::NoKey => continue,
             OurNode::Exists => return Ok(Look::Behind),
         };
-        let mut node = claim_node(session, made.czxid);
+        let node = claim_node(session, made.czxid);
         state.set_node(NodeState::At(node.clone()));
         let others = lists::or_own(listed, session, &state.parent).await?;
         if others.iter().any(|other| other.name != SIMPLE) {
@@ -71,8 +70,6 @@ pub(crate) async fn look(
                 .map_err(|f| LookupError::of(f, "give way to a contender"))?;
             return Ok(Look::Behind);
         }
-        node.is_granted = true;
-        state.set_node(NodeState::At(node.clone()));
         return Ok(Look::First(node));
     }
     Err(LookupError::Error(
