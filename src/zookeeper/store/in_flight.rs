@@ -1,5 +1,5 @@
-//! An acquire that is in flight while its claim is withdrawn or its store ends: it grants nothing that goes away under its holder,
-//! and leaves no node.
+//! An acquire that is in flight while its claim is withdrawn, its store ends, or its server is behind: it grants nothing that goes
+//! away under its holder, and leaves no node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,6 +159,20 @@ async fn a_claim_leaves_no_node_that_it_makes_while_its_store_ends() {
     assert_eq!(world.nodes("held"), 1, "nobody released it");
     assert_eq!(world.nodes("k"), 0);
     assert!(!is_granted(&answer), "{answer:?}");
+}
+
+/// A server that is behind shows the node that a revocation took away, and not the barrier in its place.
+#[tokio::test]
+async fn a_claim_that_waited_is_not_granted_by_the_list_of_a_server_that_is_behind() {
+    let world = World::new().await;
+    let waits = world.next("k").await;
+    let barrier = "/k/_c_b-bar-lock-0000000000".to_owned();
+    let shown = std::mem::replace(&mut *world.servers.made.lock(), vec![barrier]);
+    assert_eq!(shown.len(), 1);
+    *world.servers.behind.lock() = Some(shown);
+    let asking = world.ask(&waits).await;
+    let answer = world.end(asking).await;
+    assert!(matches!(answer, Ok(Acquired::Busy { .. })), "{answer:?}");
 }
 
 /// A request that comes second would otherwise keep the claim's turn until the store is closed, and the node could not be deleted.

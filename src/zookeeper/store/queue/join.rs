@@ -40,7 +40,8 @@ pub(crate) async fn look(
             NodeState::Absent => None,
         };
         let (node, listed) = match known {
-            Some(node) => (node, lists::shared(session, &state.parent).await),
+            // Our server may not have seen yet that the node was taken away.
+            Some(node) => (node, lists::shared_synced(session, &state.parent).await),
             None if is_passed_by(session, state).await? => return Ok(Look::Behind),
             None => match join_queue(client, session, state).await? {
                 Some(joined) => joined,

@@ -3,13 +3,13 @@
 //! Each claim of a crowd lists all of them, so the lists of a thousand claims carry a million names. Requests of a session take effect
 //! in the order in which they are sent. Therefore a list shows what was sent before it, whichever claim sent it; a list that was
 //! sent before a request shows nothing about it, and never answers it. One list of a key is in flight, and those who ask
-//! meanwhile share the next.
+//! meanwhile share the next. Lists after a write and those after a `sync` are shared apart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::future::{BoxFuture, Shared, WeakShared, join};
 use parking_lot::Mutex;
 
 use super::super::drivers::Fault;
@@ -29,6 +29,14 @@ pub(super) async fn shared(session: &Arc<Session>, parent: &str) -> Listed {
     session.lists.next(parent, list).await
 }
 
+/// The same, as the leader has them when this is first polled, or later: for a claim that wrote nothing before.
+pub(super) async fn shared_synced(session: &Arc<Session>, parent: &str) -> Listed {
+    let (of_all, path) = (Arc::clone(session), parent.to_owned());
+    let list = async move { synced(&of_all, &path).await.ok() };
+    // No key's node has a name like this.
+    session.lists.next(&format!("{parent}/"), list).await
+}
+
 /// What was listed, or a list of this claim alone if that failed.
 pub(super) async fn or_own(
     listed: Listed,
@@ -37,8 +45,14 @@ pub(super) async fn or_own(
 ) -> Result<Arc<[Contender]>, LookupError> {
     match listed {
         Some(contenders) => Ok(contenders),
-        None => own(session, parent).await,
+        None => synced(session, parent).await,
     }
+}
+
+async fn synced(session: &Session, parent: &str) -> Result<Arc<[Contender]>, LookupError> {
+    let (synced, listed) = join(session.sync(parent), own(session, parent)).await;
+    synced.map_err(|fault| LookupError::of(fault, "list the contenders"))?;
+    listed
 }
 
 async fn own(session: &Session, parent: &str) -> Result<Arc<[Contender]>, LookupError> {
