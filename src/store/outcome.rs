@@ -108,8 +108,9 @@ pub enum Revoke {
     /// Nobody is granted the key before the time of the revoked hold is over. Its lease ends before the next one begins,
     /// even if the holder does not notice the revocation.
     AfterTtl,
-    /// The key is free at once. The old holder may continue until its next heartbeat or its deadline: **two may act** during
-    /// that time, and only a fence at the resource prevents a conflict.
+    /// The key is free at once, also if an earlier [`AfterTtl`](Self::AfterTtl) bars it: the answer is then
+    /// [`NotHeld`](Revoked::NotHeld). The old holder, of the earlier revocation too, may continue until its next heartbeat or its
+    /// deadline: **two may act** during that time, and only a fence at the resource prevents a conflict.
     Now,
 }
 

@@ -17,6 +17,8 @@ cases! {
         "after a revocation nobody is granted the key before the old hold's time is over, and somebody is then";
     a_key_revoked_now_is_free, revokes,
         "after a revocation with now the next claim is granted at once, and the old one is not";
+    a_key_that_a_revocation_bars_is_freed_by_another, revokes,
+        "a revocation with now frees a key that an earlier revocation bars, and says that nobody holds it";
     a_free_key_is_not_revoked, revokes,
         "the revocation of a key that nobody holds says so, and leaves it free";
 }
@@ -120,6 +122,22 @@ async fn a_key_revoked_now_is_free<H: Harness>(bench: &Bench<'_, H>) -> CaseResu
     let held = bench.hold(&bench.a, &key).await?;
     let free_in = revoked(bench, &key, Revoke::Now).await?;
     ensure(free_in.is_zero(), || format!("still barred: {free_in:?}"))?;
+    let next = bench.hold(&bench.b, &key).await?;
+    is_gone(bench, &held).await?;
+    bench.release(&bench.b, &next).await
+}
+
+/// Both revocations are by operators, and the later one knows of the bar: it is there to end it.
+async fn a_key_that_a_revocation_bars_is_freed_by_another<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    revoked(bench, &key, Revoke::AfterTtl).await?;
+    match bench.b.revoke(&key, Revoke::Now).await? {
+        Revoked::NotHeld => {}
+        other => return Err(unexpected("NotHeld", &other)),
+    }
     let next = bench.hold(&bench.b, &key).await?;
     is_gone(bench, &held).await?;
     bench.release(&bench.b, &next).await
