@@ -35,7 +35,7 @@ pub struct LockGuard {
     /// Of the runs of the guard itself; made with the first of them.
     executor: OnceLock<Executor>,
     /// Dropped last, so that the manager ends the hold before it may shut down.
-    handle: Handle,
+    pub(super) handle: Handle,
 }
 
 impl LockGuard {

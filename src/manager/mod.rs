@@ -69,6 +69,7 @@ mod store_requests;
 mod supervision;
 mod task;
 mod timer_lag;
+mod wanted;
 mod wheel;
 mod wish;
 

@@ -43,8 +43,9 @@ use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
+use crate::recipes::pass_on::{self, Wanted, Why};
 pub use crate::recipes::term::WhileLeader;
-use crate::recipes::term::{OwnTerm, Stopped, drain_limit};
+use crate::recipes::term::{Orders, OwnTerm, stopped};
 use crate::store::Released;
 use futures_util::stream::unfold;
 use futures_util::{FutureExt, Stream};
@@ -57,6 +58,7 @@ use tokio::sync::watch;
 pub struct Election {
     pub(super) manager: LockManager,
     lock: Lock,
+    preference: u8,
     own_term: Arc<watch::Sender<Option<Lease>>>,
 }
 
@@ -86,6 +88,7 @@ impl LockManager {
         Election {
             manager: self.clone(),
             lock,
+            preference: 0,
             own_term: Arc::new(watch::Sender::new(None)),
         }
     }
@@ -102,6 +105,15 @@ impl Election {
     pub fn fence(self, fence: impl Fence) -> Self {
         let lock = self.lock.fence(fence);
         Self { lock, ..self }
+    }
+
+    /// How much this candidate is preferred: 0 by default. A leader in [`while_leader`](Self::while_leader) passes its office on, in
+    /// order and within seconds, when a candidate waits that is preferred more. Until then candidates are elected in the order of
+    /// their campaigns. On a store without a [queue](crate::store::Queue) it has no effect.
+    ///
+    /// Other processes see it behind the name: `host-a (prefer 3)`.
+    pub fn prefer(self, preference: u8) -> Self {
+        Self { preference, ..self }
     }
 
     /// Leads under this name, or fails when the manager's [`wait`](crate::Settings::wait) is over.
@@ -136,12 +148,17 @@ impl Election {
         name: &str,
         wait: Duration,
     ) -> Result<Option<Leadership>, Error> {
-        let lock = self.lock.clone().labelled(Label::parse(name)?);
+        let label = pass_on::candidate(name, self.preference)?;
+        let lock = self.lock.clone().labelled(label);
         let guard = lock.acquire_within(wait).await?;
         Ok(guard.map(|guard| {
             let runtime = self.manager.handle.context().runtime();
             let term = OwnTerm::begin(&self.own_term, guard.lease(), runtime);
-            Leadership::new(guard, term)
+            Leadership {
+                term,
+                guard,
+                preference: self.preference,
+            }
         }))
     }
 
@@ -157,10 +174,73 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, Error> {
         let info = self.manager.inspect(self.lock.key()?.clone()).await?;
         let held = info.filter(|info| info.holders > 0);
-        Ok(held.map(|info| LeaderInfo {
-            name: info.label,
-            term: info.token,
-        }))
+        let name = |label: Label| match Wanted::of(&label) {
+            Wanted::Office { name, .. } => Label::parse(name).map(Some),
+            // It holds the office for a moment, and leads nobody.
+            Wanted::StepDown { .. } => Ok(None),
+        };
+        let Some(info) = held else { return Ok(None) };
+        let term = info.token;
+        match info.label.map(name).transpose()? {
+            Some(None) => Ok(None),
+            name => Ok(Some(LeaderInfo {
+                name: name.flatten(),
+                term,
+            })),
+        }
+    }
+
+    /// Asks the leader to pass its office on to the next candidate, without a kill and without a gap longer than a handover. Returns
+    /// whether somebody led. For operators: before a machine goes down, or to move the office.
+    ///
+    /// A leader in [`while_leader`](Self::while_leader) drains its work first, and campaigns again after a TTL. One that was elected by
+    /// [`campaign`](Self::campaign) is asked through [`Leadership::asked_to_leave`], and may decline.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if the leader has not passed the office on within the manager's [`wait`](crate::Settings::wait); `Unsupported` on
+    /// a store without a queue; otherwise as [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the request is withdrawn. The leader may have seen it.
+    pub async fn step_down(&self) -> Result<bool, Error> {
+        let Some(leader) = self.leader().await? else {
+            return Ok(false);
+        };
+        let key = self.lock.key()?.clone();
+        let Some(term) = leader.term else {
+            return Err(Error::unsupported(format!(
+                "this store does not say which term it is: key={key}; revoke the lock instead"
+            )));
+        };
+        let request = self
+            .manager
+            .lock(key)
+            .fair()
+            .labelled(pass_on::step_down(term)?);
+        let context = self.manager.handle.context();
+        let is_over = async {
+            loop {
+                context.pause(context.settings().retry_delay).await;
+                match self.leader().await {
+                    Ok(Some(now)) if now.term == Some(term) => {}
+                    Ok(_) => return,
+                    Err(_) => {}
+                }
+            }
+        };
+        let asked = async {
+            tokio::select! {
+                biased;
+                held = request.acquire_within(self.manager.settings().wait) => match held? {
+                    Some(office) => { let _ = office.release().await; Ok(true) }
+                    None => Err(request.contended().await),
+                },
+                () = is_over => Ok(true),
+            }
+        };
+        in_runtime(context.runtime(), asked).await
     }
 
     /// The leader: the current one first, then each change that is seen. The stream asks the store once in each
@@ -232,12 +312,12 @@ impl Election {
     where
         W: AsyncFnMut(&Leadership) -> T,
     {
-        let (stop, stopped) = watch::channel(None);
+        let (orders, ordered) = watch::channel(Orders::default());
         let led = async move {
             let runtime = self.manager.handle.context().runtime();
-            in_runtime(runtime, self.led(name, work, stopped)).await
+            in_runtime(runtime, self.led(name, work, ordered)).await
         };
-        WhileLeader::new(led, stop)
+        WhileLeader::new(led, orders)
     }
 
     /// The own term: the lease of the leadership that this election, or a clone of it, holds now; `None` while it does not lead.
@@ -272,41 +352,53 @@ impl Election {
         &self,
         name: &str,
         mut work: impl AsyncFnMut(&Leadership) -> T,
-        mut stop: Stopped,
+        mut orders: watch::Receiver<Orders>,
     ) -> Result<Option<T>, Error> {
         let context = self.manager.handle.context();
         loop {
             let campaign = tokio::select! {
                 biased;
-                _ = drain_limit(&mut stop) => return Ok(None),
+                () = stopped(&mut orders) => return Ok(None),
                 campaign = self.campaign(name) => campaign,
             };
+            let mut pause = context.retry_pause();
             match campaign {
                 Ok(leadership) => {
+                    let mut why = None;
                     let done = {
                         let mut working = pin!(work(&leadership));
-                        tokio::select! {
+                        let done = tokio::select! {
                             biased;
-                            limit = drain_limit(&mut stop) => {
-                                if limit.is_zero() {
-                                    None
-                                } else {
-                                    self.drained(&leadership, working.as_mut(), limit).await
-                                }
-                            }
+                            () = stopped(&mut orders) => None,
+                            asked = leadership.asked() => { why = Some(asked); None }
                             value = &mut working => Some(value),
                             _ = leadership.lost() => None,
+                        };
+                        let limit = orders.borrow().drain;
+                        match done {
+                            None if !limit.is_zero() => {
+                                self.drained(&leadership, working, limit).await
+                            }
+                            done => done,
                         }
                     };
                     let _ = leadership.resign().await;
-                    if done.is_some() || stop.borrow().is_some() {
+                    if done.is_some() || orders.borrow().stops {
                         return Ok(done);
+                    }
+                    if why == Some(Why::AskedTo) {
+                        // Whoever waits leads now. If nobody does, this one is not elected again at once.
+                        pause = self.manager.settings().ttl;
                     }
                 }
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error),
             }
-            context.pause(context.retry_pause()).await;
+            tokio::select! {
+                biased;
+                () = stopped(&mut orders) => return Ok(None),
+                () = context.pause(pause) => {}
+            }
         }
     }
 
@@ -325,8 +417,8 @@ impl Election {
         });
         tokio::select! {
             biased;
-            value = ends => value,
             _ = leadership.lost() => None,
+            value = ends => value,
             () = self.manager.handle.context().pause(limit) => None,
         }
     }
@@ -369,17 +461,41 @@ impl Observing {
 pub struct Leadership {
     term: OwnTerm,
     guard: LockGuard,
+    preference: u8,
 }
 
 impl Leadership {
-    fn new(guard: LockGuard, term: OwnTerm) -> Self {
-        Self { term, guard }
-    }
-
     /// The token of the term: larger than that of every term before.
     #[must_use]
     pub fn term(&self) -> FencingToken {
         self.guard.token()
+    }
+
+    /// Completes when this leader is asked to leave: by [`step_down`](Election::step_down), or because a candidate waits that is
+    /// [preferred](Election::prefer) more. Finish what is in progress, and [resign](Self::resign).
+    /// [`while_leader`](Election::while_leader) does so by itself.
+    ///
+    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval). On a store without a queue it never
+    /// completes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn asked_to_leave(&self) {
+        self.asked().await;
+    }
+
+    async fn asked(&self) -> Why {
+        let (term, own) = (self.term(), self.preference);
+        match self
+            .guard
+            .waited_for(|info| pass_on::why(info, term, own))
+            .await
+        {
+            Ok(why) => why,
+            // Nobody can ask.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Ends the leadership and reports the result, as [`LockGuard::release`].
@@ -392,7 +508,7 @@ impl Leadership {
     ///
     /// Cancel safe: when this future is dropped, the end continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
-        let Self { term, guard } = self;
+        let Self { term, guard, .. } = self;
         drop(term);
         guard.release().await
     }

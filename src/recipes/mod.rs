@@ -6,6 +6,7 @@ mod busy;
 pub mod election;
 pub mod multi;
 mod one_shot;
+mod pass_on;
 pub mod read_write;
 mod read_write_scope;
 pub mod reentrant;

@@ -59,20 +59,22 @@ impl Drop for OwnTerm {
 #[must_use = "nothing happens until it is awaited"]
 pub struct WhileLeader<F> {
     future: Pin<Box<F>>,
-    stop: watch::Sender<Option<Duration>>,
-    drain: Duration,
+    orders: watch::Sender<Orders>,
 }
 
-/// Whether the work is to stop, and for how long its runs may go on.
-pub(super) type Stopped = watch::Receiver<Option<Duration>>;
+/// What its caller wants of the work.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Orders {
+    /// For how long its runs may go on once it is to stop.
+    pub(super) drain: Duration,
+    pub(super) stops: bool,
+}
 
 /// Completes when the work is to stop.
-pub(super) async fn drain_limit(stop: &mut Stopped) -> Duration {
-    let limit = stop.wait_for(Option::is_some).await.map(|limit| *limit);
-    match limit {
-        Ok(limit) => limit.unwrap_or_default(),
+pub(super) async fn stopped(orders: &mut watch::Receiver<Orders>) {
+    if orders.wait_for(|orders| orders.stops).await.is_err() {
         // Nobody is left who could stop it.
-        Err(_) => std::future::pending().await,
+        std::future::pending().await
     }
 }
 
@@ -80,21 +82,20 @@ impl<F, T> WhileLeader<F>
 where
     F: Future<Output = Result<Option<T>, Error>>,
 {
-    pub(super) fn new(future: F, stop: watch::Sender<Option<Duration>>) -> Self {
+    pub(super) fn new(future: F, orders: watch::Sender<Orders>) -> Self {
         Self {
             future: Box::pin(future),
-            stop,
-            drain: Duration::ZERO,
+            orders,
         }
     }
 
-    /// Lets the run in progress end when [`until`](Self::until) stops the work: the work goes on until it waits outside of a run,
+    /// Lets the run in progress end when [`until`](Self::until) stops the work, or the office is passed on: the work goes on until it waits outside of a run,
     /// returns, or loses the lease, and for at most `limit`. Then it is dropped, and the office is resigned. Default 0: the work is
     /// dropped at once, and a run in progress is rolled back.
     ///
     /// Runs of every executor of the leadership count. Work that never waits between two runs must watch the token itself.
-    pub fn drain(mut self, limit: Duration) -> Self {
-        self.drain = limit;
+    pub fn drain(self, limit: Duration) -> Self {
+        self.orders.send_modify(|orders| orders.drain = limit);
         self
     }
 
@@ -131,15 +132,11 @@ where
     ///
     /// As [`while_leader`](super::election::Election::while_leader).
     pub async fn until(self, token: CancellationToken) -> Result<Option<T>, Error> {
-        let Self {
-            mut future,
-            stop,
-            drain,
-        } = self;
+        let Self { mut future, orders } = self;
         tokio::select! {
             biased;
             done = &mut future => return done,
-            () = token.cancelled() => drop(stop.send(Some(drain))),
+            () = token.cancelled() => orders.send_modify(|orders| orders.stops = true),
         }
         future.await
     }

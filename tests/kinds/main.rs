@@ -16,6 +16,7 @@ mod no_runtime;
 #[path = "../support/no_threads.rs"]
 mod no_threads;
 mod operators;
+mod passing_on;
 #[path = "../support/plain.rs"]
 mod plain;
 mod read_write;
