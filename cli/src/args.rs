@@ -60,6 +60,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(RunArgs),
     Leader(LeaderArgs),
+    StepDown(StepDownArgs),
     Hold(HoldArgs),
     Check(CheckArgs),
     Revoke(RevokeArgs),
@@ -263,8 +264,31 @@ pub(crate) struct LeaderArgs {
     #[arg(long, value_name = "ID", value_parser = Label::parse)]
     pub(crate) label: Label,
 
+    /// How much this candidate is preferred: a leader leaves when a better one waits
+    #[arg(long, value_name = "0-255", default_value_t = 0)]
+    pub(crate) prefer: u8,
+
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+/// Ask a leader to leave, so that the next candidate leads
+///
+/// The leader's command gets SIGTERM, and SIGKILL after its --kill-grace. Then the next in the queue leads, without a gap longer
+/// than a handover. The same leader campaigns again after a TTL. Exits with 1 if nobody leads, and with 75 if the leader
+/// does not leave in time.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example: before a machine goes down
+  leasehold step-down --store redis://127.0.0.1:6379 --election scheduler")]
+#[command(mut_arg("store", |store| store.help(SHARED_STORE).long_help(SHARED_STORE)))]
+pub(crate) struct StepDownArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The election's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) election: Key,
 }
 
 /// Check the lease of the command that calls this

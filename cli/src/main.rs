@@ -119,6 +119,7 @@ fn dispatch(cli: &Cli, output: Output) -> Result<Status, Failure> {
             Command::Hold(args) => run::hold(args, output).await,
             Command::Leader(args) => run::leader(args, output).await,
             Command::Counter(args) => counter::counter(args, output).await.map(Status::from),
+            Command::StepDown(args) => or_a_signal(run::step_down(args, output)).await,
             Command::Revoke(args) => or_a_signal(revoke::revoke(args, output)).await,
             Command::Resolve(args) => or_a_signal(resolve::resolve(args, output)).await,
             Command::Inspect(args) => or_a_signal(look::inspect(args, output)).await,

@@ -93,6 +93,14 @@ impl Held {
         }
     }
 
+    /// Completes when a leader is asked to leave.
+    pub(super) async fn asked_to_leave(&self) {
+        match self {
+            Self::Term(leadership) => leadership.asked_to_leave().await,
+            _ => std::future::pending().await,
+        }
+    }
+
     /// Releases what is held. Returns the error of a release that was not confirmed.
     pub(super) async fn release(self) -> Option<Error> {
         let released = match self {

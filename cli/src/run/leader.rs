@@ -15,8 +15,8 @@ use super::countdown::Countdown;
 use super::held::Held;
 use super::under::{Ended, run_under};
 use super::{PARTING, observed, put_away};
-use crate::args::LeaderArgs;
-use crate::exit::{Failure, Status, with_causes};
+use crate::args::{LeaderArgs, StepDownArgs};
+use crate::exit::{Failure, Status, code, with_causes};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
@@ -50,7 +50,7 @@ async fn lead(
 ) -> Result<Status, Failure> {
     let countdown = Countdown::of(locks, args.command.kill_grace)?;
     let clock = Clock::system()?;
-    let election = locks.election(&args.election);
+    let election = locks.election(&args.election).prefer(args.prefer);
     loop {
         let held = tokio::select! {
             biased;
@@ -67,6 +67,12 @@ async fn lead(
             }
             // Another may lead by now. We campaign for the next term.
             Ended::Lost { .. } => {}
+            // If nobody else campaigns, this one does not lead again at once.
+            Ended::Left => tokio::select! {
+                biased;
+                signal = signals.ending() => return Ok(Status::Signal(signal)),
+                () = clock.sleep(locks.settings().ttl) => {}
+            },
         }
     }
 }
@@ -93,6 +99,21 @@ async fn campaign(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// `leasehold step-down`: asks the leader to leave.
+pub(crate) async fn step_down(args: &StepDownArgs, output: Output) -> Result<u8, Failure> {
+    let locks = args.store.looker().await?;
+    let led = locks.election(&args.election).step_down().await;
+    locks.shutdown().await;
+    let (election, led) = (args.election.as_str(), led?);
+    let people = if led {
+        format!("the leader of {election} has stepped down")
+    } else {
+        format!("nobody leads {election}")
+    };
+    output.answer(people, &json!({ "election": election, "led": led }))?;
+    Ok(if led { code::DONE } else { code::NO })
 }
 
 #[cfg(test)]

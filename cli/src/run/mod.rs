@@ -39,7 +39,7 @@ use tokio::sync::Notify;
 pub(crate) use connect::Patience;
 pub(crate) use exec::{EXEC, exec};
 pub(crate) use hold::hold;
-pub(crate) use leader::leader;
+pub(crate) use leader::{leader, step_down};
 
 use crate::args::{LockArgs, RunArgs};
 use crate::exit::{Failure, Status, code, with_causes};
@@ -108,6 +108,8 @@ async fn hold_and_run(
     let ended = run_under(held, &args.command, countdown, signals, renewals, output).await?;
     Ok(match ended {
         Ended::ByItself(status) => status,
+        // Only a leader is asked to leave.
+        Ended::Left => Status::Code(code::DONE),
         Ended::Lost { .. } => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
 }

@@ -1,6 +1,7 @@
 //! One command under one hold, from its start to the release.
 
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
@@ -29,6 +30,8 @@ const ROOM_CHECK: Duration = Duration::from_millis(2);
 pub(super) enum Ended {
     /// By itself, while the lease was live; or by a signal before it was started.
     ByItself(Status),
+    /// Because its leader was asked to leave, while the lease was live.
+    Left,
     /// With its lease, or after it.
     Lost {
         /// A signal that asked us to end meanwhile.
@@ -81,6 +84,7 @@ async fn start_and_watch(
         output,
         waits_for_children: command.wait_children,
         asked: None,
+        is_leaving: false,
     };
     let ended = watched.until_it_ends(&clock, signals, renewals).await;
     if ended.is_err() {
@@ -148,6 +152,8 @@ struct Watched<'a> {
     waits_for_children: bool,
     /// The last signal that asked us to end, and was forwarded.
     asked: Option<Signal>,
+    /// The leader was asked to leave.
+    is_leaving: bool,
 }
 
 impl Watched<'_> {
@@ -159,6 +165,8 @@ impl Watched<'_> {
     ) -> Result<Ended, Failure> {
         let mut warned_at = None;
         let mut is_killed = false;
+        let held = self.held;
+        let mut asked_to_leave = pin!(held.asked_to_leave());
         loop {
             let published = if is_killed {
                 Written::Yes
@@ -179,9 +187,7 @@ impl Watched<'_> {
                 Step::Terminate => {
                     warned_at = Some(clock.stamp());
                     self.report_at_risk();
-                    self.signal(Signal::SIGTERM);
-                    // One that is stopped could not react to it.
-                    self.signal(Signal::SIGCONT);
+                    self.terminate();
                     continue;
                 }
                 Step::Kill => {
@@ -198,12 +204,22 @@ impl Watched<'_> {
                         self.child.look()?;
                         self.child.keep_going();
                         if let Some(end) = self.child.end(self.waits_for_children && !is_killed) {
-                            let is_lost = warned_at.is_some() || is_killed || !self.held.is_live();
+                            let is_warned = warned_at.is_some() || is_killed;
+                            let is_lost = (is_warned && !self.is_leaving) || !self.held.is_live();
                             return Ok(self.leave(end, is_lost));
                         }
                     }
                     signal => self.forward(signal),
                 },
+                () = &mut asked_to_leave, if !self.is_leaving => {
+                    self.is_leaving = true;
+                    warned_at = warned_at.or(Some(clock.stamp()));
+                    self.output.event(
+                        format!("asked to leave: the command gets SIGTERM, and SIGKILL after {}", span(self.countdown.grace())),
+                        &json!({ "event": "asked_to_leave" }),
+                    );
+                    self.terminate();
+                }
                 _ = self.held.lost(), if !is_killed => {}
                 () = renewals.notified() => {}
                 () = sleep(clock, pause) => {}
@@ -233,6 +249,12 @@ impl Watched<'_> {
         let _ = self.child.signal(signal);
     }
 
+    fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        // One that is stopped could not react to it.
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Ends the command with its lease. `None` if its end has yet to be waited for.
     fn kill(&mut self) -> Option<Ended> {
         if self.child.signal(Signal::SIGKILL) == Err(NotAllowed) {
@@ -240,7 +262,7 @@ impl Watched<'_> {
         }
         // What it has left behind is waited for only under a live lease.
         let end = self.child.end(false)?;
-        Some(self.leave(end, true))
+        Some(self.leave(end, !self.is_leaving || !self.held.is_live()))
     }
 
     /// Ends the command, and waits for its end under the lease: whoever gets the lock next must not meet it.
@@ -315,6 +337,9 @@ impl Watched<'_> {
             self.output
                 .quiet_event(&json!({ "event": "ended", "exit": status.code() }));
             self.report_children();
+            if self.is_leaving && self.asked.is_none() {
+                return Ended::Left;
+            }
             return Ended::ByItself(status);
         }
         // What the command left behind in its group has no lock from now on.

@@ -38,6 +38,7 @@ mod revocations;
 mod run;
 mod same_line;
 mod starts;
+mod step_down;
 mod streams;
 mod terminal;
 #[cfg(target_os = "linux")]

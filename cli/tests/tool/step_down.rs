@@ -1,0 +1,55 @@
+//! A leader that is asked to leave ends its command, and the next candidate leads.
+
+use crate::command::{Mark, Running, code, leasehold, runs, server, until};
+
+/// A leader whose command writes its process id, and runs on.
+fn leader(url: &str, name: &str, prefer: &str, begun: &Mark) -> Running {
+    let script = format!("echo $$ >> {}; exec sleep 600", begun.path());
+    let named = ["leader", "--store", url, "--election", "k", "--label", name];
+    let command = ["--prefer", prefer, "--", "sh", "-c", &script];
+    Running::start(&[&named[..], &command].concat())
+}
+
+fn step_down(url: &str) -> i32 {
+    code(&leasehold(&[
+        "step-down",
+        "--store",
+        url,
+        "--election",
+        "k",
+    ]))
+}
+
+#[test]
+fn the_next_candidate_leads_after_the_command_of_the_leader_has_ended() {
+    let (_server, url) = server();
+    assert_eq!(step_down(&url), 1, "nobody leads");
+    let (ours, theirs) = (Mark::new(), Mark::new());
+    let first = leader(&url, "a", "0", &ours);
+    let id = ours.line();
+    let second = leader(&url, "b", "0", &theirs);
+    assert_eq!(step_down(&url), 0);
+    let next = theirs.line();
+    assert!(!runs(&id), "two commands at once");
+    assert!(runs(&next));
+    for tool in [first, second] {
+        tool.signal("-TERM");
+        assert_eq!(code(&tool.output()), 143);
+    }
+}
+
+#[test]
+fn a_candidate_that_is_preferred_takes_over() {
+    let (_server, url) = server();
+    let (ours, theirs) = (Mark::new(), Mark::new());
+    let plain = leader(&url, "a", "0", &ours);
+    let id = ours.line();
+    let better = leader(&url, "b", "3", &theirs);
+    let next = theirs.line();
+    assert!(!runs(&id), "two commands at once");
+    until("the preferred one stays", || runs(&next));
+    for tool in [plain, better] {
+        tool.signal("-TERM");
+        assert_eq!(code(&tool.output()), 143);
+    }
+}
