@@ -366,6 +366,11 @@ impl Lease {
         hot.gate.is_closed() || hot.members.iter().any(Self::is_closed)
     }
 
+    /// After [`close`](Self::close): whether no run is in progress.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.cell.signals.is_drained()
+    }
+
     /// After [`close`](Self::close): completes when no run is in progress.
     pub(crate) async fn drained(&self) {
         self.cell.signals.drained().await;

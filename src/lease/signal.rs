@@ -153,12 +153,15 @@ impl Signals {
         self.in_doubt.store(true, Ordering::SeqCst);
     }
 
-    pub(super) async fn drained(&self) {
-        let is_at_rest = || match &*self.slots.lock() {
+    pub(super) fn is_drained(&self) -> bool {
+        match &*self.slots.lock() {
             Some(slots) => slots.values().all(|slot| slot.is_at_rest()),
             None => true,
-        };
-        self.until(is_at_rest).await;
+        }
+    }
+
+    pub(super) async fn drained(&self) {
+        self.until(|| self.is_drained()).await;
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -98,7 +97,8 @@ impl HoldBook {
         Ok(())
     }
 
-    /// Puts `next`, which has the grant of `before`, in the place of `before`. What was proven for the grant counts for `next`.
+    /// Puts `next`, which has the grant of `before`, in the place of `before`, with its turn. What was proven for the grant counts for
+    /// `next`.
     /// With `claim_within`, `next` has to be [claimed](Self::claim) in that time.
     ///
     /// # Errors
@@ -128,6 +128,7 @@ impl HoldBook {
         };
         // Answers that came after the old lease ended went to the old lease. Later answers wait for the book.
         next.lease.set_at_risk(pages.engine.is_failing(id));
+        next.get_turn_of(before);
         self.enter(&mut pages, id, next);
         Ok(())
     }
@@ -166,7 +167,7 @@ impl HoldBook {
                 // For the drain: a lease that is over begins no run.
                 hold.lease.close();
             }
-            is_over && hold.lease.drained().now_or_never().is_none()
+            is_over && !hold.lease.is_drained()
         })
     }
 

@@ -1,15 +1,15 @@
 //! [`Caller`]: one call for a lock, first in the local queue, then at the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::ManagerContext;
 use super::guard::LockGuard;
 use super::handle::Handle;
-use super::handoff::{claim, end_unclaimed};
+use super::handoff::claim;
+use super::hold::Hold;
 use super::hooks::ObservedWait;
 use super::lifetime::closed;
-use super::place::{Counted, Place};
-use super::queue::{Entered, Passed, Turn};
+use super::queue::{Counted, Entered, Passed, Turn};
 use super::wish::Wish;
 use crate::model::error::{Error, ErrorKind};
 
@@ -61,19 +61,42 @@ pub(super) async fn acquire_without_handlers(
     wait: Option<Duration>,
 ) -> Result<Option<LockGuard>, Error> {
     let mut caller = Caller::new(handle, wish, wait)?;
-    let held = match caller.take_turn().await? {
-        None => None,
-        Some(Passed::Hold(hold)) => Some(LockGuard::new(handle, hold)),
-        Some(Passed::Turn(turn)) => {
-            caller.turn = Some(turn);
-            caller.ask().await?
-        }
-    };
-    if held.is_none() {
-        let (context, now) = (handle.context(), handle.context().clock.stamp());
-        (context.readiness).ensure_ready(&wish.key, context.store.name(), &now)?;
+    match caller.take_turn().await? {
+        None => return caller.in_vain(),
+        Some(Called::Hold(hold)) => return Ok(Some(LockGuard::new(handle, hold))),
+        Some(Called::Turn(turn)) => caller.turn = Some(turn),
     }
-    Ok(held)
+    caller.give_way().await;
+    // One claim after the other, until one holds or the budget is spent.
+    loop {
+        if !caller.former_runs_ended().await? {
+            return caller.in_vain();
+        }
+        match caller.claim().await? {
+            ClaimEnd::Held(guard) => return Ok(Some(guard)),
+            ClaimEnd::Again if caller.left().is_zero() => return caller.in_vain(),
+            ClaimEnd::Again => {
+                // For one, the manager's task may not have noticed yet that a former holder's lease is over.
+                let pause = handle.context().retry_pause().min(caller.left());
+                caller.pause(pause).await;
+            }
+            ClaimEnd::Refused(error) if caller.was_refused => return Err(error),
+            ClaimEnd::Refused(_) => caller.was_refused = true,
+            ClaimEnd::Failed(error) => {
+                let pause = caller.back_off();
+                if caller.left() <= pause {
+                    return Err(error);
+                }
+                caller.pause(pause).await;
+            }
+        }
+    }
+}
+
+/// What a caller got in this process.
+enum Called {
+    Turn(Turn),
+    Hold(Arc<Hold>),
 }
 
 impl<'a> Caller<'a> {
@@ -119,70 +142,47 @@ impl<'a> Caller<'a> {
     }
 
     /// Waits in the local queue for the right to ask the store, or for a hold that is handed off; `None` if neither came in time.
-    async fn take_turn(&mut self) -> Result<Option<Passed>, Error> {
+    ///
+    /// Dropped, it leaves the queue. What it was called with is dropped too, and so ends or passes on.
+    async fn take_turn(&mut self) -> Result<Option<Called>, Error> {
         let context = self.handle.context();
         let may_wait = self.wait.is_some();
-        let place = match context.queues.enter(self.wish, may_wait, self.started)? {
-            None => return Ok(None),
-            Some(Entered::Turn(turn, counted)) => {
-                self.counted = counted;
-                return Ok(Some(Passed::Turn(turn)));
-            }
-            Some(Entered::Place(place)) => place,
+        let Some((entered, counted)) = context.queues.enter(self.wish, may_wait, self.started)?
+        else {
+            return Ok(None);
+        };
+        self.counted = counted;
+        let called = match entered {
+            Entered::Turn(turn) => return Ok(Some(Called::Turn(turn))),
+            Entered::Queue(called) => called,
         };
         self.begin_wait();
-        let mut waiting = InQueue { context, place };
-        let called = waiting.place.called();
         let called = context.clock.timeout(self.left(), called).await;
         if self.left().is_zero() {
             // It may have been called long ago, and not polled since.
-            waiting.end(called.flatten());
             return Ok(None);
         }
-        match called {
-            None => Ok(None),
-            Some(None) => Err(closed()),
-            Some(Some(Passed::Hold(hold))) if !claim(context, &hold) => {
+        let turn = match called {
+            None => return Ok(None),
+            Some(Err(_)) => return Err(closed()),
+            Some(Ok(Passed::Turn(turn))) => {
+                turn.show(Duration::ZERO);
+                turn
+            }
+            Some(Ok(Passed::Hold(hold))) => match claim(context, hold) {
+                Some(hold) => return Ok(Some(Called::Hold(hold))),
                 // It came too late. At the end of the queue a slow caller might come too late again and again.
-                self.counted = waiting.place.take_counted();
-                Ok(Some(Passed::Turn(context.queues.bypass(&self.wish.key))))
-            }
-            Some(Some(called)) => {
-                if let Passed::Turn(turn) = &called {
-                    turn.show(Duration::ZERO);
-                }
-                Ok(Some(called))
-            }
-        }
+                None => context.queues.bypass(&self.wish.key)?,
+            },
+        };
+        Ok(Some(Called::Turn(turn)))
     }
 
-    /// One claim after the other, until one holds or the budget is spent.
-    async fn ask(&mut self) -> Result<Option<LockGuard>, Error> {
-        self.give_way().await;
-        loop {
-            if !self.former_runs_ended().await? {
-                return Ok(None);
-            }
-            match self.claim().await? {
-                ClaimEnd::Held(guard) => return Ok(Some(guard)),
-                ClaimEnd::Again if self.left().is_zero() => return Ok(None),
-                ClaimEnd::Again => {
-                    // For one, the manager's task may not have noticed yet that a former holder's lease is over.
-                    let context = self.handle.context();
-                    let pause = context.retry_pause().min(self.left());
-                    self.pause(pause).await;
-                }
-                ClaimEnd::Refused(error) if self.was_refused => return Err(error),
-                ClaimEnd::Refused(_) => self.was_refused = true,
-                ClaimEnd::Failed(error) => {
-                    let pause = self.back_off();
-                    if self.left() <= pause {
-                        return Err(error);
-                    }
-                    self.pause(pause).await;
-                }
-            }
-        }
+    /// The wait was in vain, because of a holder or because the store grants nothing yet.
+    fn in_vain(&self) -> Result<Option<LockGuard>, Error> {
+        let (context, now) = (self.handle.context(), self.handle.context().clock.stamp());
+        (context.readiness).ensure_ready(&self.wish.key, context.store.name(), &now)?;
+        Ok(None)
     }
 
     /// Waits for `span`, or for the shutdown.
@@ -202,20 +202,18 @@ impl<'a> Caller<'a> {
     async fn former_runs_ended(&mut self) -> Result<bool, Error> {
         let context = self.handle.context();
         let key = &self.wish.key;
-        if !context.former_runs.contains(key) {
-            return Ok(true);
-        }
-        context.ensure_may_wait_for(key)?;
-        self.begin_wait();
         let slice = context.settings.max_poll_interval;
-        while context.former_runs.contains(key) {
+        while let Some(lease) = context.queues.former(key) {
+            context.ensure_may_wait_for(key)?;
+            self.begin_wait();
             let left = self.left();
             if left.is_zero() {
                 return Ok(false);
             }
             self.show(slice);
-            let ended = context.former_runs.ended(key);
-            context.clock.timeout(left.min(slice), ended).await;
+            (context.clock)
+                .timeout(left.min(slice), lease.drained())
+                .await;
         }
         Ok(true)
     }
@@ -264,26 +262,5 @@ impl<'a> Caller<'a> {
         let look = context.store.inspect(&self.wish.key);
         // Only the time that it takes matters.
         let _ = (context.clock).timeout(self.request_limit(), look).await;
-    }
-}
-
-/// A caller in the local queue. Dropped, it ends a hold that it was given and did not take.
-struct InQueue<'a> {
-    context: &'a ManagerContext,
-    place: Place<Passed>,
-}
-
-impl InQueue<'_> {
-    fn end(&self, called: Option<Passed>) {
-        if let Some(Passed::Hold(hold)) = called {
-            end_unclaimed(self.context, hold);
-        }
-    }
-}
-
-impl Drop for InQueue<'_> {
-    fn drop(&mut self) {
-        let called = self.place.leave();
-        self.end(called);
     }
 }

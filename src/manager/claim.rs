@@ -42,7 +42,9 @@ impl Caller<'_> {
             // Before the request leaves (I1).
             let sent_at = context.clock.stamp();
             let was_asked = open.was_asked;
-            let busy_for = match open.ask(limit).await {
+            let asked = context.store.acquire(open.ask());
+            let answer = context.clock.timeout(limit, asked).await;
+            let busy_for = match open.answered(answer, limit) {
                 Ok(Acquired::Granted(grant)) => return self.granted(open, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
                 Ok(Acquired::NotReady { retry_after }) => Some(retry_after),
@@ -211,10 +213,6 @@ impl Caller<'_> {
         let settings = &context.settings;
         let key = &self.wish.key;
         let now = context.clock.stamp();
-        if context.former_runs.contains(key) || context.holds.has_unnoticed_runs(key, &now) {
-            // They would undo their work over ours. The claim is withdrawn as it is dropped, so other processes can have it.
-            return Ok(ClaimEnd::Again);
-        }
         if self.wait.is_some() && self.left().is_zero() {
             // Its caller was not polled for a while. The claim is withdrawn as it is dropped.
             return Ok(ClaimEnd::Again);
@@ -226,10 +224,13 @@ impl Caller<'_> {
                 "the store granted, but too late or for too short: {error}; raise ttl or check the store's latency"
             ))));
         }
-        let Some(turn) = self.turn.take() else {
-            return Err(Error::closed("an acquire continued after its end"));
-        };
-        turn.keep();
+        let turn = (self.turn)
+            .take_if(|turn| !context.holds.has_unnoticed_runs(key, &now) && turn.granted());
+        if turn.is_none() {
+            // Runs of a former holder would undo their work over ours. The claim is withdrawn as it is dropped, so other processes can
+            // have it.
+            return Ok(ClaimEnd::Again);
+        }
         let origin = Origin {
             grant,
             granted_at: sent_at,

@@ -11,11 +11,9 @@ use super::contact::StoreContact;
 use super::engine::{Engine, Pace};
 use super::failures::Failures;
 use super::hooks::Hooks;
-use super::key_marks::KeyMarks;
 use super::lifetime::Lifetime;
 use super::message::{Inbox, Message};
-use super::place::Counted;
-use super::queue::Queues;
+use super::queue::{Counted, Queues, Withdrawal};
 use super::readiness::Readiness;
 use super::wish::HoldTimes;
 use crate::clock::{Clock, ClockKind};
@@ -42,11 +40,6 @@ pub(crate) struct ManagerContext {
     pub(super) hooks: Hooks,
     pub(super) holds: HoldBook,
     pub(super) queues: Arc<Queues>,
-    /// The keys whose former local holder still has runs in progress. Such a run undoes in this process what it did, and would
-    /// undo the work of the next local holder with it, so that one waits. Other processes do not: they share no memory with it.
-    pub(super) former_runs: Arc<KeyMarks>,
-    /// The keys of which a claim is being withdrawn. The store may still count it among those that wait.
-    withdrawals: Arc<KeyMarks>,
     pub(super) readiness: Readiness,
     pub(super) contact: StoreContact,
     pub(super) failures: Failures,
@@ -85,8 +78,6 @@ impl ManagerContext {
             lifetime: Lifetime::begin(),
             holds: HoldBook::new(engine, now),
             queues: Queues::new(&parts.settings, parts.clock.clone()),
-            former_runs: Arc::default(),
-            withdrawals: Arc::default(),
             readiness: Readiness::default(),
             contact: StoreContact::default(),
             failures: Failures::default(),
@@ -121,7 +112,7 @@ impl ManagerContext {
 
     /// Whether a former holder of the key in this process still has runs in progress.
     pub(crate) fn has_former_runs(&self, key: &Key) -> bool {
-        self.former_runs.contains(key)
+        self.queues.former(key).is_some()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -146,15 +137,15 @@ impl ManagerContext {
 
     /// Withdraws a claim in the background.
     pub(super) fn withdraw(&self, claim: Claim) {
-        let marked = self.withdrawals.mark(&claim.key);
-        self.inbox.send(Message::Withdraw(claim, marked));
+        let withdrawal = Withdrawal::begin(&self.queues, claim);
+        self.inbox.send(Message::Withdraw(withdrawal));
     }
 
     /// Who holds a lock, for a caller that waited in vain; `None` if nobody does, or the store does not say it in time.
     pub(crate) async fn holder(&self, key: &Key) -> Option<LockInfo> {
         let limit = self.settings.request_timeout;
         // Otherwise the caller's own place would be counted among those that wait.
-        let withdrawn = self.clock.timeout(limit, self.withdrawals.ended(key)).await;
+        let withdrawn = self.clock.timeout(limit, self.queues.withdrawn(key)).await;
         let looked = self.clock.timeout(limit, self.store.inspect(key)).await;
         let mut info = looked?.ok()??;
         if withdrawn.is_none() {

@@ -62,14 +62,13 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
 /// The same hold under a new lease cell; `None` if the lease is over.
 fn successor(hold: &Hold, grant: Grant) -> Option<Arc<Hold>> {
     let lease = hold.lease.handoff()?;
-    let turn = hold.take_turn()?;
     let origin = Origin {
         grant,
         handoffs: 0,
         ..hold.origin.clone()
     };
     // It was held since the write hold began.
-    let next = Hold::new(lease, origin, hold.began, turn);
+    let next = Hold::new(lease, origin, hold.began, None);
     // What handlers attached to the write hold stays attached.
     next.attachments().put(hold.attachments().take());
     next.set_reported(hold.is_reported());

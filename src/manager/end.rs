@@ -119,14 +119,12 @@ async fn compensated(context: &ManagerContext, hold: &Hold) -> bool {
 /// Lets the next local caller ask the store, once no run is in progress under `hold`, which is closed. A run that ends late
 /// undoes its work in this process, and must not undo the work of the next holder with it.
 pub(super) fn pass_turn(context: &ManagerContext, hold: &Hold) {
-    let is_drained = hold.lease.drained().now_or_never().is_some();
-    let Some(turn) = hold.take_turn().filter(|_| !is_drained) else {
-        return;
-    };
-    let claim = &hold.origin.grant.claim;
-    let marked = context.former_runs.mark(&claim.key);
-    let message = Message::PassTurn(hold.lease.clone(), turn, marked);
-    context.inbox.send(message);
+    let is_drained = hold.lease.is_drained();
+    if let Some(turn) = hold.take_turn().filter(|_| !is_drained) {
+        turn.drains(&hold.lease);
+        let message = Message::PassTurn(hold.lease.clone(), turn);
+        context.inbox.send(message);
+    }
 }
 
 /// Reports a loss to the observers, once for each hold.

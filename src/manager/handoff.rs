@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::context::ManagerContext;
-use super::hold::{Hold, Origin};
+use super::desk::Ending;
+use super::hold::{Hold, Origin, Unclaimed};
 use super::message::Message;
 use super::queue::Passed;
 use crate::clock::Stamp;
@@ -13,62 +14,55 @@ use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
-    let key = &hold.origin.grant.claim.key;
+    let Origin { grant, times, .. } = &hold.origin;
     // Mostly nobody waits, and then no clock is read.
-    if !hold.origin.allows_handoff || !context.queues.is_waited_for(key) || !hold.is_queued() {
+    if !hold.origin.allows_handoff || !context.queues.is_waited_for(&grant.claim.key) {
         return false;
     }
     let settings = &context.settings;
     let now = context.clock.stamp();
-    if is_used_up(settings, hold, &now) {
-        if settings.handoff_count > 0 {
-            hold.give_way();
-        }
-        return false;
-    }
-    if hold.detached.has_debts() || hold.lease.ensure(settings.min_usable).is_err() {
-        return false;
-    }
-    let Some(waiter) = context.queues.next(key) else {
-        return false;
+    let ending = Ending {
+        is_usable: !hold.detached.has_debts() && hold.lease.ensure(settings.min_usable).is_ok(),
+        is_used_up: is_used_up(settings, hold, &now),
+        gives_way: settings.handoff_count > 0,
     };
-    // The turn is taken last, so that a caller who is put back finds the queue and its place at the head of it.
-    let fits = waiter.allows_handoff && waiter.times == hold.origin.times;
-    let lease = fits.then(|| hold.lease.handoff()).flatten();
-    let turn = lease.and_then(|lease| Some((lease, hold.take_turn()?)));
-    let Some((lease, turn)) = turn else {
-        context.queues.put_back(key, waiter);
+    if hold.of_turn(|turn| turn.hands_off(ending, times)) != Some(true) {
+        return false;
+    }
+    let Some(lease) = hold.lease.handoff() else {
         return false;
     };
     let origin = Origin {
         handoffs: hold.origin.handoffs + 1,
         ..hold.origin.clone()
     };
-    let next = Hold::new(lease, origin, now, turn);
+    let next = Hold::new(lease, origin, now, None);
     if (context.holds)
         .transfer(hold, &next, &now, Some(settings.call_time()))
         .is_err()
     {
         // The manager was shut down, or the time is over. This lease has ended, so only the release is left.
-        hold.put_turn(next.take_turn());
-        context.queues.put_back(key, waiter);
         return false;
     }
-    if let Err(Passed::Hold(unclaimed)) = waiter.call(Passed::Hold(next)) {
-        end_unclaimed(context, unclaimed);
+    // The caller is called last: until here it has its place.
+    let waiter = next.of_turn(|turn| turn.next(times)).flatten();
+    let context = Arc::clone(context);
+    let unclaimed = Unclaimed::new(next, move |hold| end_unclaimed(&context, hold));
+    if let Some(waiter) = waiter {
+        waiter.call(Passed::Hold(unclaimed));
     }
     true
 }
 
-/// The caller that a hold was handed off to has come for it. False if it came too late, or its lease does not last: then the hold
+/// The caller that a hold was handed off to has come for it. `None` if it came too late, or its lease does not last: then the hold
 /// is ended.
-pub(super) fn claim(context: &ManagerContext, hold: &Arc<Hold>) -> bool {
+pub(super) fn claim(context: &ManagerContext, unclaimed: Unclaimed) -> Option<Arc<Hold>> {
+    let hold = unclaimed.hold()?;
     let is_usable = hold.lease.ensure(context.settings.min_usable).is_ok();
     if is_usable && context.holds.claim(hold) {
-        return true;
+        return unclaimed.take();
     }
-    end_unclaimed(context, Arc::clone(hold));
-    false
+    None
 }
 
 /// Ends a hold that was handed off and not claimed.

@@ -1,5 +1,6 @@
 //! [`Hold`]: the data of one hold, from its grant to its one end. [`end`](super::end) ends it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -41,6 +42,11 @@ pub(crate) struct Hold {
     span: Mutex<Option<Box<Span>>>,
 }
 
+/// A hold that was handed off to a caller that has not come for it. Dropped, it is ended.
+pub(super) struct Unclaimed(Option<(Arc<Hold>, EndHold)>);
+
+type EndHold = Box<dyn FnOnce(Arc<Hold>) + Send>;
+
 /// Where a hold comes from.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
@@ -76,7 +82,8 @@ pub(super) struct EndResults {
 }
 
 impl Hold {
-    pub(super) fn new(lease: Lease, origin: Origin, began: Stamp, turn: Turn) -> Arc<Self> {
+    /// A hold without a turn gets that of the hold before it.
+    pub(super) fn new(lease: Lease, origin: Origin, began: Stamp, turn: Option<Turn>) -> Arc<Self> {
         Arc::new(Self {
             lease,
             origin,
@@ -84,7 +91,7 @@ impl Hold {
             leaves_rest: AtomicBool::new(false),
             is_reported: AtomicBool::new(false),
             id: OnceLock::new(),
-            turn: Mutex::new(Some(turn)),
+            turn: Mutex::new(turn),
             detached: DetachedWork::default(),
             attachments: OnceLock::new(),
             progress: EndProgress::default(),
@@ -150,7 +157,7 @@ impl Hold {
     /// Its end has begun, and nothing that needs the lease is in progress under it.
     pub(super) fn only_has_to_end(&self) -> bool {
         self.lease.is_closed()
-            && self.lease.drained().now_or_never().is_some()
+            && self.lease.is_drained()
             && self.detached.done().now_or_never().is_some()
     }
 
@@ -158,20 +165,44 @@ impl Hold {
         self.turn.lock().take()
     }
 
-    pub(super) fn put_turn(&self, turn: Option<Turn>) {
+    /// The turn of `before` is this hold's from now on.
+    pub(super) fn get_turn_of(&self, before: &Self) {
+        let turn = before.take_turn();
         *self.turn.lock() = turn;
     }
 
-    /// Whether a local caller may wait for this hold.
-    pub(super) fn is_queued(&self) -> bool {
-        self.turn.lock().as_ref().is_some_and(Turn::is_queued)
+    /// What `ask` returns for its turn, if it has it still.
+    pub(super) fn of_turn<T>(&self, ask: impl FnOnce(&Turn) -> T) -> Option<T> {
+        self.turn.lock().as_ref().map(ask)
+    }
+}
+
+impl Unclaimed {
+    pub(super) fn new(hold: Arc<Hold>, end: impl FnOnce(Arc<Hold>) + Send + 'static) -> Self {
+        Self(Some((hold, Box::new(end))))
     }
 
-    /// The next local caller lets other processes ask first.
-    pub(super) fn give_way(&self) {
-        if let Some(turn) = &mut *self.turn.lock() {
-            turn.give_way();
+    pub(super) fn hold(&self) -> Option<&Arc<Hold>> {
+        self.0.as_ref().map(|(hold, _)| hold)
+    }
+
+    /// Its caller has it now.
+    pub(super) fn take(mut self) -> Option<Arc<Hold>> {
+        self.0.take().map(|(hold, _)| hold)
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some((hold, end)) = self.0.take() {
+            end(hold);
         }
+    }
+}
+
+impl fmt::Debug for Unclaimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Unclaimed").field(&self.hold()).finish()
     }
 }
 

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::hold::Hold;
-use super::key_marks::Marked;
-use super::queue::Turn;
+use super::queue::{Turn, Withdrawal};
 use crate::lease::Lease;
 use crate::model::error::Ended;
-use crate::store::Claim;
 
 /// A request to the task.
 #[derive(Debug)]
@@ -17,9 +15,9 @@ pub(super) enum Message {
     /// End a hold whose guard is gone.
     End(Arc<Hold>, Ended),
     /// Withdraw an attempt whose result is unknown, or that has a place in the store's queue.
-    Withdraw(Claim, Marked),
+    Withdraw(Withdrawal),
     /// Pass the turn of an ended hold once no run is in progress under its lease.
-    PassTurn(Lease, Turn, Marked),
+    PassTurn(Lease, Turn),
     /// Repeat a release that was not answered.
     Release(Arc<Hold>),
     /// End every hold, then the store, then the task.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  user ───► call ───► caller ───► queue ───────────────────────► store
-//!                         │        one asks, the others wait       ▲
-//!                         ▼                                        │
+//!                         │        └─ desk: who asks, waits, is    ▲
+//!                         ▼           called or handed it (pure)   │
 //!                       hold ──► book ◄── task ────────────────────┘
 //!                         │        │      own thread, own runtime
 //!                         │        └─ engine: when to renew, retry,
@@ -20,8 +20,9 @@
 //! | files | what |
 //! |---|---|
 //! | `wheel`, `engine` | when each hold is due (pure); `probe` measures it, `simulator` tests it |
-//! | `key_marks`, `wish`, `detached_work`, `place`, `queue`, `hold`, `message` | the data: a request, a hold, a message to the task |
-//! | `lifetime`, `hooks`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
+//! | `desk` | who may ask for a key, who waits, who is called or handed it next (pure) |
+//! | `lifetime`, `wish`, `detached_work`, `queue`, `hold`, `message` | the data: a request, a turn, a hold, a message to the task |
+//! | `hooks`, `timer_lag`, `readiness`, `contact`, `failures`, `book`, `runtime`, `context`, `handle` | what a manager's parts have in common |
 //! | `store_requests`, `handoff`, `end` | the one end of a hold (I5) |
 //! | `own_runs`, `sink`, `guard`, `downgrade`, `joint` | what a holder has |
 //! | `open_claim`, `caller`, `claim`, `call` | how a caller gets a hold |
@@ -38,6 +39,7 @@ mod caller;
 mod claim;
 mod contact;
 mod context;
+mod desk;
 mod detached_work;
 mod downgrade;
 mod end;
@@ -50,13 +52,11 @@ mod health;
 mod hold;
 mod hooks;
 mod joint;
-mod key_marks;
 mod lifetime;
 mod message;
 mod open_claim;
 mod operators;
 mod own_runs;
-mod place;
 #[cfg(feature = "testing")]
 mod probe;
 mod queue;

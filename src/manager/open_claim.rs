@@ -16,6 +16,8 @@ pub(super) struct OpenClaim<'a> {
     /// How long the store keeps its place once it has one; zero for none.
     place_ttl: Duration,
     is_open: bool,
+    /// As before the last request.
+    was_open: bool,
     /// The store may know of the claim from an earlier wish.
     pub(super) was_asked: bool,
     /// A request was not answered: it may be executed at any time.
@@ -46,18 +48,26 @@ impl<'a> OpenClaim<'a> {
             claim,
             place_ttl,
             is_open: false,
+            was_open: false,
             was_asked: false,
             was_in_doubt: false,
             was_cut_short: false,
         })
     }
 
-    /// One request for the claim, within `limit`.
-    pub(super) async fn ask(&mut self, limit: Duration) -> Result<Acquired, Error> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
+    /// The claim, for a request that begins.
+    pub(super) fn ask(&mut self) -> &Claim {
+        self.was_open = std::mem::replace(&mut self.is_open, true);
+        &self.claim
+    }
+
+    /// What the request came to; `answer` is `None` if there was none within `limit`.
+    pub(super) fn answered(
+        &mut self,
+        answer: Option<Result<Acquired, Error>>,
+        limit: Duration,
+    ) -> Result<Acquired, Error> {
         let context = self.context;
-        let asked = context.store.acquire(&self.claim);
-        let answer = context.clock.timeout(limit, asked).await;
         // A caller who waits for less than the time of a request learns nothing about the store.
         let is_cut_short = answer.is_none() && limit < context.settings.request_timeout;
         self.was_cut_short = is_cut_short;
@@ -88,7 +98,7 @@ impl<'a> OpenClaim<'a> {
             Err(error) => match error.kind() {
                 ErrorKind::InDoubt => self.was_in_doubt = true,
                 // Nothing happened, so there is nothing to withdraw.
-                ErrorKind::Unavailable => self.is_open = was_open,
+                ErrorKind::Unavailable => self.is_open = self.was_open,
                 _ => {}
             },
         }

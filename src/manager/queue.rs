@@ -1,29 +1,29 @@
-//! The local queue: callers of this process that want the same key wait here, first come, first served, so that at most one
-//! of them asks the store.
-//!
-//! Claims that queue in the store, or that share a key, do not wait here: each gets a turn that bypasses the queue.
+//! The callers at the [`Desk`]: those that want the same key wait here, first come, first served, so that at most one of them asks the
+//! store.
 //!
 //! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that the store granted. It ends with the
 //! hold, however that ends, and passes to the next caller when it is dropped. A caller that has it and holds nothing shows itself
 //! now and then. If it does not, because nobody polls it, the turn passes to the next caller, and the one that comes late bypasses
 //! the queue: the store decides between the two.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::hold::Hold;
-use super::place::{Counted, Place};
+use super::desk::{Answer, Called, Desk, Ending, Waits};
+use super::hold::Unclaimed;
+use super::lifetime::closed;
 use super::wish::{HoldTimes, Wish};
 use crate::clock::Clock;
+use crate::lease::Lease;
 use crate::model::error::Error;
 use crate::model::key::Key;
-use crate::model::span::nanos;
 use crate::settings::Settings;
+use crate::store::Claim;
 
 /// What a waiting caller gets.
 #[derive(Debug)]
@@ -31,168 +31,123 @@ pub(super) enum Passed {
     /// Ask the store.
     Turn(Turn),
     /// The hold itself, handed off.
-    Hold(Arc<Hold>),
+    Hold(Unclaimed),
 }
 
 /// A caller that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
     call: oneshot::Sender<Passed>,
-    pub(super) times: HoldTimes,
-    pub(super) allows_handoff: bool,
+    times: HoldTimes,
+    allows_handoff: bool,
 }
 
 impl Waiter {
-    /// Gives the caller what it waits for. The error is the same again, if the caller has gone.
-    pub(super) fn call(self, called: Passed) -> Result<(), Passed> {
-        self.call.send(called)
+    /// Whether it may get a hold with these times.
+    fn fits(&self, times: &HoldTimes) -> bool {
+        self.allows_handoff && self.times == *times
+    }
+
+    /// Gives the caller what it waits for. If the caller has gone, that is dropped, and so ends or passes on.
+    pub(super) fn call(self, passed: Passed) {
+        drop(self.call.send(passed));
     }
 }
 
-/// All local queues of a manager.
+impl Waits for Waiter {
+    fn has_left(&self) -> bool {
+        self.call.is_closed()
+    }
+}
+
+/// The desk of a manager.
 #[derive(Debug)]
 pub(super) struct Queues {
-    lines: Mutex<Lines>,
-    /// How many turns of a key bypass its queue.
-    bypassing: Mutex<HashMap<Key, usize>>,
+    desk: Mutex<Desk<Waiter, Lease>>,
     waiting: Arc<AtomicUsize>,
     max_waiters: usize,
     clock: Clock,
-    /// How long a caller that is called has until it shows itself.
-    call_time: Duration,
-    /// How long a caller may be busy with the store until it shows itself again: it asks, subscribes and asks once more.
-    ask_time: Duration,
-    emptied: Notify,
+    /// Notified when a turn or a withdrawal has ended.
+    ended: Notify,
     /// Wakes the task when a turn may have to pass before its next look.
     wake: Notify,
 }
 
+/// One of the `max_waiters` callers that may wait, until it is dropped.
 #[derive(Debug)]
-struct Lines {
-    /// A key without a turn has no line.
-    keys: HashMap<Key, Line>,
-    last_turn: u64,
-    /// The lines in which callers wait for one that has to show itself, by the time of the next look at each.
-    watched: BTreeSet<(u64, Key)>,
-    /// When the task looks next, in nanoseconds of the boot clock.
-    next_look: u64,
-}
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
-/// The queue of one key.
-#[derive(Debug)]
-struct Line {
-    /// The turn that the others wait for. One with another number bypasses them.
-    turn: u64,
-    /// When the turn passes on unless its caller shows itself before, in nanoseconds of the boot clock; never while a hold has it.
-    passes_at: u64,
-    waiting: VecDeque<Waiter>,
-    watched_at: Option<u64>,
-}
-
-impl Line {
-    fn new(turn: u64, passes_at: u64, waiting: VecDeque<Waiter>) -> Self {
-        Self {
-            turn,
-            passes_at,
-            waiting,
-            watched_at: None,
-        }
-    }
-}
-
-const NEVER: u64 = u64::MAX;
-/// The number of a turn that bypasses the queue from its start.
-const BYPASSES: u64 = 0;
-
+/// Where a caller has come to.
 #[derive(Debug)]
 pub(super) enum Entered {
-    /// The turn. One that bypasses the queue counts its caller among the waiters.
-    Turn(Turn, Option<Counted>),
-    Place(Place<Passed>),
+    Turn(Turn),
+    /// In the queue, until it is called or the manager is shut down.
+    Queue(oneshot::Receiver<Passed>),
 }
 
 impl Queues {
     pub(super) fn new(settings: &Settings, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            lines: Mutex::new(Lines {
-                keys: HashMap::new(),
-                last_turn: BYPASSES,
-                watched: BTreeSet::new(),
-                next_look: NEVER,
-            }),
-            bypassing: Mutex::default(),
+            desk: Mutex::new(Desk::new(settings)),
             waiting: Arc::default(),
             max_waiters: settings.max_waiters,
             clock,
-            call_time: settings.call_time(),
-            ask_time: 3 * settings.request_timeout + settings.call_time(),
-            emptied: Notify::new(),
+            ended: Notify::new(),
             wake: Notify::new(),
         })
     }
 
-    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. `now` is by the boot clock.
+    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. A caller that has to wait, here or at the store, is
+    /// counted among those that wait. `now` is by the boot clock.
     ///
     /// # Errors
     ///
-    /// `Contended` if `max_waiters` callers wait already.
+    /// `Contended` if `max_waiters` callers wait already; `Closed` if the manager was shut down.
     pub(super) fn enter(
         self: &Arc<Self>,
         wish: &Wish,
         may_wait: bool,
         now: u64,
-    ) -> Result<Option<Entered>, Error> {
-        if wish.bypasses_queue() {
-            let counted = (may_wait && !wish.is_counted).then(|| self.counted());
-            let counted = counted.transpose()?;
-            return Ok(Some(Entered::Turn(self.bypass(&wish.key), counted)));
-        }
-        let key = &wish.key;
-        let passes_at = now.saturating_add(nanos(self.ask_time));
-        let mut lines = self.lines.lock();
-        let Lines {
-            keys, last_turn, ..
-        } = &mut *lines;
-        let Some(line) = keys.get_mut(key) else {
-            *last_turn += 1;
-            let waiting = VecDeque::new();
-            keys.insert(key.clone(), Line::new(*last_turn, passes_at, waiting));
-            return Ok(Some(Entered::Turn(Turn::of(self, key, *last_turn), None)));
+    ) -> Result<Option<(Entered, Option<Counted>)>, Error> {
+        let bypasses = wish.bypasses_queue();
+        let counted = || (may_wait && !wish.is_counted).then(|| self.counted());
+        let mut desk = self.desk.lock();
+        let counted = match desk.enter(&wish.key, bypasses, now) {
+            Answer::Refused => return Err(closed()),
+            Answer::Wait if !may_wait => return Ok(None),
+            Answer::Wait => counted().transpose()?,
+            Answer::Turn(number) => {
+                drop(desk);
+                let turn = Turn::of(self, &wish.key, number, bypasses);
+                let counted = if bypasses {
+                    counted().transpose()?
+                } else {
+                    None
+                };
+                return Ok(Some((Entered::Turn(turn), counted)));
+            }
         };
-        if line.passes_at <= now && line.waiting.is_empty() {
-            // Whoever has it bypasses this caller from now on.
-            *last_turn += 1;
-            (line.turn, line.passes_at) = (*last_turn, passes_at);
-            self.begin_bypass(key);
-            return Ok(Some(Entered::Turn(Turn::of(self, key, line.turn), None)));
-        }
-        if !may_wait {
-            return Ok(None);
-        }
-        let counted = (!wish.is_counted).then(|| self.counted()).transpose()?;
-        // Abandoned places stay in the queue until here, so that leaving it needs no search.
-        let queue = &mut line.waiting;
-        if queue.len() == queue.capacity() {
-            queue.retain(|waiter| !waiter.call.is_closed());
-        }
         let (call, called) = oneshot::channel();
-        queue.push_back(Waiter {
+        let waiter = Waiter {
             call,
             times: wish.times,
             allows_handoff: wish.allows_handoff(),
-        });
-        self.watch(&mut lines, key);
-        Ok(Some(Entered::Place(Place::new(called, counted))))
+        };
+        desk.wait(&wish.key, waiter);
+        self.wake_if_early(&mut desk);
+        Ok(Some((Entered::Queue(called), counted)))
     }
 
     /// A turn that bypasses the queue.
-    pub(super) fn bypass(self: &Arc<Self>, key: &Key) -> Turn {
-        self.begin_bypass(key);
-        Turn::of(self, key, BYPASSES)
-    }
-
-    fn begin_bypass(&self, key: &Key) {
-        *self.bypassing.lock().entry(key.clone()).or_default() += 1;
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the manager was shut down.
+    pub(super) fn bypass(self: &Arc<Self>, key: &Key) -> Result<Turn, Error> {
+        match self.desk.lock().enter(key, true, 0) {
+            Answer::Turn(number) => Ok(Turn::of(self, key, number, true)),
+            Answer::Wait | Answer::Refused => Err(closed()),
+        }
     }
 
     /// Counts a caller among those that wait.
@@ -201,80 +156,41 @@ impl Queues {
     ///
     /// `Contended` if `max_waiters` callers wait already.
     pub(super) fn counted(&self) -> Result<Counted, Error> {
-        Counted::new(&self.waiting, self.max_waiters)
+        let counted = Counted(Arc::clone(&self.waiting));
+        let most = self.max_waiters;
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < most {
+            return Ok(counted);
+        }
+        Err(Error::contended(format!(
+            "too many callers wait for locks of this manager: max_waiters={most}; try later, or raise max_waiters"
+        )))
     }
 
-    /// Whether the key may have a caller that waits.
+    /// Whether callers wait for the key.
     pub(super) fn is_waited_for(&self, key: &Key) -> bool {
-        let lines = self.lines.lock();
-        (lines.keys.get(key)).is_some_and(|line| !line.waiting.is_empty())
+        self.desk.lock().is_waited_for(key)
     }
 
-    /// Takes the first caller that still waits for the key out of the queue.
-    pub(super) fn next(&self, key: &Key) -> Option<Waiter> {
-        first(&mut self.lines.lock().keys.get_mut(key)?.waiting)
-    }
-
-    /// Puts a caller back where it was. If the turn has passed meanwhile and found nobody, this caller gets it.
-    pub(super) fn put_back(self: &Arc<Self>, key: &Key, waiter: Waiter) {
-        let mut lines = self.lines.lock();
-        if let Some(line) = lines.keys.get_mut(key) {
-            line.waiting.push_front(waiter);
-            return self.watch(&mut lines, key);
-        }
-        let line = Line::new(BYPASSES, NEVER, VecDeque::from([waiter]));
-        lines.keys.insert(key.clone(), line);
-        let called = self.call_next(&mut lines, key, false);
-        if called.is_none() {
-            lines.keys.remove(key);
-        }
-        drop(lines);
-        give(called);
+    /// The lease of a former holder of the key in this process that still has runs in progress.
+    pub(super) fn former(&self, key: &Key) -> Option<Lease> {
+        self.desk.lock().former(key, are_left)
     }
 
     /// Ends every wait: the callers learn that the manager is closed.
     pub(super) fn close(&self) {
-        let mut lines = self.lines.lock();
-        // In the order of the keys, so that a simulation repeats.
-        let mut keys: Vec<_> = lines.keys.iter_mut().collect();
-        keys.sort_unstable_by_key(|(key, _)| *key);
-        for (_, line) in keys {
-            line.waiting.clear();
-        }
+        let waiting = self.desk.lock().close();
+        drop(waiting);
     }
 
     /// Passes every turn whose caller did not show itself in time, if others wait for it.
     pub(super) fn pass_unclaimed(self: &Arc<Self>, now: u64) {
-        let mut lines = self.lines.lock();
-        let mut called = Vec::new();
-        while let Some((at, _)) = lines.watched.first()
-            && *at <= now
-            && let Some((_, key)) = lines.watched.pop_first()
-        {
-            let Some(line) = lines.keys.get_mut(&key) else {
-                continue;
-            };
-            line.watched_at = None;
-            if line.passes_at <= now {
-                // Whoever has it bypasses the queue from now on.
-                let next = self.call_next(&mut lines, &key, false);
-                if next.is_some() {
-                    self.begin_bypass(&key);
-                }
-                called.push(next);
-            }
-            self.watch(&mut lines, &key);
-        }
-        drop(lines);
-        called.into_iter().for_each(give);
+        let called = self.desk.lock().unclaimed(now);
+        called.into_iter().for_each(|called| self.give(called));
     }
 
     /// When to look at the turns again, by the boot clock; `None` if nobody waits for one that may have to pass.
     pub(super) fn plan(&self) -> Option<u64> {
-        let mut lines = self.lines.lock();
-        let next = lines.watched.first().map(|(at, _)| *at);
-        lines.next_look = next.unwrap_or(NEVER);
-        next
+        self.desk.lock().plan()
     }
 
     /// Completes when a turn may have to pass before the next look.
@@ -282,102 +198,51 @@ impl Queues {
         self.wake.notified().await;
     }
 
-    /// Looks at a line when its turn may have to pass, if anybody waits for that. A planned look moves to an earlier time only.
-    fn watch(&self, lines: &mut Lines, key: &Key) {
-        let Some(line) = lines.keys.get_mut(key) else {
-            return;
-        };
-        let at = line.passes_at;
-        let is_planned = line.watched_at.is_some_and(|planned| planned <= at);
-        if at == NEVER || line.waiting.is_empty() || is_planned {
-            return;
+    /// Completes when nobody has a turn.
+    pub(super) async fn emptied(&self) {
+        self.until(Desk::is_idle).await;
+    }
+
+    /// Completes when no claim of the key is being withdrawn.
+    pub(super) async fn withdrawn(&self, key: &Key) {
+        self.until(|desk| !desk.is_withdrawing(key)).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Desk<Waiter, Lease>) -> bool) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // Registered before the look, so that an end in between is not missed.
+            ended.as_mut().enable();
+            if is_so(&self.desk.lock()) {
+                return;
+            }
+            ended.await;
         }
-        if let Some(later) = line.watched_at.replace(at) {
-            lines.watched.remove(&(later, key.clone()));
-        }
-        lines.watched.insert((at, key.clone()));
-        if at < lines.next_look {
-            lines.next_look = at;
+    }
+
+    fn wake_if_early(&self, desk: &mut Desk<Waiter, Lease>) {
+        if desk.take_early() {
             self.wake.notify_one();
         }
     }
 
-    /// Gives the turn of a key a new number, and the first caller that waits for it. `None` if nobody does: nothing was changed.
-    fn call_next(
-        self: &Arc<Self>,
-        lines: &mut Lines,
-        key: &Key,
-        gives_way: bool,
-    ) -> Option<(Waiter, Turn)> {
-        let Lines {
-            keys, last_turn, ..
-        } = lines;
-        let line = keys.get_mut(key)?;
-        let waiter = first(&mut line.waiting)?;
-        *last_turn += 1;
-        line.turn = *last_turn;
-        line.passes_at = self.clock.boot().saturating_add(nanos(self.call_time));
-        let mut turn = Turn::of(self, key, line.turn);
-        turn.gives_way = gives_way;
-        self.watch(lines, key);
-        Some((waiter, turn))
-    }
-
-    /// A turn has ended: it passes to the next caller. Without one, the key has no line any more.
-    fn end_turn(self: &Arc<Self>, turn: &Turn) {
-        let (key, mut lines) = (&turn.key, self.lines.lock());
-        if !turn.is_of(lines.keys.get(key)) {
-            drop(lines);
-            return self.end_bypass(key);
-        }
-        let called = self.call_next(&mut lines, key, turn.gives_way);
-        if called.is_none() {
-            let ended = lines.keys.remove(key);
-            if let Some(at) = ended.and_then(|line| line.watched_at) {
-                lines.watched.remove(&(at, key.clone()));
-            }
-            self.emptied.notify_waiters();
-        }
-        drop(lines);
-        give(called);
-    }
-
-    /// A turn that bypassed the queue has ended.
-    fn end_bypass(&self, key: &Key) {
-        let mut bypassing = self.bypassing.lock();
-        if let Some(turns) = bypassing.get_mut(key) {
-            *turns -= 1;
-            if *turns == 0 {
-                bypassing.remove(key);
-            }
-        }
-        drop(bypassing);
-        self.emptied.notify_waiters();
-    }
-
-    /// Completes when nobody has a turn.
-    pub(super) async fn emptied(&self) {
-        loop {
-            let mut emptied = std::pin::pin!(self.emptied.notified());
-            // Registered before the look, so that a turn which ends in between is not missed.
-            emptied.as_mut().enable();
-            if self.lines.lock().keys.is_empty() && self.bypassing.lock().is_empty() {
-                return;
-            }
-            emptied.await;
-        }
+    /// Outside of the lock, because a turn that nobody takes is dropped, and so passes on.
+    fn give(self: &Arc<Self>, called: Called<Waiter>) {
+        let mut turn = Turn::of(self, &called.key, called.turn, false);
+        turn.gives_way = called.gives_way;
+        called.waiter.call(Passed::Turn(turn));
     }
 }
 
-fn first(queue: &mut VecDeque<Waiter>) -> Option<Waiter> {
-    std::iter::from_fn(|| queue.pop_front()).find(|waiter| !waiter.call.is_closed())
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
-/// Outside of the lock, because a turn that nobody takes is dropped, and so passes on.
-fn give(called: Option<(Waiter, Turn)>) {
-    if let Some((waiter, turn)) = called {
-        drop(waiter.call(Passed::Turn(turn)));
-    }
+/// Whether runs are in progress under a lease that is closed.
+fn are_left(lease: &Lease) -> bool {
+    !lease.is_drained()
 }
 
 /// The right to ask the store for a key. Each key of a manager has at most one, besides those that bypass the queue.
@@ -386,57 +251,59 @@ pub(super) struct Turn {
     queues: Arc<Queues>,
     key: Key,
     number: u64,
+    /// Nobody ever waits for it.
+    bypasses: bool,
     /// This process had the key for as long as it may: other processes ask first.
     gives_way: bool,
 }
 
 impl Turn {
-    fn of(queues: &Arc<Queues>, key: &Key, number: u64) -> Self {
+    fn of(queues: &Arc<Queues>, key: &Key, number: u64, bypasses: bool) -> Self {
         Self {
             queues: Arc::clone(queues),
             key: key.clone(),
             number,
+            bypasses,
             gives_way: false,
-        }
-    }
-
-    /// Whether the callers of a line wait for this turn.
-    fn is_of(&self, line: Option<&Line>) -> bool {
-        self.number != BYPASSES && line.is_some_and(|line| line.turn == self.number)
-    }
-
-    fn passes_at(&self, at: u64) {
-        if self.number == BYPASSES {
-            return;
-        }
-        let mut lines = self.queues.lines.lock();
-        if let Some(line) = lines.keys.get_mut(&self.key)
-            && self.is_of(Some(line))
-        {
-            line.passes_at = at;
         }
     }
 
     /// The caller lives: it comes back from the store, which it asks after `pause`, or shows itself again before.
     pub(super) fn show(&self, pause: Duration) {
-        let queues = &self.queues;
-        let span = nanos(pause.saturating_add(queues.ask_time));
-        self.passes_at(queues.clock.boot().saturating_add(span));
+        if self.is_shown() {
+            let (now, mut desk) = (self.queues.clock.boot(), self.queues.desk.lock());
+            desk.shown(&self.key, self.number, pause, now);
+        }
     }
 
     /// Whether others may wait for its caller to show itself.
     pub(super) fn is_shown(&self) -> bool {
-        self.number != BYPASSES
+        !self.bypasses
     }
 
-    /// A hold has it now: it ends with the hold.
-    pub(super) fn keep(&self) {
-        self.passes_at(NEVER);
+    /// The store has granted: a hold has the turn from now on, and ends it. False if runs of a former holder in this process are left:
+    /// then the grant has to be given back.
+    pub(super) fn granted(&self) -> bool {
+        let mut desk = self.queues.desk.lock();
+        desk.granted(&self.key, self.number, are_left)
     }
 
-    /// The next local caller with this turn lets other processes ask first.
-    pub(super) fn give_way(&mut self) {
-        self.gives_way = true;
+    /// Whether the hold that has this turn, and ends so, goes to the caller that waits first.
+    pub(super) fn hands_off(&self, ending: Ending, times: &HoldTimes) -> bool {
+        let mut desk = self.queues.desk.lock();
+        desk.hands_off(&self.key, self.number, ending, |waiter| waiter.fits(times))
+    }
+
+    /// The caller that waits first, to be handed the hold.
+    pub(super) fn next(&self, times: &HoldTimes) -> Option<Waiter> {
+        let mut desk = self.queues.desk.lock();
+        desk.next(&self.key, self.number, |waiter| waiter.fits(times))
+    }
+
+    /// The hold has ended, and runs are in progress under its lease: the turn is dropped when they have ended.
+    pub(super) fn drains(&self, lease: &Lease) {
+        let mut desk = self.queues.desk.lock();
+        desk.drains(&self.key, self.number, lease.clone());
     }
 
     /// Whether this caller has to let other processes ask first; true once.
@@ -444,28 +311,47 @@ impl Turn {
         std::mem::take(&mut self.gives_way)
     }
 
-    /// Whether other callers wait for this turn: then its hold may be handed off.
-    pub(super) fn is_queued(&self) -> bool {
-        self.number != BYPASSES && self.is_of(self.queues.lines.lock().keys.get(&self.key))
-    }
-
     /// How many other turns this process has for the key, if this one bypasses the queue: each asks, waits or holds.
     pub(super) fn beside(&self) -> usize {
-        if self.is_queued() {
-            return 0;
-        }
-        let bypassing = self.queues.bypassing.lock().get(&self.key).copied();
-        let queued = self.queues.lines.lock().keys.contains_key(&self.key);
-        bypassing.unwrap_or_default().saturating_sub(1) + usize::from(queued)
+        self.queues.desk.lock().beside(&self.key, self.number)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let queues = Arc::clone(&self.queues);
-        queues.end_turn(self);
+        let queues = &self.queues;
+        let now = queues.clock.boot();
+        let mut desk = queues.desk.lock();
+        let called = desk.ended(&self.key, self.number, now);
+        queues.wake_if_early(&mut desk);
+        drop(desk);
+        match called {
+            Some(called) => queues.give(called),
+            None => queues.ended.notify_waiters(),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// A claim that is being withdrawn, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Withdrawal {
+    queues: Arc<Queues>,
+    pub(super) claim: Claim,
+}
+
+impl Withdrawal {
+    pub(super) fn begin(queues: &Arc<Queues>, claim: Claim) -> Self {
+        queues.desk.lock().withdraws(&claim.key);
+        Self {
+            queues: Arc::clone(queues),
+            claim,
+        }
+    }
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        self.queues.desk.lock().withdrawn(&self.claim.key);
+        self.queues.ended.notify_waiters();
+    }
+}

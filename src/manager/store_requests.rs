@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::context::ManagerContext;
 use super::hold::Hold;
+use super::queue::Withdrawal;
 use crate::model::error::{Error, ErrorKind};
-use crate::store::{Claim, Released};
+use crate::store::Released;
 
 /// One attempt to release, within the request's time-out.
 pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Released {
@@ -60,12 +61,13 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
 }
 
 /// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for: nobody gives it meanwhile.
-pub(super) async fn retry_withdraw(context: &ManagerContext, claim: Claim) {
+pub(super) async fn retry_withdraw(context: &ManagerContext, withdrawal: Withdrawal) {
+    let claim = &withdrawal.claim;
     let started = context.clock.stamp();
     let limit = context.settings.request_timeout;
     let mut pause = context.retry_pause();
     while context.clock.stamp().since(&started) < claim.ttl {
-        let withdrawn = context.store.withdraw(&claim);
+        let withdrawn = context.store.withdraw(claim);
         match context.clock.timeout(limit, withdrawn).await {
             Some(Ok(())) => return,
             Some(Err(error)) if error.kind() == ErrorKind::Denied => break,

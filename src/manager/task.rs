@@ -84,16 +84,13 @@ impl Task {
         let context = Arc::clone(&self.context);
         match message {
             Message::End(hold, cause) => self.end(hold, cause),
-            Message::Withdraw(claim, marked) => self.spawn(async move {
-                retry_withdraw(&context, claim).await;
-                drop(marked);
-            }),
-            Message::PassTurn(lease, turn, marked) => self.spawn(async move {
+            Message::Withdraw(withdrawal) => {
+                self.spawn(async move { retry_withdraw(&context, withdrawal).await });
+            }
+            Message::PassTurn(lease, turn) => self.spawn(async move {
                 let drained = pin!(lease.drained());
                 let closing = pin!(context.lifetime.closing());
                 select(drained, closing).await;
-                // The mark is removed first, because the next caller checks it.
-                drop(marked);
                 drop(turn);
             }),
             Message::Release(hold) => {
