@@ -1,12 +1,10 @@
 //! [`Caller`]: one call for a lock, first in the local queue, then at the store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::handle::Handle;
 use super::handoff::claim;
-use super::hold::Hold;
 use super::hooks::ObservedWait;
 use super::lifetime::closed;
 use super::queue::{Counted, Entered, Passed, Turn};
@@ -61,10 +59,11 @@ pub(super) async fn acquire_without_handlers(
     wait: Option<Duration>,
 ) -> Result<Option<LockGuard>, Error> {
     let mut caller = Caller::new(handle, wish, wait)?;
-    match caller.take_turn().await? {
-        None => return caller.in_vain(),
-        Some(Called::Hold(hold)) => return Ok(Some(LockGuard::new(handle, hold))),
-        Some(Called::Turn(turn)) => caller.turn = Some(turn),
+    if let Some(guard) = caller.take_turn().await? {
+        return Ok(Some(guard));
+    }
+    if caller.turn.is_none() {
+        return caller.in_vain();
     }
     caller.give_way().await;
     // One claim after the other, until one holds or the budget is spent.
@@ -91,12 +90,6 @@ pub(super) async fn acquire_without_handlers(
             }
         }
     }
-}
-
-/// What a caller got in this process.
-enum Called {
-    Turn(Turn),
-    Hold(Arc<Hold>),
 }
 
 impl<'a> Caller<'a> {
@@ -141,10 +134,10 @@ impl<'a> Caller<'a> {
         self.observed = (self.observed.take()).or_else(|| hooks.begin_wait(&self.wish.key));
     }
 
-    /// Waits in the local queue for the right to ask the store, or for a hold that is handed off; `None` if neither came in time.
+    /// Waits in the local queue for the right to ask the store, or for a hold that is handed off. It has neither if none came in time.
     ///
     /// Dropped, it leaves the queue. What it was called with is dropped too, and so ends or passes on.
-    async fn take_turn(&mut self) -> Result<Option<Called>, Error> {
+    async fn take_turn(&mut self) -> Result<Option<LockGuard>, Error> {
         let context = self.handle.context();
         let may_wait = self.wait.is_some();
         let Some((entered, counted)) = context.queues.enter(self.wish, may_wait, self.started)?
@@ -153,7 +146,10 @@ impl<'a> Caller<'a> {
         };
         self.counted = counted;
         let called = match entered {
-            Entered::Turn(turn) => return Ok(Some(Called::Turn(turn))),
+            Entered::Turn(turn) => {
+                self.turn = Some(turn);
+                return Ok(None);
+            }
             Entered::Queue(called) => called,
         };
         self.begin_wait();
@@ -170,12 +166,13 @@ impl<'a> Caller<'a> {
                 turn
             }
             Some(Ok(Passed::Hold(hold))) => match claim(context, hold) {
-                Some(hold) => return Ok(Some(Called::Hold(hold))),
+                Some(hold) => return Ok(Some(LockGuard::new(self.handle, hold))),
                 // It came too late. At the end of the queue a slow caller might come too late again and again.
                 None => context.queues.bypass(&self.wish.key)?,
             },
         };
-        Ok(Some(Called::Turn(turn)))
+        self.turn = Some(turn);
+        Ok(None)
     }
 
     /// The wait was in vain, because of a holder or because the store grants nothing yet.

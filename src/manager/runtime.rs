@@ -1,5 +1,6 @@
 //! The manager's own thread and tokio runtime, and calls from outside of any runtime.
 
+use futures_util::future::Either;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::context::TokioContext;
 
@@ -7,13 +8,19 @@ use crate::model::error::Error;
 use crate::model::shared_runtime::SharedRuntime;
 
 /// Polls `future` in the caller's runtime, or, where there is none or it has no timers, in the manager's.
-pub(crate) async fn in_runtime<F: Future>(manager: &SharedRuntime, future: F) -> F::Output {
-    if manager.is_needed() {
-        let _in_progress = manager.begin_call();
-        TokioContext::new(future, Handle::clone(manager)).await
-    } else {
-        future.await
+pub(crate) fn in_runtime<F: Future>(
+    manager: &SharedRuntime,
+    future: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    if !manager.is_needed() {
+        return Either::Right(future);
     }
+    let in_progress = manager.begin_call();
+    let future = async move {
+        let _in_progress = in_progress;
+        future.await
+    };
+    Either::Left(TokioContext::new(future, Handle::clone(manager)))
 }
 
 /// A runtime that may be dropped anywhere. tokio's panics when it is dropped in a task.
