@@ -381,6 +381,10 @@ pub(crate) struct ListArgs {
     /// Only keys that begin with this
     #[arg(default_value = "")]
     pub(crate) prefix: String,
+
+    /// Look again each second, and show who waits; in a terminal the screen is drawn anew
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 /// Check that a store keeps the contract

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::{InspectArgs, ListArgs};
 use crate::exit::{Failure, code};
 use crate::output::{Output, millis, span};
+use crate::watch::watch;
 
 pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Failure> {
     let locks = args.store.looker().await?;
@@ -48,6 +49,9 @@ pub(crate) async fn inspect(args: &InspectArgs, output: Output) -> Result<u8, Fa
 
 pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure> {
     let locks = args.store.looker().await?;
+    if args.watch {
+        return watch(&locks, args, output).await;
+    }
     let records = locks.list(&args.prefix).await?;
     locks.shutdown().await;
     let scripts = Value::Array(records.iter().map(scripts).collect());
@@ -55,7 +59,7 @@ pub(crate) async fn list(args: &ListArgs, output: Output) -> Result<u8, Failure>
     Ok(code::DONE)
 }
 
-fn table(records: &[LockInfo]) -> String {
+pub(crate) fn table(records: &[LockInfo]) -> String {
     let heading = ["KEY", "HOLDER", "TOKEN", "REMAINING", "HELD FOR"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(heading)
         .chain(records.iter().map(|record| {
@@ -101,18 +105,18 @@ fn held_for(record: &LockInfo) -> Option<String> {
     }
 }
 
-fn name(label: Option<&Label>) -> &str {
+pub(crate) fn name(label: Option<&Label>) -> &str {
     label.map_or("-", Label::as_str)
 }
 
-fn waiter(waiter: &Waiter) -> Value {
+pub(crate) fn waiter(waiter: &Waiter) -> Value {
     json!({
         "holder": waiter.label.as_ref().map(Label::as_str),
         "mode": waiter.mode.map(|mode| mode.to_string()),
     })
 }
 
-fn scripts(record: &LockInfo) -> Value {
+pub(crate) fn scripts(record: &LockInfo) -> Value {
     json!({
         "key": record.key.as_str(),
         "is_held": record.holders > 0,

@@ -28,6 +28,7 @@ mod sql;
 mod stderr;
 mod store;
 mod wait;
+mod watch;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,11 +1,26 @@
 //! `inspect`, `list`, `conform`, `generate`, and the help.
 
-use crate::command::{Mark, Running, code, leasehold, lines, printed, server, until};
+use std::io::{BufRead, BufReader};
+
+use crate::command::{
+    Mark, Running, code, leasehold, lines, printed, send, server, tool, until, until_it_ends,
+};
 use crate::redis::free_port;
 
-const SUBCOMMANDS: [&str; 12] = [
-    "run", "hold", "check", "leader", "revoke", "resolve", "inspect", "list", "conform", "counter",
-    "sql", "generate",
+const SUBCOMMANDS: [&str; 13] = [
+    "run",
+    "hold",
+    "check",
+    "leader",
+    "step-down",
+    "revoke",
+    "resolve",
+    "inspect",
+    "list",
+    "conform",
+    "counter",
+    "sql",
+    "generate",
 ];
 
 #[test]
@@ -52,6 +67,48 @@ fn inspect_reports_who_holds_a_lock() {
         "{table}"
     );
     tool.signal("-TERM");
+}
+
+/// Each look that differs is a line.
+#[test]
+fn a_watch_reports_each_change_and_who_waits() {
+    let (_server, url) = server();
+    let begun = Mark::new();
+    let script = format!("echo >> {}; exec sleep 600", begun.path());
+    let held = |label: &str| {
+        let options = ["--lock", "k", "--label", label];
+        Running::run(&url, &options, &script)
+    };
+    let watching = tool(&["list", "--store", &url, "--json", "--watch"])
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let mut watching = watching.unwrap();
+    let mut looks = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut until_shown = |holder: Option<&str>, waiters: usize| {
+        let is_so = |line: Result<String, std::io::Error>| {
+            let locks: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let lock = &locks[0];
+            let names = lock["waiters"].as_array().map_or(0, Vec::len);
+            lock["holder"].as_str() == holder && names == waiters
+        };
+        assert!(
+            looks.by_ref().any(is_so),
+            "holder={holder:?} waiters={waiters}"
+        );
+    };
+    until_shown(None, 0);
+    let first = held("a");
+    begun.line();
+    until_shown(Some("a"), 0);
+    let second = held("b");
+    until_shown(Some("a"), 1);
+    first.signal("-TERM");
+    until_shown(Some("b"), 0);
+    second.signal("-TERM");
+    first.output();
+    second.output();
+    send("-TERM", &watching.id().to_string());
+    assert!(!until_it_ends(&mut watching).success());
 }
 
 #[test]
@@ -155,7 +212,8 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
     for what in ["bash", "zsh", "fish", "elvish", "powershell", "man"] {
         let output = leasehold(&["generate", what]);
         assert_eq!(code(&output), 0);
-        let text = printed(&output);
+        // As the manual writes a hyphen.
+        let text = printed(&output).replace("\\-", "-");
         for subcommand in SUBCOMMANDS {
             assert!(text.contains(subcommand), "{what}: {subcommand}");
         }
