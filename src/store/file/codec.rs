@@ -16,6 +16,9 @@ pub(super) struct Record {
     pub(super) line: Line,
 }
 
+/// By how many bytes a place grows when it becomes a hold.
+pub(super) const GROWS: usize = 17;
+
 pub(super) fn encode(key: &Key, record: &Record) -> Vec<u8> {
     let mut to = Vec::with_capacity(256);
     put_text(&mut to, key.as_str());

@@ -93,15 +93,14 @@ impl<'a> KeyFile<'a> {
         self.file.is_none()
     }
 
-    /// Replaces the state of a file that is there.
-    pub(super) fn write(&self, record: &Record) -> Result<(), Error> {
+    /// Replaces the state of a file that is there. `is_longer`: one claim more holds or waits. It has to leave room for all places to
+    /// become holds at once, so whatever ends or changes a claim that was let in has room.
+    pub(super) fn write(&self, record: &Record, is_longer: bool) -> Result<(), Error> {
         let bytes = codec::encode(self.key, record);
-        if bytes.len() > slots::MOST {
-            return Err(Error::unavailable(format!(
-                "too many claims wait for one key: key={} waiting={}; try later",
-                self.key,
-                record.line.places.len()
-            )));
+        let places = record.line.places.len();
+        let room = if is_longer { places * codec::GROWS } else { 0 };
+        if bytes.len() + room > slots::MOST {
+            return Err(full(self.key, places));
         }
         let file = self.file.as_ref().ok_or_else(|| missing(self.key))?;
         let Directory { boot, .. } = self.directory;
@@ -162,6 +161,13 @@ impl Drop for KeyFile<'_> {
             let _ = rustix::fs::flock(file, FlockOperation::Unlock);
         }
     }
+}
+
+/// Not an error after which a manager tries again by itself: a crowd that does keeps those who wait from being served.
+fn full(key: &Key, places: usize) -> Error {
+    Error::unsupported(format!(
+        "the queue of this key is full: key={key} places={places}; let fewer wait, or use a store with a server"
+    ))
 }
 
 fn missing(key: &Key) -> Error {

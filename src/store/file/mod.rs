@@ -47,6 +47,8 @@ pub use store::FileStore;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod races;
 #[cfg(test)]
 mod tests;

@@ -110,7 +110,7 @@ impl Inner {
         if is_over {
             self.free(file, before, after.last_token)?;
         } else if after != *before {
-            file.write(&after)?;
+            file.write(&after, claims(&after) > claims(before))?;
         }
         Ok(answer)
     }
@@ -124,7 +124,7 @@ impl Inner {
             line: Line::default(),
         };
         // What cannot be written, because the disk is full, is deleted.
-        if freed != Some(Freed::Stays) || file.write(&free).is_err() {
+        if freed != Some(Freed::Stays) || file.write(&free, false).is_err() {
             file.delete()?;
         }
         if let Some(Freed::Goes(Some(before))) = freed {
@@ -208,6 +208,11 @@ impl Inner {
             Err(_) => true,
         }
     }
+}
+
+/// How many hold or wait.
+fn claims(record: &Record) -> usize {
+    record.line.holders.len() + record.line.places.len()
 }
 
 /// The answer of a step, and the state that follows.
