@@ -292,6 +292,28 @@ async fn a_missing_right_is_not_taken_for_a_slot_that_moves() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
+/// Only a value that is not ours shows that a lock is lost. An operator who corrects a right ends no hold.
+#[tokio::test]
+async fn a_lock_that_may_not_be_read_is_not_taken_for_lost() {
+    let server = RedisServer::start();
+    let_in(&server, &["~app:*", WAKE, "+@all"]);
+    let query = "prefix=app&restart_quarantine=off";
+    let store = RedisStore::connect(&url(&server, &format!("me:{CANARY}"), query)).await;
+    let store = store.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let reads = grant(&store, &queued("b", LockMode::Read)).await;
+    for right in ["get", "zscore"] {
+        server.cli(&["ACL", "SETUSER", "me", &format!("-{right}")]);
+        let renewed = store.renew(&[held.clone(), reads.clone()]).await;
+        let is_lost = |one: &Renewed| matches!(one, Renewed::Gone);
+        assert!(!renewed.iter().any(is_lost), "{right}: {renewed:?}");
+        server.cli(&["ACL", "SETUSER", "me", &format!("+{right}")]);
+    }
+    let renewed = store.renew(&[held, reads]).await;
+    let is_extended = |one: &Renewed| matches!(one, Renewed::Extended(_));
+    assert!(renewed.iter().all(is_extended), "{renewed:?}");
+}
+
 #[tokio::test]
 async fn a_missing_right_is_not_waited_for() {
     let server = RedisServer::start();

@@ -112,6 +112,9 @@ pub(super) fn renewed<'a>(
         b'1' => Renewed::Extended(GrantProof::in_millis(grant.claim.ttl)),
         // A key that is no longer a lock is no longer ours.
         b'0' | b'!' => Renewed::Gone,
+        b'x' => Renewed::Unknown(Error::unavailable(
+            "redis refused to read a lock, so nothing was extended: check the rights of its user (ACL LOG)",
+        )),
         b'?' => Renewed::Unknown(Error::unavailable(
             "the keys of a lock are moving to another node of the cluster; nothing was extended",
         )),

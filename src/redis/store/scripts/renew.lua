@@ -2,17 +2,23 @@
 --
 -- KEYS: locks
 -- ARGV: the owners, 32 characters each; the ttls (ms), separated by spaces
--- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? the keys beside it are at another node
+-- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? the keys beside it are at another node,
+--          x it could not be read
 local answers, i = {}, 0
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+
+-- Only a value of another type shows that the lock is not ours any more.
+local function unread(failed, answer)
+  return string.find(failed.err, 'WRONGTYPE', 1, true) and '!' or answer
+end
 
 local function renew_reader(lock, owner, ttl)
   local base = lock .. '{' .. lock .. '}:'
   local readers = base .. 'readers'
   local ends = redis.pcall('ZSCORE', readers, owner)
   if type(ends) == 'table' then
-    return string.find(ends.err, 'WRONGTYPE', 1, true) and '!' or '?'
+    return unread(ends, '?')
   elseif not ends and redis.pcall('EXISTS', readers) ~= 1 then
     -- There are readers, and their keys are still at the node that the lock has left.
     return '?'
@@ -36,7 +42,7 @@ for ttl in string.gmatch(ARGV[2], '%d+') do
   local lock, owner = KEYS[i], string.sub(ARGV[1], 32 * i - 31, 32 * i)
   local holder, answer = redis.pcall('GET', lock), '0'
   if type(holder) == 'table' then
-    answer = '!'
+    answer = unread(holder, 'x')
   elseif holder == 'leasehold:readers' then
     answer = renew_reader(lock, owner, tonumber(ttl))
   elseif holder and string.sub(holder, 1, 32) == owner then
