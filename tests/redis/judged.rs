@@ -9,7 +9,7 @@ use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::redis::simulation::{Dial, Stream};
 use leasehold::redis::{RedisOptions, RedisStore};
-use leasehold::store::{Acquired, Grant, Renewed, Store};
+use leasehold::store::{Acquired, Claim, Grant, Renewed, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -125,6 +125,32 @@ async fn a_client_that_only_renews_leaves_its_notes_again_within_a_minute() {
         drop(store.renew(std::slice::from_ref(held)).await);
     })
     .await;
+}
+
+/// Granted, perhaps after a moment in which the server is not ready.
+async fn soon(store: &RedisStore, claim: &Claim) {
+    loop {
+        match store.acquire(claim).await.unwrap() {
+            Acquired::Granted(_) => return,
+            Acquired::NotReady { retry_after } => assert!(retry_after < SHORT, "{retry_after:?}"),
+            other => panic!("{other:?}"),
+        }
+        breathe().await;
+    }
+}
+
+/// The first command of a new user, twice at once: whoever comes second finds the marker of the first one closed for a moment.
+#[tokio::test]
+async fn two_that_come_first_at_once_are_both_granted() {
+    let server = RedisServer::start();
+    grow_old(&server, MAX_TTL).await;
+    for prefix in 0..20 {
+        let url = server.url(&format!("prefix=p{prefix}&max_ttl=1s&timeout_millis=20000"));
+        let connect = || async { RedisStore::connect(&url).await.unwrap() };
+        let (one, other) = (connect().await, connect().await);
+        let (a, b) = (claim_for("a", SHORT), claim_for("b", SHORT));
+        tokio::join!(soon(&one, &a), soon(&other, &b));
+    }
 }
 
 /// A server that reads the first write that looks for notes in two parts, the first one of so many commands.

@@ -1,6 +1,6 @@
 //! [`RedisClient`]: what every operation of the store uses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::claims::Claims;
 use super::cluster::{Passage, Slot};
 use super::connection::{Connection, Failure, Purpose, Target, confirmed};
 use super::judge::{Judged, Reached};
-use super::mark::{Mark, NOTED};
+use super::mark::Mark;
+use super::notes::Noted;
 use super::options::RedisOptions;
 use super::script::{Call, Script};
 use super::servers::Servers;
@@ -29,8 +30,7 @@ pub(super) struct RedisClient {
     pub(super) claims: Claims,
     /// The slots whose server was judged to grant; `None` for the only server. If their marker is missing later, it was lost.
     pub(super) judged: Mutex<HashSet<Option<Slot>>>,
-    /// When renewals left the notes of each slot, in nanoseconds of the clock that counts a suspend.
-    noted: Mutex<HashMap<Option<Slot>, u64>>,
+    pub(super) noted: Noted,
     /// The log has the warning about the present wait.
     pub(super) is_wait_logged: AtomicBool,
     /// It is a member of a quorum, or has voted as one.
@@ -62,7 +62,7 @@ impl RedisClient {
             servers,
             fencing,
             judged: Mutex::default(),
-            noted: Mutex::default(),
+            noted: Noted::default(),
             is_wait_logged: AtomicBool::new(false),
             is_member: AtomicBool::new(is_member),
         }
@@ -108,19 +108,6 @@ impl RedisClient {
         }
     }
 
-    /// Whether renewals have left no notes of this slot for a minute, and so have to.
-    pub(super) fn lacks_notes(&self, slot: Option<Slot>) -> bool {
-        let now = self.now().on(ClockKind::Boot);
-        let mut noted = self.noted.lock();
-        // The server was judged just before the first renewal, with the same notes.
-        let noted = noted.entry(slot).or_insert(now);
-        let is_due = now.saturating_sub(*noted) >= NOTED;
-        if is_due {
-            *noted = now;
-        }
-        is_due
-    }
-
     /// Runs a script at the server that has the lock.
     pub(super) async fn run(
         &self,
@@ -133,12 +120,14 @@ impl RedisClient {
     }
 
     /// Runs a script that ends or changes a hold, and then moves the line, so it names the mark: an empty one if the server may not
-    /// grant, or cannot be judged. Then the next in line asks within a second.
+    /// grant, or cannot be judged. Then the next in line asks within a second. `has_written`: whether such an answer shows that the
+    /// script wrote, which only a master does.
     pub(super) async fn run_marked(
         self: &Arc<Self>,
         key: &Key,
         script: &Script,
         call: impl Fn(&str) -> Call + Sync,
+        has_written: fn(&Value) -> bool,
     ) -> Result<Value, Failure> {
         let (names, slot, call) = (&self.options().names, self.slot_of(key), &call);
         let run = |connection: Arc<Connection>, is_asking: bool| async move {
@@ -152,7 +141,7 @@ impl RedisClient {
                 Ok(Judged::Mark(mark)) => {
                     let (sent, call) = (self.now(), call(&mark.text));
                     let ran = reached.run(&mark, script, &call, false).await?;
-                    if ran.answer == Value::Int(1) && !ran.is_doubtful {
+                    if has_written(&ran.answer) && !ran.is_doubtful {
                         session.proven(sent.on(ClockKind::Boot));
                     }
                     ran.answer

@@ -56,7 +56,8 @@ async fn end(client: &Arc<RedisClient>, claim: &Claim, rest: Duration) -> Result
             .arg(names.marker(slot))
             .arg(names.token(slot))
     };
-    let ended = client.run_marked(&claim.key, &RELEASE, call).await?;
+    let has_ended = |answer: &Value| *answer == Value::Int(1);
+    let ended = (client.run_marked(&claim.key, &RELEASE, call, has_ended)).await?;
     if !gone.is_zero() {
         client.claims.settled(&claim.owner);
     }
@@ -110,7 +111,8 @@ pub(super) async fn downgrade(client: &Arc<RedisClient>, grant: &Grant) -> Resul
             .parts([&digits[..], mode.as_bytes(), label.as_bytes()])
             .arg(mark)
     };
-    let answer = client.run_marked(key, &DOWNGRADE, call).await;
+    // One that was done before writes nothing, and is answered as the first.
+    let answer = client.run_marked(key, &DOWNGRADE, call, |_| false).await;
     match answer.map_err(|failure| failure.into_error("downgrade"))? {
         Value::Int(0) => Err(Error::new(
             ErrorKind::Lost(crate::Ended::Gone),
@@ -142,7 +144,7 @@ pub(super) async fn revoke(
             .arg(how)
             .arg(mark)
     };
-    let answer = client.run_marked(key, &REVOKE, call).await;
+    let answer = client.run_marked(key, &REVOKE, call, |_| false).await;
     reply::revoked(
         key,
         &answer.map_err(|failure| failure.into_error("revoke"))?,

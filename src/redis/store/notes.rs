@@ -6,8 +6,13 @@
 //! Prefixes that begin with each other share locks: `b:x` under `a` is `x` under `a:b`. So whoever uses `a:b` notes that for itself,
 //! and for whoever comes with `a`, or without a prefix; and it looks for what they have noted.
 
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
 use super::cluster::Slot;
 use super::connection::Server;
+use super::mark::NOTED;
 use super::options::RedisOptions;
 use super::script::Script;
 
@@ -21,7 +26,7 @@ pub(super) struct Notes {
 
 impl Notes {
     pub(super) fn of(options: &RedisOptions, slot: Option<Slot>, server: &Server) -> Self {
-        let run = server.run_id.as_deref().unwrap_or("?");
+        let run = server.run();
         let slot = slot.map_or_else(String::new, |slot| slot.tag().to_string());
         let database = options.database();
         Self::of_prefix(options.names.prefix(), |word, prefix| {
@@ -44,9 +49,52 @@ impl Notes {
     }
 }
 
+/// When renewals, or whoever had the server judged, left the notes of a slot in a run of a server, in nanoseconds of the clock that
+/// counts a suspend. A slot that moves, and a server that starts again, lack them.
+#[derive(Debug, Default)]
+pub(super) struct Noted(Mutex<HashMap<(String, Option<Slot>), u64>>);
+
+impl Noted {
+    /// Whether they were left so long ago that they are due again, or never.
+    pub(super) fn lacks(&self, run: &str, slot: Option<Slot>, now: u64) -> bool {
+        let noted = self.0.lock().get(&(run.to_owned(), slot)).copied();
+        noted.is_none_or(|noted| now.saturating_sub(noted) >= NOTED)
+    }
+
+    /// They were sent at `sent`, and answered.
+    pub(super) fn left(&self, run: &str, slot: Option<Slot>, sent: u64) {
+        let mut all = self.0.lock();
+        if all.len() == all.capacity() {
+            // What is due is as good as forgotten.
+            all.retain(|_, noted| sent.saturating_sub(*noted) < NOTED);
+        }
+        all.insert((run.to_owned(), slot), sent);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notes_are_due_a_minute_after_they_were_left_and_in_another_run_and_slot() {
+        let (noted, slot) = (Noted::default(), Some(Slot::of(b"a")));
+        assert!(noted.lacks("a", slot, 5));
+        noted.left("a", slot, 5);
+        assert!(!noted.lacks("a", slot, 4 + NOTED));
+        assert!(noted.lacks("a", slot, 5 + NOTED));
+        assert!(noted.lacks("b", slot, 6));
+        assert!(noted.lacks("a", None, 6));
+    }
+
+    #[test]
+    fn runs_of_long_ago_are_forgotten() {
+        let noted = Noted::default();
+        for run in 0..1_000 {
+            noted.left(&run.to_string(), None, run * NOTED);
+        }
+        assert!(noted.0.lock().len() < 10);
+    }
 
     fn notes(prefix: &str) -> [Vec<String>; 2] {
         let note = |word: &str, prefix: &str| Script::new(format!("{word} {prefix}"));

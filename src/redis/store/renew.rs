@@ -14,6 +14,7 @@ use super::connection::{Connection, Failure, confirmed, is_unknown_script};
 use super::notes::Notes;
 use super::reply;
 use super::script::{Call, RENEW, Script};
+use crate::clock::ClockKind;
 use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
@@ -97,16 +98,25 @@ pub(super) async fn renew_over(
     let slots: HashSet<_> = (calls.iter())
         .map(|call| client.slot_of_name(call.first_key()))
         .collect();
-    let due = slots.iter().filter(|slot| client.lacks_notes(**slot));
-    let due = notes(client, connection, due).await?;
+    let session = connection.session().await.map_err(Failure::NotSent)?;
+    let (run, now) = (session.server.run(), client.now().on(ClockKind::Boot));
+    let due = (slots.iter().copied()).filter(|slot| client.noted.lacks(run, *slot, now));
+    let due: Vec<_> = due.collect();
+    let notes = |slots: &[Option<Slot>]| -> Vec<Script> {
+        let left = |slot: &Option<Slot>| Notes::of(client.options(), *slot, &session.server).left;
+        slots.iter().flat_map(left).collect()
+    };
     let by_hash = calls.iter().map(|call| call.by_hash(&RENEW));
-    let answered = renew_by(client, connection, is_asking, by_hash, &due).await?;
+    let answered = renew_by(client, connection, is_asking, by_hash, &notes(&due)).await?;
+    for slot in due {
+        client.noted.left(run, slot, now);
+    }
     let is_unknown = |answer: &Result<_, RedisError>| answer.as_ref().is_err_and(is_unknown_script);
     if !answered.0.iter().any(is_unknown) {
         return Ok(answered);
     }
     // Somebody removed the scripts, and with them the notes.
-    let notes = notes(client, connection, slots.iter()).await?;
+    let notes = notes(&slots.into_iter().collect::<Vec<_>>());
     // The first call carries the text, which loads it for the others. To renew twice is to renew once.
     let by_text = calls.iter().enumerate().map(|(index, call)| {
         if index == 0 {
@@ -116,21 +126,6 @@ pub(super) async fn renew_over(
         }
     });
     renew_by(client, connection, is_asking, by_text, &notes).await
-}
-
-/// What is noted for these slots.
-async fn notes(
-    client: &RedisClient,
-    connection: &Connection,
-    slots: impl Iterator<Item = &Option<Slot>>,
-) -> Result<Vec<Script>, Failure> {
-    let slots: Vec<_> = slots.copied().collect();
-    if slots.is_empty() {
-        return Ok(Vec::new());
-    }
-    let session = connection.session().await.map_err(Failure::NotSent)?;
-    let left = |slot| Notes::of(client.options(), slot, &session.server).left;
-    Ok(slots.into_iter().flat_map(left).collect())
 }
 
 /// The notes, the commands, and with `replicas` one wait for all of them.

@@ -35,6 +35,13 @@ pub(in super::super) struct Server {
     pub(in super::super) replicas: u32,
 }
 
+impl Server {
+    /// The name of its run in texts of ours.
+    pub(in super::super) fn run(&self) -> &str {
+        self.run_id.as_deref().unwrap_or("?")
+    }
+}
+
 /// Reads and judges.
 pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Server, Error> {
     let address = &target.options.address();

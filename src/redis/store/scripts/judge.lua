@@ -7,7 +7,8 @@
 --       has just written where none was, if the script cache knew no note of the prefix: nobody used it in this run; backlog
 --       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is: `<server> <ms>`; 1: a node of a
 --       cluster, to which a slot may have come from another node with its marker; the number of the database
--- Answers: mark <now, us> <mark> | wait <ms> <mark> | new <ms> <mark> (there was none) | replica | ttl <ms of the others> |
+-- Answers: mark <now, us> <mark> | wait <ms> <mark> | new <ms> <mark> (there was none) |
+--          closed <ms> <mark> (it was written less than 200 ms ago) | replica | ttl <ms of the others> |
 --          version <marker> | foreign | hidden (INFO does not say which run this is)
 local VERSION = '4'
 local max_ttl, longest, fresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
@@ -34,6 +35,7 @@ elseif mark and version ~= VERSION then
 elseif mark and tonumber(ttl) ~= max_ttl then
   return 'ttl ' .. ttl
 end
+local was_young = mark and of == server and tonumber(ends) > now + longest - 200
 local is_new, is_fresh = not mark, mark and mark == fresh
 ends = tonumber(ends)
 -- A clock that was set back does not prolong the wait; the members of a quorum add a second to it. Whoever cannot see which run this
@@ -66,4 +68,4 @@ end
 if ends <= now or ARGV[3] == '1' then
   return string.format('mark %.0f %s', us, mark)
 end
-return string.format('%s %.0f %s', is_new and 'new' or 'wait', ends - now, mark)
+return string.format('%s %.0f %s', is_new and 'new' or was_young and not is_fresh and 'closed' or 'wait', ends - now, mark)
