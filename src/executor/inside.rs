@@ -11,11 +11,11 @@ use std::pin::pin;
 use tokio::task::{Id, try_id};
 
 thread_local! {
-    static INSIDE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static INSIDE: RefCell<Vec<LockInside>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct LockInside {
     lock: u64,
     /// None outside of tokio's tasks.
     task: Option<Id>,
@@ -30,11 +30,11 @@ pub(crate) struct Inside {
 impl Inside {
     #[inline]
     pub(crate) fn enter(locks: &[u64]) -> Self {
-        let enter = |inside: &RefCell<Vec<Entry>>| {
+        let enter = |inside: &RefCell<Vec<LockInside>>| {
             let mut inside = inside.borrow_mut();
             let outer = inside.len();
             let task = try_id();
-            inside.extend(locks.iter().map(|&lock| Entry { lock, task }));
+            inside.extend(locks.iter().map(|&lock| LockInside { lock, task }));
             outer
         };
         // It fails in a thread that ends, where nobody asks for a lock.
@@ -62,7 +62,7 @@ pub(crate) async fn drive_inside<F: Future>(locks: Vec<u64>, work: F) -> F::Outp
 
 /// Whether a run in progress in this task is under a lock of which `is_it` is true.
 pub(crate) fn is_inside(mut is_it: impl FnMut(u64) -> bool) -> bool {
-    let look = |inside: &RefCell<Vec<Entry>>| {
+    let look = |inside: &RefCell<Vec<LockInside>>| {
         let task = try_id();
         let inside = inside.borrow();
         inside

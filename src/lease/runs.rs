@@ -17,7 +17,7 @@ pub(crate) struct Gate {
 /// How many runs one clone of an executor has in progress.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Slot {
+pub(crate) struct RunSlot {
     running: AtomicUsize,
 }
 
@@ -40,7 +40,7 @@ impl Gate {
     }
 }
 
-impl Slot {
+impl RunSlot {
     pub(crate) fn at_rest() -> Self {
         Self {
             running: AtomicUsize::new(0),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Lease;
 use super::error::LeaseError;
-use super::runs::Slot;
+use super::runs::RunSlot;
 use crate::model::error::Ended;
 
 const STEADY: u8 = 0;
@@ -41,7 +41,7 @@ struct Tokens {
     of_joint: Vec<CancellationToken>,
 }
 
-type Slots = HashMap<usize, Arc<Slot>>;
+type Slots = HashMap<usize, Arc<RunSlot>>;
 
 impl Signals {
     pub(super) fn reason(&self) -> Option<Ended> {
@@ -169,14 +169,14 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct Running {
     lease: Lease,
-    slot: Arc<Slot>,
+    slot: Arc<RunSlot>,
     /// Under a joint lease, the right under each member.
     members: Box<[Running]>,
 }
 
 impl Running {
     pub(super) fn new(lease: Lease) -> Self {
-        let slot = Arc::new(Slot::at_rest());
+        let slot = Arc::new(RunSlot::at_rest());
         lease
             .cell
             .signals

@@ -72,7 +72,7 @@ impl RenewalBatch {
     }
 
     /// Moves every lease that an answer proves something for.
-    pub(super) fn move_leases(self, terms: Terms, now: &Stamp) -> Judged {
+    pub(super) fn move_leases(self, terms: Terms, now: &Stamp) -> JudgedRenewals {
         let (limit, part) = match self.is_shortened {
             true => (
                 in_millis(self.limit),
@@ -120,7 +120,7 @@ impl RenewalBatch {
                 }
             })
             .collect();
-        Judged {
+        JudgedRenewals {
             holds: self.holds,
             verdicts: judged,
             errors,
@@ -129,7 +129,7 @@ impl RenewalBatch {
 }
 
 /// What one renewal call came to.
-pub(super) struct Judged {
+pub(super) struct JudgedRenewals {
     pub(super) holds: Due,
     /// One for each hold.
     pub(super) verdicts: Vec<Result<Option<Proven>, Ended>>,

@@ -7,7 +7,7 @@ use super::handle::Handle;
 use super::handoff::claim;
 use super::hooks::ObservedWait;
 use super::lifetime::closed;
-use super::queue::{Counted, Entered, Passed, Turn};
+use super::queue::{CountedWaiter, Entered, Passed, Turn};
 use super::wish::Wish;
 use crate::model::error::{Error, ErrorKind};
 
@@ -21,7 +21,7 @@ pub(super) struct Caller<'a> {
     started: u64,
     /// The right to ask the store, until a hold has it.
     pub(super) turn: Option<Turn>,
-    counted: Option<Counted>,
+    counted: Option<CountedWaiter>,
     observed: Option<ObservedWait<'a>>,
     /// How many requests in a row have failed.
     pub(super) failures: u32,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::caller::{Caller, ClaimEnd};
 use super::guard::LockGuard;
-use super::hold::{Hold, Origin};
+use super::hold::{Hold, HoldOrigin};
 use super::open_claim::OpenClaim;
 use super::queue::Turn;
 use crate::clock::Stamp;
@@ -231,7 +231,7 @@ impl Caller<'_> {
             // have it.
             return Ok(ClaimEnd::Again);
         }
-        let origin = Origin {
+        let origin = HoldOrigin {
             grant,
             granted_at: sent_at,
             handoffs: 0,

@@ -13,7 +13,7 @@ use super::failures::Failures;
 use super::hooks::Hooks;
 use super::lifetime::Lifetime;
 use super::message::{Inbox, Message};
-use super::queue::{Counted, Queues, Withdrawal};
+use super::queue::{CountedWaiter, Queues, Withdrawal};
 use super::readiness::Readiness;
 use super::wish::HoldTimes;
 use crate::clock::{Clock, ClockKind};
@@ -159,7 +159,7 @@ impl ManagerContext {
     /// # Errors
     ///
     /// `Contended` if `max_waiters` callers wait already.
-    pub(crate) fn counted(&self) -> Result<Counted, Error> {
+    pub(crate) fn counted(&self) -> Result<CountedWaiter, Error> {
         self.queues.counted()
     }
 

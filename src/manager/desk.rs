@@ -77,7 +77,7 @@ impl<W, R> Default for Line<W, R> {
 
 /// The answer to a caller that comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum Admission {
     /// Ask the store, with this turn.
     Turn(u64),
     /// Another caller has the turn.
@@ -98,7 +98,7 @@ pub(super) struct Called<W> {
 
 /// A hold that was released, and under which nothing is in doubt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
+pub(super) struct ReleasedHold {
     /// Whether the next holder could work under its lease.
     pub(super) is_usable: bool,
     /// This process had the grant as often or for as long as it may.
@@ -124,9 +124,9 @@ impl<W: Waits, R: Clone> Desk<W, R> {
     }
 
     /// A caller comes. It gets the turn if that is free, or if it `bypasses` the queue.
-    pub(super) fn enter(&mut self, key: &Key, bypasses: bool, now: u64) -> Answer {
+    pub(super) fn enter(&mut self, key: &Key, bypasses: bool, now: u64) -> Admission {
         if self.is_closed {
-            return Answer::Refused;
+            return Admission::Refused;
         }
         let turn = self.last_turn + 1;
         let passes_at = now.saturating_add(self.ask_time);
@@ -134,7 +134,7 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         if bypasses {
             line.bypassing += 1;
         } else if line.turn.is_some() && (line.passes_at > now || !line.waiting.is_empty()) {
-            return Answer::Wait;
+            return Admission::Wait;
         } else {
             // Whoever has it now bypasses this caller.
             line.bypassing += usize::from(line.turn.is_some());
@@ -142,7 +142,7 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         }
         self.last_turn = turn;
         self.turns += 1;
-        Answer::Turn(turn)
+        Admission::Turn(turn)
     }
 
     /// A caller waits until it is called.
@@ -189,7 +189,7 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         &mut self,
         key: &Key,
         turn: u64,
-        ending: Ending,
+        ending: ReleasedHold,
         fits: impl Fn(&W) -> bool,
     ) -> bool {
         let Some(line) = self.queue_of(key, turn) else {

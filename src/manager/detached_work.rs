@@ -13,10 +13,10 @@ use crate::model::run_sink::Debt;
 
 /// Work under a hold that outlives its run. Made when there is any: most holds have none.
 #[derive(Debug, Default)]
-pub(super) struct DetachedWork(OnceLock<Arc<State>>);
+pub(super) struct DetachedWork(OnceLock<Arc<WorkState>>);
 
 #[derive(Debug)]
-struct State {
+struct WorkState {
     in_progress: watch::Sender<usize>,
     has_debts: AtomicBool,
 }
@@ -24,7 +24,7 @@ struct State {
 /// One piece of work; it is in progress until this is dropped.
 #[derive(Debug)]
 #[must_use = "the work is in progress only while this lives"]
-pub(super) struct InProgress(Arc<State>);
+pub(super) struct InProgress(Arc<WorkState>);
 
 impl DetachedWork {
     /// Reports an effect that could not be taken back. The hold is not handed off any more.
@@ -78,9 +78,9 @@ impl DetachedWork {
         }
     }
 
-    fn state(&self) -> &Arc<State> {
+    fn state(&self) -> &Arc<WorkState> {
         self.0.get_or_init(|| {
-            Arc::new(State {
+            Arc::new(WorkState {
                 in_progress: watch::Sender::new(0),
                 has_debts: AtomicBool::new(false),
             })
@@ -88,7 +88,7 @@ impl DetachedWork {
     }
 }
 
-impl State {
+impl WorkState {
     fn debt(&self, debt: &Debt) {
         self.mark_debt();
         debt.log();

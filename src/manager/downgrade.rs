@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::ManagerContext;
 use super::end::is_at_rest;
 use super::guard::LockGuard;
-use super::hold::{Hold, Origin};
+use super::hold::{Hold, HoldOrigin};
 use super::runtime::in_runtime;
 use crate::model::error::{Ended, Error, ErrorKind};
 use crate::store::{Grant, Released};
@@ -62,7 +62,7 @@ async fn downgraded(context: &ManagerContext, hold: &Arc<Hold>) -> Result<Arc<Ho
 /// The same hold under a new lease cell; `None` if the lease is over.
 fn successor(hold: &Hold, grant: Grant) -> Option<Arc<Hold>> {
     let lease = hold.lease.handoff()?;
-    let origin = Origin {
+    let origin = HoldOrigin {
         grant,
         handoffs: 0,
         ..hold.origin.clone()

@@ -106,15 +106,15 @@ const GRID_PART: u64 = 10;
 /// One cache line: with many holds the cost of a round is the cost of fetching these.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Entry {
+struct HoldEntry {
     generation: u32,
     is_used: bool,
     link: Link,
-    state: State,
+    state: HoldState,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct HoldState {
     interval: u64,
     /// When to renew; [`NEVER`] while a renewal is in progress.
     renew_at: u64,
@@ -135,7 +135,7 @@ enum Claimed {
     HandedOff,
 }
 
-impl State {
+impl HoldState {
     fn next(&self) -> u64 {
         let ends = self.deadline.min(self.last);
         if self.claimed == Claimed::HandedOff {
@@ -159,7 +159,7 @@ pub(crate) struct Engine {
 }
 
 #[derive(Debug, Default)]
-struct Entries(Vec<Entry>);
+struct Entries(Vec<HoldEntry>);
 
 impl Entries {
     /// Grows by a quarter, not by half: unused room counts as the cost of a hold.
@@ -203,7 +203,7 @@ impl Engine {
         max_hold: Option<Duration>,
     ) -> HoldId {
         let interval = self.interval(proven);
-        let state = State {
+        let state = HoldState {
             interval,
             renew_at: self.renewal(proven.sent_at, interval),
             deadline: proven.deadline,
@@ -215,7 +215,7 @@ impl Engine {
             Some(index) => index,
             None => {
                 self.entries.make_room();
-                self.entries.0.push(Entry {
+                self.entries.0.push(HoldEntry {
                     generation: 0,
                     is_used: false,
                     link: Link::OUT,
@@ -393,7 +393,7 @@ impl Engine {
         self.wheel.next_look()
     }
 
-    fn entry(&mut self, id: HoldId) -> Option<&mut Entry> {
+    fn entry(&mut self, id: HoldId) -> Option<&mut HoldEntry> {
         self.entries
             .0
             .get_mut(id.index as usize)

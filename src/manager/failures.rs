@@ -25,13 +25,13 @@ const MOST_LINES: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// The holds whose last renewal failed.
-    failing: Mutex<HashMap<HoldId, Failure>>,
+    failing: Mutex<HashMap<HoldId, RenewalFailure>>,
     /// The log says that the store does not answer.
     is_reported: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct RenewalFailure {
     since: Stamp,
     last_error: Error,
     lease: Lease,
@@ -67,7 +67,7 @@ impl Failures {
                 };
                 let lease = hold.lease.clone();
                 begun.push((lease.clone(), error.clone()));
-                let failure = Failure {
+                let failure = RenewalFailure {
                     since: *now,
                     last_error: error,
                     lease,

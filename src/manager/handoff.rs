@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::context::ManagerContext;
-use super::desk::Ending;
-use super::hold::{Hold, Origin, Unclaimed};
+use super::desk::ReleasedHold;
+use super::hold::{Hold, HoldOrigin, Unclaimed};
 use super::message::Message;
 use super::queue::Passed;
 use crate::clock::Stamp;
@@ -14,14 +14,14 @@ use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
-    let Origin { grant, times, .. } = &hold.origin;
+    let HoldOrigin { grant, times, .. } = &hold.origin;
     // Mostly nobody waits, and then no clock is read.
     if !hold.origin.allows_handoff || !context.queues.is_waited_for(&grant.claim.key) {
         return false;
     }
     let settings = &context.settings;
     let now = context.clock.stamp();
-    let ending = Ending {
+    let ending = ReleasedHold {
         is_usable: !hold.detached.has_debts() && hold.lease.ensure(settings.min_usable).is_ok(),
         is_used_up: is_used_up(settings, hold, &now),
         gives_way: settings.handoff_count > 0,
@@ -32,7 +32,7 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     let Some(lease) = hold.lease.handoff() else {
         return false;
     };
-    let origin = Origin {
+    let origin = HoldOrigin {
         handoffs: hold.origin.handoffs + 1,
         ..hold.origin.clone()
     };

@@ -24,7 +24,7 @@ use crate::store::{Grant, Released};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) lease: Lease,
-    pub(super) origin: Origin,
+    pub(super) origin: HoldOrigin,
     /// When this holder got it.
     pub(super) began: Stamp,
     /// Whether a caller got the guard, and does not try again: before, no job was done under the hold.
@@ -49,7 +49,7 @@ type EndHold = Box<dyn FnOnce(Arc<Hold>) + Send>;
 
 /// Where a hold comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Origin {
+pub(super) struct HoldOrigin {
     pub(super) grant: Grant,
     /// When the store was asked, by the first holder of a row of handoffs, or when its message had granted.
     pub(super) granted_at: Stamp,
@@ -83,7 +83,12 @@ pub(super) struct EndResults {
 
 impl Hold {
     /// A hold without a turn gets that of the hold before it.
-    pub(super) fn new(lease: Lease, origin: Origin, began: Stamp, turn: Option<Turn>) -> Arc<Self> {
+    pub(super) fn new(
+        lease: Lease,
+        origin: HoldOrigin,
+        began: Stamp,
+        turn: Option<Turn>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             lease,
             origin,

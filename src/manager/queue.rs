@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::desk::{Answer, Called, Desk, Ending, Waits};
+use super::desk::{Admission, Called, Desk, ReleasedHold, Waits};
 use super::hold::Unclaimed;
 use super::lifetime::closed;
 use super::wish::{HoldTimes, Wish};
@@ -75,7 +75,7 @@ pub(super) struct Queues {
 
 /// One of the `max_waiters` callers that may wait, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicUsize>);
+pub(crate) struct CountedWaiter(Arc<AtomicUsize>);
 
 /// Where a caller has come to.
 #[derive(Debug)]
@@ -108,15 +108,15 @@ impl Queues {
         wish: &Wish,
         may_wait: bool,
         now: u64,
-    ) -> Result<Option<(Entered, Option<Counted>)>, Error> {
+    ) -> Result<Option<(Entered, Option<CountedWaiter>)>, Error> {
         let bypasses = wish.bypasses_queue();
         let counted = || (may_wait && !wish.is_counted).then(|| self.counted());
         let mut desk = self.desk.lock();
         let counted = match desk.enter(&wish.key, bypasses, now) {
-            Answer::Refused => return Err(closed()),
-            Answer::Wait if !may_wait => return Ok(None),
-            Answer::Wait => counted().transpose()?,
-            Answer::Turn(number) => {
+            Admission::Refused => return Err(closed()),
+            Admission::Wait if !may_wait => return Ok(None),
+            Admission::Wait => counted().transpose()?,
+            Admission::Turn(number) => {
                 drop(desk);
                 let turn = Turn::of(self, &wish.key, number, bypasses);
                 let counted = if bypasses {
@@ -145,8 +145,8 @@ impl Queues {
     /// `Closed` if the manager was shut down.
     pub(super) fn bypass(self: &Arc<Self>, key: &Key) -> Result<Turn, Error> {
         match self.desk.lock().enter(key, true, 0) {
-            Answer::Turn(number) => Ok(Turn::of(self, key, number, true)),
-            Answer::Wait | Answer::Refused => Err(closed()),
+            Admission::Turn(number) => Ok(Turn::of(self, key, number, true)),
+            Admission::Wait | Admission::Refused => Err(closed()),
         }
     }
 
@@ -155,8 +155,8 @@ impl Queues {
     /// # Errors
     ///
     /// `Contended` if `max_waiters` callers wait already.
-    pub(super) fn counted(&self) -> Result<Counted, Error> {
-        let counted = Counted(Arc::clone(&self.waiting));
+    pub(super) fn counted(&self) -> Result<CountedWaiter, Error> {
+        let counted = CountedWaiter(Arc::clone(&self.waiting));
         let most = self.max_waiters;
         if self.waiting.fetch_add(1, Ordering::Relaxed) < most {
             return Ok(counted);
@@ -234,7 +234,7 @@ impl Queues {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedWaiter {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -289,7 +289,7 @@ impl Turn {
     }
 
     /// Whether the hold that has this turn, and ends so, goes to the caller that waits first.
-    pub(super) fn hands_off(&self, ending: Ending, times: &HoldTimes) -> bool {
+    pub(super) fn hands_off(&self, ending: ReleasedHold, times: &HoldTimes) -> bool {
         let mut desk = self.queues.desk.lock();
         desk.hands_off(&self.key, self.number, ending, |waiter| waiter.fits(times))
     }

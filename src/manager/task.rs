@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::batch::{Due, Judged, RenewalBatch};
+use super::batch::{Due, JudgedRenewals, RenewalBatch};
 use super::context::ManagerContext;
 use super::end::{end_hold, pass_turn, report_lost};
 use super::engine::{Heard, Orders};
@@ -225,7 +225,7 @@ impl Task {
             observers.notify(&batch.event());
         }
         let now = self.context.clock.stamp();
-        let Judged {
+        let JudgedRenewals {
             holds,
             verdicts,
             errors,

@@ -40,7 +40,7 @@ impl Abort {
     /// ```
     #[must_use]
     pub fn stop() -> Self {
-        Self(Box::new(Stop))
+        Self(Box::new(WorkStopped))
     }
 
     /// The error inside.
@@ -60,7 +60,7 @@ impl Abort {
                 StepError::Fenced { seen } => Cause::Fenced { seen },
                 other => Cause::Failed(other.into()),
             },
-            Err(other) if other.is::<Stop>() => Cause::Stopped,
+            Err(other) if other.is::<WorkStopped>() => Cause::Stopped,
             Err(other) => Cause::Failed(other),
         }
     }
@@ -69,7 +69,7 @@ impl Abort {
 /// What [`Abort::stop`] puts into the box.
 #[derive(Debug, thiserror::Error)]
 #[error("asked to stop")]
-struct Stop;
+struct WorkStopped;
 
 impl<E: Into<BoxError>> From<E> for Abort {
     fn from(error: E) -> Self {

@@ -10,7 +10,7 @@ mod transaction;
 pub(crate) use answer::Answer;
 pub use answer::{CommitAnswer, CommitValue};
 pub use effect::{Compensation, Effect, FENCED_COMPENSATION_LIMIT, StepError};
-pub(crate) use notes::{CommitCall, Hook, Notes, Step, StepState, ToUndo, Undo};
+pub(crate) use notes::{CommitCall, Notes, Step, StepState, ToUndo, Undo};
 pub use snapshot::Snapshot;
 pub(crate) use transaction::ContextRef;
 pub use transaction::Tx;

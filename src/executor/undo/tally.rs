@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::judge::Item;
+use futures_util::FutureExt;
+
+use super::judge::{Item, Remedy, Why, judge};
 use crate::executor::context::RunContext;
 use crate::executor::outcome::{UndoReport, UndoResult};
-use crate::executor::tx::{Compensation, Hook};
+use crate::executor::tx::{Compensation, ToUndo, Undo};
 use crate::lease::Lease;
 use crate::model::caught::{Caught, caught};
 use crate::model::commit::{keys, tokens};
@@ -25,6 +27,38 @@ pub(crate) fn unless_late(
         return Ok(());
     }
     Err("it ended after the lease, so it may have collided with the next holder's work".into())
+}
+
+/// A compensation that may run, for at most `limit`.
+pub(crate) struct Due<'env> {
+    pub(crate) item: Item,
+    pub(crate) undo: Undo<'env>,
+    pub(crate) given: Compensation,
+    pub(crate) limit: Duration,
+}
+
+/// Undoes everything of a blocking run on this thread, newest first.
+pub(crate) fn undo_all(
+    context: &RunContext,
+    run: u64,
+    to_undo: Vec<ToUndo<'_>>,
+    why: Why,
+) -> Tally {
+    let mut tally = Tally::new(context.lease().clone(), run);
+    for noted in to_undo.into_iter().rev() {
+        if let Some(Due {
+            item, undo, given, ..
+        }) = tally.undo(noted, why)
+        {
+            let how = caught(|| undo(given).now_or_never()).map(|returned| {
+                let returned = returned.unwrap_or_else(|| Err("it did not end".into()));
+                unless_late(returned, item.is_fenced, &tally.lease)
+            });
+            tally.compensated(&item, how);
+        }
+    }
+    tally.notify(context);
+    tally
 }
 
 /// What was undone so far, and what could not be.
@@ -49,8 +83,30 @@ impl Tally {
         Self::new(self.lease.clone(), self.run)
     }
 
-    pub(crate) fn run_hook(&mut self, hook: Hook<'_>) {
-        self.report.push(None, caught(hook).into());
+    /// Undoes what was noted, or owes it. An effect that may be compensated is returned.
+    pub(crate) fn undo<'env>(&mut self, noted: ToUndo<'env>, why: Why) -> Option<Due<'env>> {
+        let step = match noted {
+            ToUndo::Local(hook) => {
+                self.report.push(None, caught(hook).into());
+                return None;
+            }
+            ToUndo::Step(step) => step,
+        };
+        let (item, state) = step.split();
+        match judge(state, item.is_fenced, why, &self.lease) {
+            Remedy::Nothing => {}
+            Remedy::Owe(state) => self.owe(&item, state),
+            Remedy::Compensate(undo, limit) => {
+                let given = self.compensation(&item, limit);
+                return Some(Due {
+                    item,
+                    undo,
+                    given,
+                    limit,
+                });
+            }
+        }
+        None
     }
 
     pub(crate) fn compensated(&mut self, item: &Item, how: Result<Result<(), BoxError>, Caught>) {
@@ -83,7 +139,7 @@ impl Tally {
             .push(debt(&self.lease, item.txn_id, &item.intent, state));
     }
 
-    pub(crate) fn compensation(&self, item: &Item, remaining: Duration) -> Compensation {
+    fn compensation(&self, item: &Item, remaining: Duration) -> Compensation {
         Compensation {
             token: self.lease.token(),
             txn_id: item.txn_id,

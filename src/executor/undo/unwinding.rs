@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::judge::{Item, Remedy, Why, judge};
-use super::tally::{Tally, commit_debt, unless_late};
+use super::judge::{Item, Why};
+use super::tally::{Due, Tally, commit_debt, unless_late};
 use crate::executor::context::RunContext;
 use crate::executor::inside::{Inside, drive_inside};
 use crate::executor::tx::ToUndo;
@@ -100,38 +100,35 @@ impl Unwinding {
     }
 
     fn begin(&mut self, noted: ToUndo<'static>) {
-        let step = match noted {
-            ToUndo::Local(hook) => return self.tally.run_hook(hook),
-            ToUndo::Step(step) => step,
+        let Some(due) = self.tally.undo(noted, self.why) else {
+            return;
         };
-        let (item, state) = step.split();
-        match judge(state, item.is_fenced, self.why, &self.tally.lease) {
-            Remedy::Nothing => {}
-            Remedy::Owe(state) => self.tally.owe(&item, state),
-            Remedy::Compensate(undo, limit) => {
-                let given = self.tally.compensation(&item, limit);
-                let lease = self.tally.lease.clone();
-                let is_fenced = item.is_fenced;
-                let end = async move {
-                    let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
-                    let undo = async {
-                        if is_fenced {
-                            Some(undo.await)
-                        } else {
-                            while_live(&lease, undo).await
-                        }
-                    };
-                    let not_after = lease.clock().stamp().plus(limit);
-                    match lease.clock().until(not_after, undo).await.flatten() {
-                        Some(Ok(returned)) => Ok(unless_late(returned, is_fenced, &lease)),
-                        Some(Err(payload)) => Err(Caught::by(payload)),
-                        None => Ok(Err("it did not end within the lease".into())),
-                    }
-                };
-                let end = Box::pin(end);
-                self.under_way = Some(UnderWay { item, end });
+        let Due {
+            item,
+            undo,
+            given,
+            limit,
+        } = due;
+        let lease = self.tally.lease.clone();
+        let is_fenced = item.is_fenced;
+        let end = async move {
+            let undo = AssertUnwindSafe(async move { undo(given).await }).catch_unwind();
+            let undo = async {
+                if is_fenced {
+                    Some(undo.await)
+                } else {
+                    while_live(&lease, undo).await
+                }
+            };
+            let not_after = lease.clock().stamp().plus(limit);
+            match lease.clock().until(not_after, undo).await.flatten() {
+                Some(Ok(returned)) => Ok(unless_late(returned, is_fenced, &lease)),
+                Some(Err(payload)) => Err(Caught::by(payload)),
+                None => Ok(Err("it did not end within the lease".into())),
             }
-        }
+        };
+        let end = Box::pin(end);
+        self.under_way = Some(UnderWay { item, end });
     }
 
     /// Does everything that needs no awaiting, now. Returns whether something is left.
@@ -157,13 +154,9 @@ impl Unwinding {
             self.tally.compensated(&item, Ok(Err(error)));
         }
         while let Some(noted) = self.left.pop() {
-            match noted {
-                ToUndo::Local(hook) => self.tally.run_hook(hook),
-                ToUndo::Step(step) => {
-                    let (item, undo) = step.split();
-                    let _ = drop_caught(undo);
-                    self.tally.owe(&item, DebtState::Owed);
-                }
+            if let Some(Due { item, undo, .. }) = self.tally.undo(noted, self.why) {
+                let _ = drop_caught(undo);
+                self.tally.owe(&item, DebtState::Owed);
             }
         }
     }

@@ -25,7 +25,7 @@ struct Scene {
     left: Vec<Rc<Cell<bool>>>,
 }
 
-const SOUND: Ending = Ending {
+const SOUND: ReleasedHold = ReleasedHold {
     is_usable: true,
     is_used_up: false,
     gives_way: true,
@@ -40,19 +40,19 @@ impl Scene {
         }
     }
 
-    fn enter(&mut self, now: u64) -> Answer {
+    fn enter(&mut self, now: u64) -> Admission {
         self.desk.enter(&self.key, false, now)
     }
 
     fn turn(&mut self, now: u64) -> u64 {
-        let Answer::Turn(turn) = self.enter(now) else {
+        let Admission::Turn(turn) = self.enter(now) else {
             panic!("the turn is not free");
         };
         turn
     }
 
     fn bypass(&mut self) -> u64 {
-        let Answer::Turn(turn) = self.desk.enter(&self.key, true, 0) else {
+        let Admission::Turn(turn) = self.desk.enter(&self.key, true, 0) else {
             panic!("the desk is closed");
         };
         turn
@@ -83,15 +83,15 @@ impl Scene {
 
 #[test]
 fn a_released_hold_is_handed_off_only_to_a_caller_that_fits_and_as_often_as_it_may() {
-    let used_up = Ending {
+    let used_up = ReleasedHold {
         is_used_up: true,
         ..SOUND
     };
-    let never = Ending {
+    let never = ReleasedHold {
         gives_way: false,
         ..used_up
     };
-    let unusable = Ending {
+    let unusable = ReleasedHold {
         is_usable: false,
         ..SOUND
     };
@@ -144,7 +144,7 @@ fn a_hold_that_bypasses_the_queue_is_not_handed_off() {
 fn the_turn_goes_to_the_first_that_still_waits_and_then_to_whoever_comes() {
     let mut scene = Scene::new();
     let turn = scene.turn(0);
-    assert_eq!(scene.enter(0), Answer::Wait);
+    assert_eq!(scene.enter(0), Admission::Wait);
     scene.wait(3);
     scene.left[0].set(true);
     let (number, second) = scene.ended(turn).unwrap();
@@ -195,11 +195,11 @@ fn whoever_comes_takes_the_turn_of_a_caller_that_stopped() {
     let mut scene = Scene::new();
     let stopped = scene.turn(0);
     let now = scene.desk.ask_time;
-    assert_eq!(scene.enter(now - 1), Answer::Wait);
+    assert_eq!(scene.enter(now - 1), Admission::Wait);
     let turn = scene.turn(now);
     // A grant of the one that comes late is its own, and says nothing about the turn.
     assert!(scene.granted(stopped));
-    assert_eq!(scene.enter(2 * now), Answer::Turn(turn + 1));
+    assert_eq!(scene.enter(2 * now), Admission::Turn(turn + 1));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_closed_desk_gives_those_that_wait_and_refuses_those_that_come() {
     scene.wait(2);
     let waiting = scene.desk.close();
     assert_eq!(waiting.len(), 2);
-    assert_eq!(scene.enter(NEVER), Answer::Refused);
+    assert_eq!(scene.enter(NEVER), Admission::Refused);
     assert!(!scene.desk.is_idle());
     assert!(scene.ended(turn).is_none());
     assert!(scene.is_forgotten());

@@ -2,12 +2,12 @@
 
 use loom::cell::UnsafeCell;
 
-use crate::runs::{Gate, Slot};
+use crate::runs::{Gate, RunSlot};
 use crate::{Arc, beside, every_order};
 
 struct Hold {
     gate: Gate,
-    slots: Vec<Slot>,
+    slots: Vec<RunSlot>,
     /// What the lock protects. loom fails the model if two threads touch it without an order between them.
     resource: UnsafeCell<()>,
 }
@@ -15,7 +15,7 @@ struct Hold {
 fn hold(slots: usize) -> Arc<Hold> {
     Arc::new(Hold {
         gate: Gate::open(),
-        slots: (0..slots).map(|_| Slot::at_rest()).collect(),
+        slots: (0..slots).map(|_| RunSlot::at_rest()).collect(),
         resource: UnsafeCell::new(()),
     })
 }
@@ -31,7 +31,7 @@ impl Hold {
     }
 
     fn is_drained(&self) -> bool {
-        self.slots.iter().all(Slot::is_at_rest)
+        self.slots.iter().all(RunSlot::is_at_rest)
     }
 
     /// The next holder, to whom the release has given the resource.
