@@ -460,3 +460,53 @@ async fn a_fence_that_is_raised_on_the_primary_only_is_not_raised() {
         crate::server::breathe().await;
     }
 }
+
+/// What waits for a standby is set free by an operator who demands none any more, without a notice.
+#[tokio::test]
+async fn what_waited_for_a_standby_until_nobody_demanded_it_proves_nothing() {
+    let (server, _proxy, fence) = own_server().await;
+    let fence = fence.wait(Duration::from_secs(60));
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    // Whether it waited, and what it came to.
+    let freed = async |call: std::pin::Pin<Box<dyn Future<Output = bool> + '_>>| {
+        wait_for_standbys(&server, "nobody");
+        let mut call = call;
+        loop {
+            tokio::select! {
+                biased;
+                is_proven = &mut call => return (false, is_proven),
+                () = crate::server::breathe() => {}
+            }
+            if server.psql(waits) != "0" {
+                wait_for_standbys(&server, "");
+                return (true, call.await);
+            }
+        }
+    };
+    // Until the setting is applied a commit does not wait.
+    let mut last = 0;
+    loop {
+        last += 1;
+        let raised = async { fence.raise(&key("a"), token(last)).await.is_ok() };
+        if let (true, is_proven) = freed(Box::pin(raised)).await {
+            break assert!(!is_proven, "raised");
+        }
+    }
+    loop {
+        let committed = async {
+            let call = fence.transaction(async move |t| {
+                t.execute(TAKE, &[&1_i64]).await?;
+                t.done(())
+            });
+            let end = hold_for(last, Duration::from_secs(60))
+                .executor()
+                .commit(call)
+                .await;
+            !matches!(end, Err(RunError::InDoubt { .. }))
+        };
+        if let (true, is_proven) = freed(Box::pin(committed)).await {
+            break assert!(!is_proven, "committed");
+        }
+    }
+    fence.raise(&key("a"), token(last + 1)).await.unwrap();
+}

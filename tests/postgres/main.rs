@@ -31,6 +31,7 @@ mod store_connect;
 mod store_crowd;
 mod store_faults;
 mod store_kinds;
+mod store_life;
 mod store_locks;
 mod store_odd;
 mod store_queue;

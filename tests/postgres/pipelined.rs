@@ -111,7 +111,7 @@ async fn no_statement_is_executed_outside_of_a_transaction_whose_begin_was_cance
     let fence = bank.fence().await.pipelined();
     let operator = bank.connect().await;
     let cancelling = tokio::spawn(async move {
-        let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold' AND datname = current_database()";
+        let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold fence' AND datname = current_database()";
         while operator.simple_query(cancel).await.is_ok() {}
     });
     let mut not_applied = Vec::new();

@@ -101,7 +101,7 @@ async fn a_database_that_does_not_suit_is_refused_at_the_connect() {
         );
     }
     // A version that lacks what this one asks first.
-    locks.psql("DROP FUNCTION leasehold.hello()");
+    locks.psql("DROP FUNCTION leasehold.hello(text)");
     let error = refused(&locks.url("create=auto")).await;
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("another version"), "{error}");

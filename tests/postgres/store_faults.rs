@@ -264,3 +264,62 @@ async fn a_standby_that_confirms_nothing_proves_nothing() {
     let renewed = store.renew(&[held]).await;
     assert!(matches!(renewed[..], [Renewed::Unknown(_)]), "{renewed:?}");
 }
+
+/// Whoever gives up waiting for a standby sets the server free: what waited is answered as if the standby had it.
+#[tokio::test]
+async fn what_waited_for_a_standby_until_nobody_demanded_it_is_in_doubt() {
+    let server = PgServer::start_with(&["fsync=on"]);
+    let url = format!("{}?create=auto&timeout_millis=60000", server.url());
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let held = grant(&store, &claim_for("a", Duration::from_secs(30))).await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let set = |names: &str| {
+        server.psql(&format!(
+            "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+        ));
+        server.psql("SELECT pg_reload_conf()");
+    };
+    // Whether the call waited, and its answer.
+    let freed = async |call: std::pin::Pin<Box<dyn Future<Output = bool> + '_>>| {
+        set("nobody");
+        let mut call = call;
+        loop {
+            tokio::select! {
+                biased;
+                is_in_doubt = &mut call => return (false, is_in_doubt),
+                () = breathe() => {}
+            }
+            if server.psql(waits) != "0" {
+                set("");
+                return (true, call.await);
+            }
+        }
+    };
+    let is_unknown = |error: &leasehold::Error| error.kind() == ErrorKind::InDoubt;
+    let mut tries = 0;
+    // Until the setting is applied a commit does not wait.
+    loop {
+        tries += 1;
+        let ours = claim(&format!("b{tries}"));
+        let asked = async {
+            store
+                .acquire(&ours)
+                .await
+                .is_err_and(|error| is_unknown(&error))
+        };
+        if let (true, is_in_doubt) = freed(Box::pin(asked)).await {
+            break assert!(is_in_doubt, "granted");
+        }
+    }
+    loop {
+        let renewed = async {
+            let renewed = store.renew(std::slice::from_ref(&held)).await;
+            matches!(&renewed[..], [Renewed::Unknown(error)] if is_unknown(error))
+        };
+        if let (true, is_in_doubt) = freed(Box::pin(renewed)).await {
+            break assert!(is_in_doubt, "renewed");
+        }
+    }
+    // Without standbys, and with settings that were read before: as ever.
+    release(&store, &grant(&store, &claim("c")).await).await;
+}

@@ -36,6 +36,15 @@ async fn a_full_queue_of_messages_keeps_nobody_out_and_no_lock_held() {
     }
 }
 
+/// A plan for which there is no choice is counted as dear, and a dear one is compiled: for 300 ms, at each call.
+#[tokio::test]
+async fn no_call_compiles_its_plans() {
+    let locks = Locks::open().await;
+    let compiling = "SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'leasehold'::regnamespace
+       AND 'enable_seqscan=off' = ANY (proconfig) AND NOT 'jit=off' = ANY (proconfig)";
+    assert_eq!(locks.psql(compiling), "");
+}
+
 #[tokio::test]
 async fn a_label_that_the_database_cannot_store_is_invalid_with_its_encoding() {
     let locks = Locks::empty();

@@ -139,3 +139,33 @@ async fn each_waiter_that_died_delays_those_behind_it_by_a_second() {
     }
     release(&store, &grant(&store, &last).await).await;
 }
+
+/// Whoever is far behind is called, and asks rarely. Of those before it who died, nobody asks when the holder's time is over.
+#[tokio::test]
+async fn waiters_that_died_are_not_counted_among_those_who_are_before() {
+    let locks = Locks::open().await;
+    let store = locks.store("").await;
+    let _held = grant(&store, &claim_for("a", Duration::from_secs(30))).await;
+    let crowd = |first: u32, last: u32, ends: &str| {
+        locks.psql(&format!(
+            "INSERT INTO leasehold.claim SELECT gen_random_uuid(), 'a', n, 'x', NULL, clock_timestamp() + interval '{ends}', '10 s',
+               'a', true, false FROM generate_series({first}, {last}) AS n"
+        ));
+    };
+    let asked = async || match store.acquire(&patient("a")).await.unwrap() {
+        Acquired::Busy { remaining } => remaining,
+        other => panic!("{other:?}"),
+    };
+    crowd(1, 500, "-1 s");
+    // Each attempt deletes some.
+    let dead = "SELECT count(*) FROM leasehold.claim WHERE ends < clock_timestamp()";
+    let mut last = 500;
+    while last > 0 {
+        assert_ne!(asked().await, None);
+        let left = locks.psql(dead).parse().unwrap();
+        assert!(left < last, "{left} of {last}");
+        last = left;
+    }
+    crowd(600, 630, "1 h");
+    assert_eq!(asked().await, None);
+}

@@ -172,6 +172,26 @@ impl PgServer {
         psql(self.port, database, statements)
     }
 
+    /// The statements that make what is in a database, and fill it.
+    pub(crate) fn dump(&self, database: &str) -> String {
+        let dumped = as_postgres("pg_dump")
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "--rows-per-insert=5000",
+            ])
+            .args(["-p", &self.port.to_string(), database])
+            .output()
+            .expect("pg_dump is installed (apt-get install postgresql)");
+        assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+        // Commands of psql are no statements.
+        let lines = text(&dumped.stdout);
+        let lines = lines.lines().filter(|line| !line.starts_with('\\'));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// kill -9 of every process of the server: nothing is saved, no farewell.
     pub(crate) fn kill(&mut self) {
         let Some(mut child) = self.child.take() else {
@@ -263,6 +283,7 @@ impl Drop for PgServer {
 pub(crate) struct PgBouncer {
     port: u16,
     folder: PathBuf,
+    most: u32,
     child: Child,
 }
 
@@ -281,14 +302,7 @@ impl PgBouncer {
             fs::create_dir_all(&folder).expect("a temporary folder");
             give_away(&folder);
             let port = free_port();
-            let file = folder.join("pgbouncer.ini");
-            let target = format!("host=127.0.0.1 port={} user=postgres", server.port);
-            let text = format!(
-                "[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
-                 pool_mode = transaction\ndefault_pool_size = {most}\nunix_socket_dir =\nlogfile = {}\n",
-                folder.join("log").display()
-            );
-            fs::write(&file, text).expect("a configuration");
+            let file = configured(&folder, port, server, most);
             let child = as_user("pgbouncer")
                 .args(["-q".as_ref(), file.as_os_str()])
                 .stdout(Stdio::null())
@@ -298,6 +312,7 @@ impl PgBouncer {
             let mut pooler = Self {
                 port,
                 folder: folder.clone(),
+                most,
                 child,
             };
             let connects = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -308,6 +323,14 @@ impl PgBouncer {
         panic!("pgbouncer does not start; see {}", folder.display());
     }
 
+    /// Its clients keep their connections, and their next transactions are at this server, soon.
+    pub(crate) fn lead_to(&self, server: &PgServer) {
+        configured(&self.folder, self.port, server, self.most);
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-HUP", &id]).status();
+        assert!(sent.expect("kill").success(), "no SIGHUP");
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -315,6 +338,19 @@ impl PgBouncer {
     pub(crate) fn url(&self) -> String {
         url(self.port)
     }
+}
+
+/// The file of a pooler before a server.
+fn configured(folder: &Path, port: u16, server: &PgServer, most: u32) -> PathBuf {
+    let file = folder.join("pgbouncer.ini");
+    let target = format!("host=127.0.0.1 port={} user=postgres", server.port);
+    let text = format!(
+        "[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
+         pool_mode = transaction\ndefault_pool_size = {most}\nunix_socket_dir =\nlogfile = {}\n",
+        folder.join("log").display()
+    );
+    fs::write(&file, text).expect("a configuration");
+    file
 }
 
 impl Drop for PgBouncer {

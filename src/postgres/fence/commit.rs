@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use tokio_postgres::Error as PgError;
 
-use super::connection::Connection;
+use super::connection::{Connection, Seen};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
 use crate::fence::in_run::{LATE, patience, resolve_within};
@@ -16,6 +16,7 @@ use crate::model::doubt::Doubt;
 use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
+use crate::postgres::store::waits;
 
 /// What the work may have left in the session, which is another run's next: settings, the role, advisory locks, cursors, subscriptions,
 /// temporary tables. Prepared statements stay, because the driver's are among them.
@@ -203,14 +204,14 @@ impl Attempt<'_> {
             return Err(EffectError::not_applied(error));
         }
         let statements = format!("{}; {RESET}", committing(self.permit.txn_id));
-        let mut is_committed = false;
-        let asked = connection.run_and_see(&statements, COMMITTED, &mut is_committed);
+        let mut seen = Seen::default();
+        let asked = connection.run_and_see(&statements, &mut seen);
         let clock = &self.shared.clock;
         let answered = clock.timeout(patience(self.left()), asked).await;
         // An error or a silence after that answer is one of the reset.
-        if is_committed {
+        if seen.answers >= COMMITTED {
             // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
-            if connection.link.is_unreplicated() {
+            if !self.is_replicated(&connection, &seen).await {
                 return Err(EffectError::unknown(
                     "the commit is on the primary, and was not confirmed by its standbys",
                 ));
@@ -230,6 +231,20 @@ impl Attempt<'_> {
             Verdict::InDoubt => self.resolved(error.into()).await,
             _ => Err(EffectError::not_applied(error)),
         }
+    }
+
+    /// Whether the standbys have it that the server waits for.
+    async fn is_replicated(&self, connection: &Connection, seen: &Seen) -> bool {
+        let link = &connection.link;
+        if link.is_unreplicated() {
+            return false;
+        }
+        let Some(since) = seen.waits else {
+            return true;
+        };
+        let limit = patience(self.left());
+        let waited = self.shared.clock.timeout(limit, link.has_waited(since));
+        waited.await == Some(true)
     }
 
     /// Rolls the transaction back. An error if a statement of the work may have committed it.
@@ -296,7 +311,8 @@ fn entering(locks: &[HeldKey], name: TxnId, limit: i32) -> String {
 
 /// [`SEAL`](crate::fence::sql::postgres::SEAL) and `COMMIT`.
 fn committing(name: TxnId) -> String {
-    format!("SELECT leasehold.seal('{name}'); COMMIT")
+    let waits = waits!();
+    format!("SELECT leasehold.seal('{name}'), {waits} AS waits; COMMIT")
 }
 
 /// Keys and tokens as the statements take them. A token is below 2^53.

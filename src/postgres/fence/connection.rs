@@ -38,6 +38,18 @@ pub(super) struct Connection {
     pub(super) was_idle: bool,
 }
 
+/// What was answered to statements that were sent together.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// To how many of them.
+    pub(super) answers: usize,
+    /// What the first one answered in its column [`WAITS`].
+    pub(super) waits: Option<f64>,
+}
+
+/// The name of the column that says since when the server [waits](waits) for its standbys.
+pub(super) const WAITS: &str = "waits";
+
 impl Connection {
     /// Whether nobody else can send anything over it: no transaction that was lent to a work is left.
     pub(super) fn is_ours_alone(&mut self) -> bool {
@@ -61,19 +73,22 @@ impl Connection {
         self.link.client.batch_execute(statements).await
     }
 
-    /// As [`run`](Self::run). `is_done` is set when the first `count` statements were answered, whatever becomes of those behind them.
+    /// As [`run`](Self::run). `seen` is what was answered, whatever becomes of the statements behind.
     pub(super) async fn run_and_see(
         &self,
         statements: &str,
-        count: usize,
-        is_done: &mut bool,
+        seen: &mut Seen,
     ) -> Result<(), PgError> {
         let mut answers = pin!(self.link.client.simple_query_raw(statements).await?);
-        let mut answered = 0;
         while let Some(answer) = answers.next().await {
-            if matches!(answer?, SimpleQueryMessage::CommandComplete(_)) {
-                answered += 1;
-                *is_done = answered >= count;
+            match answer? {
+                SimpleQueryMessage::CommandComplete(_) => seen.answers += 1,
+                // Of the first statement.
+                SimpleQueryMessage::Row(row) if seen.answers == 0 => {
+                    let since = row.try_get(WAITS)?.and_then(|since| since.parse().ok());
+                    seen.waits = since;
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -114,7 +129,7 @@ impl Server {
             Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
         })?;
         if config.get_application_name().is_none() {
-            config.application_name("leasehold");
+            config.application_name("leasehold fence");
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);

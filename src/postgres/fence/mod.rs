@@ -24,8 +24,9 @@ use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+use crate::postgres::store::waits;
 use commit::columns;
-use connection::{Connection, Pool, Server};
+use connection::{Connection, Pool, Server, WAITS};
 
 /// How often a call is repeated after a serialization failure or a deadlock, which ended it without an effect.
 const TRIES: u32 = 5;
@@ -257,6 +258,7 @@ impl Shared {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, Error> {
+        let statement = format!("{statement}, {} AS {WAITS}", waits!());
         let mut tries = 0;
         let mut was_lost = false;
         loop {
@@ -266,8 +268,8 @@ impl Shared {
             } else {
                 self.pool.take(false).await?
             };
-            match self.ask(&connection, statement, parameters).await {
-                Some(Ok(_)) if connection.link.is_unreplicated() => {
+            match self.ask(&connection, &statement, parameters).await {
+                Some(Ok(row)) if !self.is_replicated(&connection, &row).await => {
                     return Err(Error::unavailable(format!(
                         "the standbys did not confirm it: call={what}; try again"
                     )));
@@ -296,6 +298,20 @@ impl Shared {
                     )));
                 }
             }
+        }
+    }
+
+    /// Whether the standbys have it that the server waits for.
+    async fn is_replicated(&self, connection: &Connection, row: &Row) -> bool {
+        let link = &connection.link;
+        match row.try_get::<_, Option<f64>>(WAITS) {
+            _ if link.is_unreplicated() => false,
+            Ok(None) => true,
+            Ok(Some(since)) => {
+                let limit = self.wait.saturating_add(Duration::from_secs(1));
+                self.clock.timeout(limit, link.has_waited(since)).await == Some(true)
+            }
+            Err(_) => false,
         }
     }
 

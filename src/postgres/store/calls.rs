@@ -7,19 +7,42 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::connection::{Connection, Parameters};
 use super::fault::Failure;
+use super::link::waits;
 use super::owner::Owner;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{Claim, LockInfo, LockMode, Waiter};
 
-const ASK: &str = "SELECT answer, token, left_ms FROM leasehold.ask($1, $2, $3, $4, $5, $6, $7)";
-const RENEW: &str = "SELECT n, is_extended FROM leasehold.renew($1)";
-const LEAVE: &str = "SELECT leasehold.leave($1, $2, $3)";
-const REST: &str = "SELECT leasehold.rest($1, $2, $3)";
+// What is a promise says since when it waits for standbys.
+const ASK: &str = concat!(
+    "SELECT answer, token, left_ms, CASE WHEN token IS NOT NULL THEN ",
+    waits!(),
+    " END AS waits FROM leasehold.ask($1, $2, $3, $4, $5, $6, $7, $8)"
+);
+const RENEW: &str = concat!(
+    "SELECT n, is_extended, ",
+    waits!(),
+    " AS waits FROM leasehold.renew($1)"
+);
+const RELEASE: &str = "SELECT leasehold.leave($1, $2, false)";
+const WITHDRAW: &str = concat!(
+    "SELECT leasehold.leave($1, $2, true), ",
+    waits!(),
+    " AS waits"
+);
+const REST: &str = concat!("SELECT leasehold.rest($1, $2, $3), ", waits!(), " AS waits");
 const WATCH: &str = "SELECT leasehold.watch($1, $2, $3)";
-const DOWNGRADE: &str = "SELECT answer, token, left_ms FROM leasehold.downgrade($1, $2)";
-const TAKE_AWAY: &str = "SELECT leasehold.take_away($1, $2)";
+const DOWNGRADE: &str = concat!(
+    "SELECT answer, token, left_ms, ",
+    waits!(),
+    " AS waits FROM leasehold.downgrade($1, $2)"
+);
+const TAKE_AWAY: &str = concat!(
+    "SELECT leasehold.take_away($1, $2), ",
+    waits!(),
+    " AS waits"
+);
 const LOOK: &str = "SELECT key, label, token, mode, left_ms, held_ms, holders, queue, labels, waiters FROM leasehold.look($1, $2)";
 const TIDY: &str = "SELECT leasehold.tidy()";
 /// Not while the queue of messages is nearly full, as the functions do: a full one would be an error.
@@ -66,12 +89,11 @@ pub(super) async fn ask(
                 (&millis(claim.place_ttl), Type::INT8),
                 (&label, Type::TEXT),
                 (&can_hear, Type::BOOL),
+                (&at.seen(), Type::TEXT),
             ],
         )
         .await;
-    if answer.as_ref().is_err_and(Failure::is_blocked) {
-        at.note_blocked(&claim.key);
-    }
+    at.note(&claim.key, &answer);
     let rows = answer?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
@@ -99,26 +121,36 @@ pub(super) async fn renew(
 }
 
 /// Whether the claim held the key.
-pub(super) async fn leave(at: &Connection, claim: &Claim, bury: bool) -> Result<bool, Failure> {
-    let rows = of_claim(at, LEAVE, claim, &[(&bury, Type::BOOL)]).await?;
+pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, Failure> {
+    let rows = end(at, "release", RELEASE, claim, &[]).await?;
     read(one(&rows)?, 0)
 }
 
-/// As [`leave`], and nobody is granted the key for `rest`.
+/// As [`release`], and what is still on its way is refused.
+pub(super) async fn withdraw(at: &Connection, claim: &Claim) -> Result<(), Failure> {
+    end(at, "withdraw", WITHDRAW, claim, &[]).await.map(drop)
+}
+
+/// As [`release`], and nobody is granted the key for `rest`.
 pub(super) async fn rest(at: &Connection, claim: &Claim, rest: Duration) -> Result<bool, Failure> {
     let rest = millis(rest.saturating_add(Duration::from_millis(1)));
-    let rows = of_claim(at, REST, claim, &[(&rest, Type::INT8)]).await?;
+    let rows = end(at, "release", REST, claim, &[(&rest, Type::INT8)]).await?;
     read(one(&rows)?, 0)
 }
 
 pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), Failure> {
     let span = millis(claim.place_ttl.max(claim.ttl));
-    let watched = of_claim(at, WATCH, claim, &[(&span, Type::INT8)]).await;
-    watched.map(drop)
+    let (key, owner) = (claim.key.as_str(), Owner(claim.owner));
+    let parameters: Parameters<'_> = &[
+        (&key, Type::TEXT),
+        (&owner, Type::UUID),
+        (&span, Type::INT8),
+    ];
+    at.ask(WATCH, parameters).await.map(drop)
 }
 
 pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgraded, Failure> {
-    let rows = of_claim(at, DOWNGRADE, claim, &[]).await?;
+    let rows = end(at, "downgrade", DOWNGRADE, claim, &[]).await?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
         "read" => Ok(Downgraded::Read(token(row, 1)?, span(row, 2)?)),
@@ -129,8 +161,9 @@ pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgrad
 }
 
 /// A call about a claim: its key, its owner and `more` are the parameters.
-async fn of_claim(
+async fn end(
     at: &Connection,
+    doing: &'static str,
     statement: &str,
     claim: &Claim,
     more: Parameters<'_>,
@@ -139,7 +172,7 @@ async fn of_claim(
     let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
         vec![(&key, Type::TEXT), (&owner, Type::UUID)];
     parameters.extend_from_slice(more);
-    at.ask(statement, &parameters).await
+    at.end(&claim.key, doing, statement, &parameters).await
 }
 
 /// For how long nobody is granted the key; `None` if nobody held it.
@@ -149,7 +182,7 @@ pub(super) async fn take_away(
     after_ttl: bool,
 ) -> Result<Option<Duration>, Failure> {
     let parameters: Parameters<'_> = &[(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
-    let rows = at.ask(TAKE_AWAY, parameters).await?;
+    let rows = at.end(key, "revoke", TAKE_AWAY, parameters).await?;
     let row = one(&rows)?;
     perhaps_span(row, 0)
 }

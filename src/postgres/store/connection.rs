@@ -4,7 +4,8 @@
 //! dropped the request, and the next request makes a new one, by [a task of its own](crate::store::dial).
 //!
 //! The server executes the requests of a connection one after the other. So few [asks](Connection::turn) are on their way at a time, of
-//! one key only one, and a key that other calls hold on to is not asked for again at once: requests for other keys would wait behind it.
+//! one key only one, and only one [end](Connection::end). A key that other calls hold on to is not asked for again at once: requests for
+//! other keys would wait behind it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,9 +44,26 @@ pub(super) struct Connection {
     target: Arc<Target>,
     inner: Reconnecting<Live>,
     asks: Semaphore,
-    keys: Mutex<HashMap<Key, Arc<Semaphore>>>,
+    asked: OneAtATime,
+    ended: OneAtATime,
     /// The keys about which other calls took too long, and since when.
     blocked: Mutex<HashMap<Key, Stamp>>,
+}
+
+/// One request of each key at a time, in their order.
+#[derive(Default)]
+struct OneAtATime(Mutex<HashMap<Key, Arc<Semaphore>>>);
+
+impl OneAtATime {
+    fn of(&self, key: &Key) -> Arc<Semaphore> {
+        let mut keys = self.0.lock();
+        // Those that nobody waits for are forgotten before there are more.
+        if keys.len() == keys.capacity() {
+            keys.retain(|_, of_key| Arc::strong_count(of_key) > 1);
+        }
+        let of_key = keys.entry(key.clone());
+        Arc::clone(of_key.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
 }
 
 /// The right to ask for a key, until it is dropped.
@@ -78,7 +96,8 @@ impl Pooled for Connection {
             inner: Reconnecting::new(target.connecting()),
             target,
             asks: Semaphore::new(ASKS),
-            keys: Mutex::default(),
+            asked: OneAtATime::default(),
+            ended: OneAtATime::default(),
             blocked: Mutex::default(),
         }
     }
@@ -106,7 +125,7 @@ impl Connection {
     /// If other calls about the key took too long a moment ago, or if there is no turn in time.
     pub(super) async fn turn(&self, key: &Key) -> Result<Turn<'_>, Failure> {
         let clock = &self.target.clock;
-        let of_key = self.of_key(key);
+        let of_key = self.asked.of(key);
         let turn = async {
             Turn {
                 // An error says that it was closed, which nobody does.
@@ -116,29 +135,47 @@ impl Connection {
         };
         let turn = clock.timeout(TURN, turn).await;
         let turn = turn.ok_or_else(|| Failure::NotSent(fault::too_many()))?;
-        let now = clock.stamp();
-        let mut blocked = self.blocked.lock();
-        blocked.retain(|_, since| now.since(since) < BLOCKED_FOR);
-        if blocked.contains_key(key) {
-            return Err(Failure::NotSent(fault::blocked("acquire")));
-        }
+        self.ensure_free(key, "acquire")?;
         Ok(turn)
     }
 
-    fn of_key(&self, key: &Key) -> Arc<Semaphore> {
-        let mut keys = self.keys.lock();
-        // Those that nobody waits for are forgotten before there are more.
-        if keys.len() == keys.capacity() {
-            keys.retain(|_, of_key| Arc::strong_count(of_key) > 1);
-        }
-        let of_key = keys.entry(key.clone());
-        Arc::clone(of_key.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    /// Sends a call that ends or changes the hold of a key, after the others of that key over this connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn`](Self::turn) without a limit of its own, and as [`ask`](Self::ask).
+    pub(super) async fn end(
+        &self,
+        key: &Key,
+        doing: &'static str,
+        statement: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Failure> {
+        // An error says that it was closed, which nobody does.
+        let _turn = self.ended.of(key).acquire_owned().await.ok();
+        self.ensure_free(key, doing)?;
+        let answer = self.ask(statement, parameters).await;
+        self.note(key, &answer);
+        answer
     }
 
-    /// Notes that other calls about the key took too long.
-    pub(super) fn note_blocked(&self, key: &Key) {
+    /// That no call about the key took too long a moment ago.
+    fn ensure_free(&self, key: &Key, doing: &str) -> Result<(), Failure> {
         let now = self.target.clock.stamp();
-        self.blocked.lock().insert(key.clone(), now);
+        let mut blocked = self.blocked.lock();
+        blocked.retain(|_, since| now.since(since) < BLOCKED_FOR);
+        if blocked.contains_key(key) {
+            return Err(Failure::NotSent(fault::blocked(doing)));
+        }
+        Ok(())
+    }
+
+    /// Notes whether other calls about the key took too long.
+    pub(super) fn note<T>(&self, key: &Key, answer: &Result<T, Failure>) {
+        if answer.as_ref().is_err_and(Failure::is_blocked) {
+            let now = self.target.clock.stamp();
+            self.blocked.lock().insert(key.clone(), now);
+        }
     }
 
     /// Sends one statement and waits for its rows.
@@ -178,14 +215,20 @@ impl Connection {
             Some(Ok(_)) if link.is_unreplicated() => Err(Failure::Unanswered(
                 "the server stopped waiting for its standbys",
             )),
-            Some(answer) => answer.map_err(Failure::of),
+            Some(Ok(rows)) => match waits(&rows) {
+                Some(since) if !self.has_waited(&link, since).await => Err(Failure::Unanswered(
+                    "the server's settings changed while it waited for its standbys",
+                )),
+                _ => Ok(rows),
+            },
+            Some(Err(error)) => Err(Failure::of(error)),
             None => return Err(Failure::Unanswered("no answer in time")),
         };
         let health = in_flight.end();
         match &answer {
             Err(Failure::Unanswered(_)) => health.give_up(),
             // The next connection finds the new primary.
-            Err(failure) if failure.is_of_a_standby() => health.give_up(),
+            Err(failure) if failure.is_of_another_server() => health.give_up(),
             Err(_) => health.answered(),
             Ok(_) => {
                 health.answered();
@@ -193,6 +236,17 @@ impl Connection {
             }
         }
         answer
+    }
+
+    /// Whether the server waited for its standbys to the end.
+    async fn has_waited(&self, link: &Link, since: f64) -> bool {
+        let (clock, limit) = (&self.target.clock, self.target.options.timeout);
+        clock.timeout(limit, link.has_waited(since)).await == Some(true)
+    }
+
+    /// The life that this store saw last.
+    pub(super) fn seen(&self) -> Option<String> {
+        self.target.seen()
     }
 
     async fn ready(&self) -> Result<Live, Error> {
@@ -206,15 +260,21 @@ impl Connection {
     }
 }
 
+/// Since when the server waited for its standbys, if it had to, and if the statement asks for that.
+fn waits(rows: &[Row]) -> Option<f64> {
+    rows.first()?.try_get("waits").ok()?
+}
+
 async fn connect(target: Arc<Target>) -> Result<Live, Error> {
     let options = &target.options;
     let link = target.connect(options.config.clone(), |_| {}).await?;
-    let server = target
-        .clock
-        .timeout(options.timeout, Server::ask(&link.client));
+    let seen = target.seen();
+    let asked = Server::ask(&link.client, seen.as_deref());
+    let server = target.clock.timeout(options.timeout, asked);
     let server = server.await.ok_or_else(|| silent(&target))?;
     let server = server.map_err(|error| fault::not_connected("hello", options, error))?;
     server.check(options)?;
+    target.saw(&server.life);
     Ok(Live {
         link: Arc::new(link),
         server: Arc::new(server),

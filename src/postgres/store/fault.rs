@@ -30,9 +30,10 @@ impl Failure {
         }
     }
 
-    /// Whether the server can no longer be used: it became a standby.
-    pub(super) fn is_of_a_standby(&self) -> bool {
-        matches!(self, Self::Refused(error) if is_of_a_standby(code(error)))
+    /// Whether the server can no longer be used: it became a standby, or is not the one that the connection was made to.
+    pub(super) fn is_of_another_server(&self) -> bool {
+        let is_moved = |error: &PgError| code(error) == Some(MOVED) || is_of_a_standby(code(error));
+        matches!(self, Self::Refused(error) if is_moved(error))
     }
 
     /// Whether other calls about the key took too long.
@@ -97,12 +98,18 @@ fn refused(error: &PgError, doing: &str) -> Error {
             "the ttl is longer than the max_ttl of the database allows: {details}; use a shorter ttl"
         )),
         BLOCKED => blocked(doing),
+        MOVED => Error::unavailable(format!(
+            "this is not the server, or not the schema, that the connection was made to, nothing was done: {details}; try again"
+        )),
         _ if is_of_a_standby(Some(code)) => standby(&details),
         _ => Error::unavailable(format!(
             "postgresql refused, nothing was done: {details}; try again"
         )),
     }
 }
+
+/// What `ask` raises in another life.
+const MOVED: &str = "LH008";
 
 /// What the server answers after a lock_timeout.
 const BLOCKED: &str = "55P03";

@@ -7,11 +7,25 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Error as PgError};
 
 use super::dialer::Driver;
 use super::schema::OWNED;
 use crate::store::dial::{Health, MarksDead};
+
+/// An expression: since when the server waits for its standbys before it answers the statement, if it has to. To be checked by
+/// [`Link::has_waited`].
+macro_rules! waits {
+    () => {
+        "CASE WHEN pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) ''::pg_catalog.text
+           THEN pg_catalog.date_part('epoch'::pg_catalog.text, pg_catalog.clock_timestamp()) END"
+    };
+}
+pub(crate) use waits;
+
+/// The server reads its settings between two requests of a connection.
+const HAS_WAITED: &str = "SELECT pg_catalog.date_part('epoch'::pg_catalog.text, pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.<=) $1";
 
 const IS_SUPERUSER: &str = "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
 
@@ -75,6 +89,14 @@ impl Link {
             self.client.batch_execute(OWNED).await?;
         }
         Ok(())
+    }
+
+    /// Whether the server, since that time, did not read its settings: whoever empties `synchronous_standby_names` ends the wait for
+    /// the standbys without a notice.
+    pub(crate) async fn has_waited(&self, since: f64) -> bool {
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&since, Type::FLOAT8)];
+        let asked = self.client.query_typed_one(HAS_WAITED, &parameters).await;
+        asked.and_then(|row| row.try_get(0)).unwrap_or(false)
     }
 
     pub(crate) fn is_unreplicated(&self) -> bool {

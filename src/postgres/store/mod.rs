@@ -19,7 +19,7 @@ mod url;
 
 pub(crate) use dialer::Dialer;
 pub(crate) use fault::{code, not_owned};
-pub(crate) use link::Link;
+pub(crate) use link::{Link, waits};
 pub use options::PostgresOptions;
 pub use postgres_store::PostgresStore;
 pub use schema::SCHEMA;

@@ -144,8 +144,11 @@ fn fencing(server: &Server) -> Fencing {
 /// Creates the schema if it is missing.
 async fn create(target: &Target) -> Result<(), Error> {
     let options = &target.options;
-    let link = target.connect(options.config.clone(), |_| {}).await?;
-    match Server::ask(&link.client).await {
+    // The script looks for sessions that may hold something: this one, and those beside it, have nothing to hold yet.
+    let mut config = options.config.clone();
+    config.application_name("leasehold create");
+    let link = target.connect(config, |_| {}).await?;
+    match Server::ask(&link.client, None).await {
         Ok(_) => Ok(()),
         Err(error) if fault::is_without_schema(&error) => {
             schema::create(&link.client, options).await
@@ -256,7 +259,7 @@ impl Store for PostgresStore {
             }
             Answer::Busy(remaining) => Ok(Acquired::Busy { remaining }),
             Answer::Withdrawn => Err(Error::invalid(format!(
-                "this claim was withdrawn: key={}; make a new claim",
+                "this claim was withdrawn, or became a reader's: key={}; make a new claim",
                 claim.key
             ))),
             Answer::Closed(retry_after) => Ok(Acquired::NotReady { retry_after }),
@@ -295,7 +298,7 @@ impl Store for PostgresStore {
             Err(error) => return Released::Unknown(error),
         };
         self.client.tidy();
-        released(calls::leave(&connection, &grant.claim, false).await)
+        released(calls::release(&connection, &grant.claim).await)
     }
 
     async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
@@ -307,9 +310,8 @@ impl Store for PostgresStore {
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         let connection = self.client.connection()?;
-        let left = calls::leave(&connection, claim, true).await;
-        left.map(drop)
-            .map_err(|failure| failure.into_error("withdraw"))
+        let withdrawn = calls::withdraw(&connection, claim).await;
+        withdrawn.map_err(|failure| failure.into_error("withdraw"))
     }
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {

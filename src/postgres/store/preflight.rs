@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError};
 
 use super::options::PostgresOptions;
 use super::schema::VERSION;
 use crate::model::error::Error;
 
-const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms, encoding FROM leasehold.hello()";
+const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms, encoding, life FROM leasehold.hello($1)";
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
@@ -21,11 +22,16 @@ pub(super) struct Server {
     pub(super) closed_for: Duration,
     /// Of the database.
     pub(super) encoding: String,
+    /// Which server, database and tables these are.
+    pub(super) life: String,
 }
 
 impl Server {
-    pub(super) async fn ask(client: &Client) -> Result<Self, PgError> {
-        let row = client.query_typed_one(HELLO, &[]).await?;
+    /// `seen`: the [life](Self::life) that this client saw last.
+    pub(super) async fn ask(client: &Client, seen: Option<&str>) -> Result<Self, PgError> {
+        let row = client
+            .query_typed_one(HELLO, &[(&seen, Type::TEXT)])
+            .await?;
         let millis = |column| {
             let millis: i64 = row.try_get(column)?;
             Ok::<_, PgError>(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
@@ -37,6 +43,7 @@ impl Server {
             has_async_standbys: row.try_get(3)?,
             closed_for: millis(4)?,
             encoding: row.try_get(5)?,
+            life: row.try_get(6)?,
         })
     }
 

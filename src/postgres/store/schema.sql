@@ -2,8 +2,9 @@
 -- the schema may ask for every key, see who holds it, and take it away (take_away, an operator's call); to renew or to release a
 -- hold one must know its owner. The tables are for their owner only.
 
--- One row. max_ttl is one value for all clients. system and timeline: which server this is; another one (a promoted standby, a
--- copy, a recovery to a point in time) may lack the last grants, and grants nothing until closed_until.
+-- One row. max_ttl is one value for all clients. system: whose life these tables have (see life), and timeline: of which server. Another
+-- one (a promoted standby, a recovery to a point in time, a dump that was loaded, tables that were created again) may lack the last
+-- grants, and grants nothing until closed_until.
 CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   one bool PRIMARY KEY DEFAULT true CHECK (one),
   version int NOT NULL,
@@ -12,18 +13,14 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   timeline text NOT NULL DEFAULT '',
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
-INSERT INTO leasehold.lock_meta (version, system, timeline)
-  SELECT 4, s.system_identifier::text, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
-    FROM pg_catalog.pg_control_system() s
-    WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
 
--- The last token of the keys of each slot. A free key has no row of its own anywhere.
+-- The last token of the keys of each slot: the largest of its rows. A grant writes one that no other grant is writing, so a slot has
+-- as many rows as it once had grants at one time. A free key has no row of its own anywhere.
 CREATE TABLE IF NOT EXISTS leasehold.token (
-  slot int PRIMARY KEY,
-  last bigint NOT NULL) WITH (fillfactor = 50);
--- Of a row that is there nothing is asked: a call may be writing it.
-INSERT INTO leasehold.token SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 4095) AS s(slot)
-  WHERE NOT EXISTS (SELECT FROM leasehold.token t WHERE t.slot = s.slot) ON CONFLICT DO NOTHING;
+  slot int NOT NULL,
+  part int NOT NULL DEFAULT 0,
+  last bigint NOT NULL,
+  PRIMARY KEY (slot, part)) WITH (fillfactor = 50);
 
 -- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
 -- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. place: at most 0 for whoever keeps
@@ -56,6 +53,25 @@ CREATE TABLE IF NOT EXISTS leasehold.withdrawn (
   owner uuid PRIMARY KEY,
   until timestamptz NOT NULL);
 
+-- Of a row that is there nothing is asked: a call may be writing it.
+INSERT INTO leasehold.token (slot, last) SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 4095) AS s(slot)
+  WHERE NOT EXISTS (SELECT FROM leasehold.token t WHERE t.slot = s.slot) ON CONFLICT DO NOTHING;
+
+-- What a dump does not carry: the server, the database and the table of the claims. A standby has the same.
+CREATE OR REPLACE FUNCTION leasehold.life() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN (SELECT concat_ws('/', s.system_identifier, d.oid, 'leasehold.claim'::regclass::oid)
+    FROM pg_control_system() s, pg_database d WHERE d.datname = current_database());
+END $$;
+
+-- A life that nobody has seen yet grants at once. While clients are connected the tables are new, and their holders are not.
+INSERT INTO leasehold.lock_meta (version, system, timeline)
+  SELECT 4, CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+      WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'leasehold'::text AND a.pid <> pg_catalog.pg_backend_pid())
+    THEN '' ELSE leasehold.life() END, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
+    WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
+
 -- Lets one call at a time decide about a key, to the end of its transaction. The decision needs a new snapshot for each statement.
 CREATE OR REPLACE FUNCTION leasehold.enter_key(k text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -73,6 +89,26 @@ BEGIN
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
+END $$;
+
+-- The row of lock_meta. A life or a timeline that is not the one of before is stored, and grants nothing for max_ttl. The claims of
+-- another life are deleted: they may have been released since, or taken over where they were made. seen: the life that the caller saw
+-- last. To be called before any lock of a claim.
+CREATE OR REPLACE FUNCTION leasehold.checked(seen text) RETURNS leasehold.lock_meta
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  meta leasehold.lock_meta;
+  this constant text := leasehold.life();
+  line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+BEGIN
+  SELECT * INTO STRICT meta FROM leasehold.lock_meta;
+  IF (meta.system, meta.timeline, coalesce(seen, this)) = (this, line, this) THEN RETURN meta; END IF;
+  PERFORM leasehold.promise();
+  UPDATE leasehold.lock_meta m SET system = this, timeline = line, closed_until = greatest(m.closed_until, clock_timestamp() + m.max_ttl)
+    WHERE (m.system, m.timeline, coalesce(seen, this)) <> (this, line, this);
+  IF meta.system <> this THEN DELETE FROM leasehold.claim; END IF;
+  SELECT * INTO STRICT meta FROM leasehold.lock_meta;
+  RETURN meta;
 END $$;
 
 -- Gives a key to whoever may be granted it now: the first of those who wait, and readers behind a first reader. Nobody else
@@ -118,24 +154,27 @@ BEGIN
 END $$;
 
 -- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
--- messages reach it. answer: granted | busy | withdrawn | closed. left_ms: what is left of the grant, or until a retry may
--- succeed; null: it is called before. It reads the first of those who keep o out and no other, so its time does not grow with the
--- places; a plan that was made while the table was small must not read all of it later. It waits for other calls about the key for a
+-- messages reach it. answer: granted | busy | withdrawn (or it became a reader's) | closed. left_ms: what is left of the grant, or until a retry may
+-- succeed; null: it is called before. seen: the life that the caller's connection was made to; it is refused in another. It reads the first of those who keep o out and no other, so its time does not grow with the
+-- places; a plan that was made while the table was small must not read all of it later, and what a plan without such a choice costs
+-- is no reason to compile it, which takes longer than the call. It waits for other calls about the key for a
 -- moment only: over one connection requests for other keys are behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
-  can_hear bool, OUT answer text, OUT token bigint, OUT left_ms bigint)
+  can_hear bool, seen text DEFAULT NULL, OUT answer text, OUT token bigint, OUT left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms'
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
   me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char"; held_until timestamptz;
-  my_place bigint; first_place bigint;
+  my_place bigint; first_place bigint; dead uuid[]; before bigint;
   ms constant interval := '1 ms';
   no_place constant bigint := 9223372036854775807;
-  line constant text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
 BEGIN
   PERFORM leasehold.enter_key(k);
+  IF seen <> leasehold.life() THEN
+    RAISE EXCEPTION 'this is not the server that the connection was made to' USING ERRCODE = 'LH008';
+  END IF;
+  meta := leasehold.checked(NULL);
   IF EXISTS (SELECT FROM leasehold.withdrawn x WHERE x.owner = o) THEN answer := 'withdrawn'; RETURN; END IF;
-  SELECT * INTO meta FROM leasehold.lock_meta;
   IF want * ms > meta.max_ttl THEN
     RAISE EXCEPTION 'the ttl is longer than max_ttl' USING ERRCODE = 'LH005', DETAIL = meta.max_ttl::text;
   END IF;
@@ -146,6 +185,7 @@ BEGIN
     now_ := clock_timestamp();
     IF me.ends <= now_ THEN DELETE FROM leasehold.claim WHERE owner = o; me := NULL; END IF;
     IF me.token IS NOT NULL THEN
+      IF me.mode = 'r' AND m <> 'r' THEN answer := 'withdrawn'; RETURN; END IF;
       -- The first answer was lost: the same grant again.
       PERFORM leasehold.promise();
       UPDATE leasehold.claim SET ends = now_ + want * ms, ttl = want * ms WHERE owner = o;
@@ -199,25 +239,31 @@ BEGIN
       END IF;
       IF can_hear AND place_for > 0 THEN
         -- Far behind: it is called when it is its turn, and those before it ask when the time of a hold is over.
-        SELECT c.place INTO first_place FROM leasehold.claim c
-          WHERE c.key = k AND c.place > 0 AND c.place < no_place ORDER BY c.place LIMIT 1;
-        IF my_place - first_place > 16 THEN left_ms := NULL; END IF;
+        -- Those who died do not, and are deleted, some at a time.
+        FOR again IN 1..4 LOOP
+          SELECT array_agg(b.owner) FILTER (WHERE b.ends <= now_), count(*) INTO dead, before FROM (
+            SELECT c.owner, c.ends FROM leasehold.claim c WHERE c.key = k AND c.place > 0 AND c.place < my_place
+              ORDER BY c.place LIMIT 17) b;
+          EXIT WHEN dead IS NULL;
+          DELETE FROM leasehold.claim c WHERE c.owner = ANY(dead);
+        END LOOP;
+        IF dead IS NULL AND before = 17 THEN left_ms := NULL; END IF;
       END IF;
       RETURN;
     END IF;
   END IF;
   PERFORM leasehold.promise();
-  IF meta.timeline <> line THEN
-    UPDATE leasehold.lock_meta SET timeline = line, closed_until = greatest(closed_until, now_ + meta.max_ttl)
-      WHERE timeline <> line;
-    SELECT * INTO meta FROM leasehold.lock_meta;
-  END IF;
   IF meta.closed_until > now_ THEN
     answer := 'closed'; left_ms := ceil(extract(epoch FROM meta.closed_until - now_) * 1000); RETURN;
   END IF;
   -- It grows with the time after the tables were lost, and by one while the clock was put back.
-  UPDATE leasehold.token x SET last = greatest(x.last + 1, floor(extract(epoch FROM now_) * 1000000)::bigint)
-    WHERE x.slot = hashtext(k) & 4095 RETURNING x.last INTO STRICT token;
+  SELECT greatest(max(x.last) + 1, floor(extract(epoch FROM now_) * 1000000)::bigint) INTO token
+    FROM leasehold.token x WHERE x.slot = hashtext(k) & 4095;
+  UPDATE leasehold.token x SET last = greatest(x.last, ask.token) WHERE (x.slot, x.part) = (
+    SELECT f.slot, f.part FROM leasehold.token f WHERE f.slot = hashtext(k) & 4095 LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
+  IF NOT FOUND THEN
+    INSERT INTO leasehold.token VALUES (hashtext(k) & 4095, 1 + floor(random() * 2147483646)::int, token);
+  END IF;
   INSERT INTO leasehold.claim AS c VALUES (o, k, 0, m, ask.token, now_ + want * ms, want * ms, who, can_hear, false)
     ON CONFLICT (owner) DO UPDATE
       SET place = 0, mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
@@ -225,25 +271,29 @@ BEGIN
 END $$;
 
 -- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended, and, with is_extended = false, of
--- those that another call holds at this moment: to wait for one would cost the others their time. The rest are gone.
+-- those that another call holds at this moment: to wait for one would cost the others their time. The rest are gone, and so are all
+-- whose claims are of another life than this server's.
 CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS TABLE (n bigint, is_extended bool)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
   SELECT leasehold.promise();
-  WITH mine AS (
-    SELECT c.owner FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED),
+  WITH this AS MATERIALIZED (
+    SELECT FROM leasehold.lock_meta m WHERE m.system = leasehold.life()),
+  mine AS (
+    SELECT c.owner FROM leasehold.claim c WHERE c.owner = ANY(owners) AND c.token IS NOT NULL AND EXISTS (SELECT FROM this)
+      FOR NO KEY UPDATE SKIP LOCKED),
   extended AS (
     UPDATE leasehold.claim c SET ends = clock_timestamp() + c.ttl FROM mine
      WHERE c.owner = mine.owner AND c.ends > clock_timestamp() RETURNING c.owner)
   SELECT u.n, e.owner IS NOT NULL FROM unnest(owners) WITH ORDINALITY AS u(owner, n)
     JOIN leasehold.claim c ON c.owner = u.owner AND c.token IS NOT NULL
     LEFT JOIN mine ON mine.owner = u.owner LEFT JOIN extended e ON e.owner = u.owner
-    WHERE e.owner IS NOT NULL OR mine.owner IS NULL;
+    WHERE (e.owner IS NOT NULL OR mine.owner IS NULL) AND EXISTS (SELECT FROM this);
 $$;
 
 -- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
 CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE c record;
 BEGIN
   PERFORM leasehold.enter_key(k);
@@ -265,7 +315,7 @@ END $$;
 
 -- A release, after which nobody is granted the key for ms. Answers whether o held it.
 CREATE OR REPLACE FUNCTION leasehold.rest(k text, o uuid, ms bigint, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE now_ timestamptz; ends_ timestamptz;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -290,7 +340,7 @@ END $$;
 
 -- A write hold becomes a read hold. answer: read | exclusive | gone.
 CREATE OR REPLACE FUNCTION leasehold.downgrade(k text, o uuid, OUT answer text, OUT token bigint, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE me leasehold.claim; now_ timestamptz;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -306,7 +356,7 @@ END $$;
 -- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
 -- that is; null: nobody held it.
 CREATE OR REPLACE FUNCTION leasehold.take_away(k text, after_ttl bool, OUT left_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE now_ timestamptz; until_ timestamptz; owners uuid[]; rested bigint := 0;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -353,25 +403,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WHERE g.holders > 0 OR g.barred IS NOT NULL ORDER BY g.key;
 $$;
 
--- What a client checks when it connects. A server that is not the one of before is closed for max_ttl.
-CREATE OR REPLACE FUNCTION leasehold.hello(OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
-  OUT has_async_standbys bool, OUT closed_ms bigint, OUT encoding text)
+-- What a client checks when it connects. seen: the life that it saw last, over any connection. A client of another life may hold what
+-- this one does not know, so nothing is granted for max_ttl.
+CREATE OR REPLACE FUNCTION leasehold.hello(seen text, OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
+  OUT has_async_standbys bool, OUT closed_ms bigint, OUT encoding text, OUT life text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE meta leasehold.lock_meta; this text; line text;
+DECLARE meta leasehold.lock_meta;
 BEGIN
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION 'this server is a standby' USING ERRCODE = '25006';
   END IF;
-  SELECT s.system_identifier::text INTO this FROM pg_control_system() s;
-  line := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
-  SELECT * INTO STRICT meta FROM leasehold.lock_meta;
-  IF (meta.system, meta.timeline) <> (this, line) THEN
-    PERFORM leasehold.promise();
-    UPDATE leasehold.lock_meta m SET system = this, timeline = line,
-      closed_until = greatest(m.closed_until, clock_timestamp() + m.max_ttl)
-      WHERE (m.system, m.timeline) <> (this, line);
-    SELECT * INTO meta FROM leasehold.lock_meta;
-  END IF;
+  meta := leasehold.checked(seen);
+  life := meta.system;
   version := meta.version;
   encoding := current_setting('server_encoding');
   max_ttl_ms := extract(epoch FROM meta.max_ttl) * 1000;
@@ -379,9 +422,9 @@ BEGIN
     THEN ceil(extract(epoch FROM meta.closed_until - clock_timestamp()) * 1000) ELSE 0 END;
   SELECT string_agg(s.name, ', ') INTO loses_writes FROM pg_settings s
     WHERE s.name IN ('fsync', 'full_page_writes') AND s.setting = 'off';
-  -- Subscribers of logical replication take over nothing.
+  -- Subscribers of logical replication, and backups, take over nothing.
   has_async_standbys := current_setting('synchronous_standby_names') = '' AND EXISTS (
-    SELECT FROM pg_stat_replication r WHERE r.pid NOT IN (
+    SELECT FROM pg_stat_replication r WHERE r.application_name NOT IN ('pg_basebackup', 'pg_receivewal') AND r.pid NOT IN (
       SELECT s.active_pid FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid IS NOT NULL));
 END $$;
 

@@ -1,5 +1,6 @@
 //! [`Target`]: what a connection connects to, and by which clock it waits.
 
+use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error as PgError};
 
@@ -17,6 +18,8 @@ pub(super) struct Target {
     pub(super) options: PostgresOptions,
     pub(super) clock: Clock,
     dialer: Dialer,
+    /// The [life](super::preflight::Server::life) that was seen last, over any connection.
+    seen: Mutex<Option<String>>,
 }
 
 impl Target {
@@ -24,8 +27,18 @@ impl Target {
         Ok(Self {
             dialer: Dialer::new(options.is_encrypted)?,
             clock: Clock::system()?,
+            seen: Mutex::default(),
             options,
         })
+    }
+
+    /// The life that was seen last.
+    pub(super) fn seen(&self) -> Option<String> {
+        self.seen.lock().clone()
+    }
+
+    pub(super) fn saw(&self, life: &str) {
+        *self.seen.lock() = Some(life.to_owned());
     }
 
     /// For one connection of one runtime.
