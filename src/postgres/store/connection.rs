@@ -275,6 +275,7 @@ async fn connect(target: Arc<Target>) -> Result<Live, Error> {
     let server = server.map_err(|error| fault::not_connected("hello", options, error))?;
     server.check(options)?;
     target.saw(&server.life);
+    target.compare(&server);
     Ok(Live {
         link: Arc::new(link),
         server: Arc::new(server),

@@ -94,6 +94,10 @@ impl PostgresStore {
         let connection = pool.connection(Purpose::Ask)?;
         let server = connection.server().await?;
         report(&server, &target);
+        let fencing = fencing(&server);
+        if fencing == Fencing::Monotonic {
+            target.promise();
+        }
         let wakes = echoes(&pool, &connection, &target).await?;
         if !wakes {
             tracing::warn!(
@@ -105,7 +109,7 @@ impl PostgresStore {
         let _ = calls::tidy(&connection).await;
         Ok(Self {
             client: Arc::new(PostgresClient {
-                fencing: fencing(&server),
+                fencing,
                 pool,
                 wakes,
                 releases: AtomicU64::new(0),

@@ -1,5 +1,7 @@
 //! [`Target`]: what a connection connects to, and by which clock it waits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error as PgError};
@@ -8,6 +10,7 @@ use super::dialer::Dialer;
 use super::fault;
 use super::link::Link;
 use super::options::PostgresOptions;
+use super::preflight::Server;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::Connecting;
@@ -18,8 +21,10 @@ pub(super) struct Target {
     pub(super) options: PostgresOptions,
     pub(super) clock: Clock,
     dialer: Dialer,
-    /// The [life](super::preflight::Server::life) that was seen last, over any connection.
+    /// The [life](Server::life) that was seen last, over any connection.
     seen: Mutex<Option<String>>,
+    /// Whether the store promised that its tokens grow.
+    promises: AtomicBool,
 }
 
 impl Target {
@@ -28,6 +33,7 @@ impl Target {
             dialer: Dialer::new(options.is_encrypted)?,
             clock: Clock::system()?,
             seen: Mutex::default(),
+            promises: AtomicBool::new(false),
             options,
         })
     }
@@ -39,6 +45,21 @@ impl Target {
 
     pub(super) fn saw(&self, life: &str) {
         *self.seen.lock() = Some(life.to_owned());
+    }
+
+    /// The store promises for its life that its tokens grow, by what it saw at its first connection.
+    pub(super) fn promise(&self) {
+        self.promises.store(true, Ordering::Relaxed);
+    }
+
+    /// Warns of a server to which standbys were attached since.
+    pub(super) fn compare(&self, server: &Server) {
+        if server.has_async_standbys && self.promises.load(Ordering::Relaxed) {
+            tracing::warn!(
+                target: "leasehold::postgres", address = %self.options.address,
+                "this postgresql has asynchronous standbys now: after a fail-over tokens may not grow, and fences of this process count on it; set synchronous_standby_names, or connect again"
+            );
+        }
     }
 
     /// For one connection of one runtime.

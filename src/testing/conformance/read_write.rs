@@ -27,6 +27,8 @@ cases! {
         "when a client dies after a downgrade, the next claim is granted after the ttl that was proven, not before";
     a_downgraded_hold_is_known_by_its_former_mode, reads_and_writes,
         "a renewal and a withdrawal that name the mode of before a downgrade renew and end the hold, for good";
+    a_claim_is_no_writer_again_after_its_downgrade, reads_and_writes,
+        "an acquire that names the mode of before a downgrade is refused, also one that arrives late";
     what_is_not_held_is_not_downgraded, reads_and_writes,
         "a downgrade after the release is refused, and the key stays free";
 }
@@ -220,6 +222,22 @@ async fn a_downgraded_hold_is_known_by_its_former_mode<H: Harness>(
         Ok(Acquired::Granted(grant)) => Err(unexpected("a refusal", &grant)),
         _ => Ok(()),
     }
+}
+
+async fn a_claim_is_no_writer_again_after_its_downgrade<H: Harness>(
+    bench: &Bench<'_, H>,
+) -> CaseResult {
+    let writer = bench.claim_in(LockMode::Write, &bench.key()?)?;
+    let mut held = bench.granted(&bench.a, &writer).await?;
+    held.grant = bench.a.downgrade(&held.grant).await?;
+    if let Ok(Acquired::Granted(grant)) = bench.a.acquire(&writer).await {
+        return Err(unexpected("a refusal", &grant));
+    }
+    let reader = bench.claim_in(LockMode::Read, &writer.key)?;
+    let other = bench.granted(&bench.b, &reader).await?;
+    bench.release(&bench.b, &other).await?;
+    bench.renew(&bench.a, &mut held).await?;
+    bench.release(&bench.a, &held).await
 }
 
 async fn what_is_not_held_is_not_downgraded<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {

@@ -59,7 +59,8 @@ async fn attempt(
     let mut last = None;
     for _ in 0..TRIES {
         let session = client.session().await.map_err(in_doubt_where_sent)?;
-        if state.is_withdrawn() {
+        let is_late_writer = state.is_downgraded() && claim.mode != LockMode::Read;
+        if state.is_withdrawn() || is_late_writer {
             return Err(withdrawn(claim));
         }
         let asked_at = client.clock.stamp();

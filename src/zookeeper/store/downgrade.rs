@@ -25,6 +25,7 @@ pub(super) async fn downgrade(client: &ZooKeeperClient, grant: &Grant) -> Result
     let path = state.path(&node);
     let sent_at = if state.claim.mode == LockMode::Write {
         let sent_at = client.clock.stamp();
+        state.downgrade();
         let data = state.node_data(session.ttl, true).encode();
         let written = session.driver.write(&path, &data).await;
         written.map_err(|fault| refused(fault, key))?;

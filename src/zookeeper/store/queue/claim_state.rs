@@ -32,6 +32,8 @@ pub(crate) struct ClaimState {
     /// One request of a claim at a time: a second create would make a second contender.
     pub(crate) turn: tokio::sync::Mutex<()>,
     is_withdrawn: AtomicBool,
+    /// Whether a writer's claim became a reader's, or may have.
+    is_downgraded: AtomicBool,
     known: Mutex<Known>,
 }
 
@@ -108,6 +110,14 @@ impl ClaimState {
         self.is_withdrawn() || self.known.lock().kept_until.since(now).is_zero()
     }
 
+    pub(crate) fn downgrade(&self) {
+        self.is_downgraded.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_downgraded(&self) -> bool {
+        self.is_downgraded.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Ordering::SeqCst)
     }
@@ -157,6 +167,7 @@ impl Claims {
             parent,
             turn: tokio::sync::Mutex::default(),
             is_withdrawn: AtomicBool::new(false),
+            is_downgraded: AtomicBool::new(false),
             known: Mutex::new(Known {
                 node: NodeState::Absent,
                 kept_until: now.plus(ttl + LONGEST_PAUSE),
@@ -259,7 +270,7 @@ impl Inner {
 
 pub(crate) fn withdrawn(claim: &Claim) -> Error {
     Error::invalid(format!(
-        "this claim was withdrawn or its lock was taken away: key={}; make a new claim",
+        "this claim was withdrawn, its lock was taken away, or it became a reader's: key={}; make a new claim",
         claim.key
     ))
 }
