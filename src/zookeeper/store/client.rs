@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::options::ZooKeeperOptions;
-use super::queue::claim_state::Claims;
+use super::queue::claim_state::{Claims, closed};
 use super::session::Session;
 use super::session_state::{SessionState, StateCell};
 use crate::clock::Clock;
@@ -66,8 +66,4 @@ impl ZooKeeperClient {
         };
         self.state.wait_for(connected).await
     }
-}
-
-pub(super) fn closed() -> Error {
-    Error::closed("the zookeeper store was closed; connect again")
 }

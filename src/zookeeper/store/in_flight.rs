@@ -33,9 +33,9 @@ impl World {
         let mut servers = Scripted::new(&Clock::from(manual.clone()));
         servers.list_takes = LIST;
         let servers = Arc::new(servers);
-        let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
+        let options = ZooKeeperOptions::parse("zookeeper://model").expect("a model");
         let access = Arc::new(Access(Arc::clone(&servers)));
-        let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
+        let store = ZooKeeperStore::simulated(options, manual.clone(), access).expect("a model");
         let world = Self {
             manual,
             servers,
@@ -63,7 +63,7 @@ impl World {
 
     async fn end(&self, asking: Asking) -> Result<Acquired, Error> {
         self.pass(4 * LIST).await;
-        asking.await.unwrap()
+        asking.await.expect("the task ends")
     }
 
     /// Closes the store while others go on.
@@ -94,8 +94,11 @@ impl World {
 
 /// One that keeps a place.
 fn claim(key: &str) -> Claim {
-    let (key, label) = (Key::parse(key).unwrap(), Label::parse("a").unwrap());
-    Claim::new(key, OwnerToken::generate().unwrap(), label, TTL)
+    let (key, label) = (
+        Key::parse(key).expect("a key"),
+        Label::parse("a").expect("a label"),
+    );
+    Claim::new(key, OwnerToken::generate().expect("an owner"), label, TTL)
 }
 
 fn is_granted(answer: &Result<Acquired, Error>) -> bool {
@@ -112,7 +115,7 @@ async fn a_claim_whose_withdrawal_has_begun_is_not_granted() {
     let answer = world.end(asking).await;
     let kind = answer.map_err(|error| error.kind());
     assert!(matches!(kind, Err(ErrorKind::Invalid)), "{kind:?}");
-    withdrawal.await.unwrap().unwrap();
+    withdrawal.await.expect("the task ends").unwrap();
     assert_eq!(world.nodes("k"), 0);
 }
 
@@ -122,7 +125,7 @@ async fn a_claim_is_not_granted_in_a_session_that_is_closed() {
     let asking = world.ask(&claim("k")).await;
     let closing = world.close();
     let answer = world.end(asking).await;
-    closing.await.unwrap().unwrap();
+    closing.await.expect("the task ends").unwrap();
     assert_eq!(world.nodes("k"), 0, "it went with the session");
     let kind = answer.map_err(|error| error.kind());
     assert!(matches!(kind, Err(ErrorKind::Closed)), "{kind:?}");
@@ -137,7 +140,7 @@ async fn a_claim_is_not_granted_whose_node_is_deleted_as_its_store_ends() {
     let asking = world.ask(&waits).await;
     let closing = world.close();
     let answer = world.end(asking).await;
-    closing.await.unwrap().unwrap();
+    closing.await.expect("the task ends").unwrap();
     assert_eq!(world.nodes("held"), 1, "nobody released it");
     assert_eq!(world.nodes("k"), 0);
     assert!(!is_granted(&answer), "{answer:?}");
@@ -155,7 +158,7 @@ async fn a_claim_leaves_no_node_that_it_makes_while_its_store_ends() {
     assert_eq!(world.nodes("k"), 0);
     let closing = world.close();
     let answer = world.end(asking).await;
-    closing.await.unwrap().unwrap();
+    closing.await.expect("the task ends").unwrap();
     assert_eq!(world.nodes("held"), 1, "nobody released it");
     assert_eq!(world.nodes("k"), 0);
     assert!(!is_granted(&answer), "{answer:?}");
@@ -186,7 +189,7 @@ async fn a_claim_that_is_sent_twice_while_its_store_ends_leaves_no_node() {
     let second = world.ask(&waits).await;
     let closing = world.close();
     let answers = [world.end(first).await, world.end(second).await];
-    closing.await.unwrap().unwrap();
+    closing.await.expect("the task ends").unwrap();
     assert!(!answers.iter().any(is_granted), "{answers:?}");
     assert_eq!(world.nodes("held"), 1, "nobody released it");
     assert_eq!(world.nodes("k"), 0);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::client::{ZooKeeperClient, closed};
+use super::client::ZooKeeperClient;
 use super::options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
-use super::queue::claim_state::{ClaimState, NodeState};
+use super::queue::claim_state::{ClaimState, NodeState, closed};
 use super::queue::names;
 use super::session::HEARTBEATS_PER_TIMEOUT;
 use super::session_state::SessionState;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::super::client::closed;
 use super::names;
 use super::node_data::NodeData;
 use crate::clock::Stamp;
@@ -273,4 +272,8 @@ pub(crate) fn withdrawn(claim: &Claim) -> Error {
         "this claim was withdrawn, its lock was taken away, or it became a reader's: key={}; make a new claim",
         claim.key
     ))
+}
+
+pub(crate) fn closed() -> Error {
+    Error::closed("the zookeeper store was closed; connect again")
 }
