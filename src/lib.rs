@@ -36,6 +36,7 @@
 //! | the terms, and the first five minutes | [`docs::concepts`] |
 //! | which lock, and how to write the data | [`docs::choosing`] |
 //! | a run, and every outcome of it | [`docs::guarded`] |
+//! | N pieces of work that processes divide among themselves | [`docs::shards`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
 //! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
 //! | what it costs | [`docs::speed`] |
@@ -52,7 +53,7 @@
 //! |---|---|
 //! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`config`], [`connect`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`], [`Key`] |
-//! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`election`] |
+//! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`election`], [`shards`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`], [`BoxError`] |
 //! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`fence`] |
@@ -114,7 +115,7 @@ pub use model::error::{BoxError, Ended, Error, ErrorKind};
 pub use model::key::Key;
 pub use model::token::FencingToken;
 pub use recipes::lock::Lock;
-pub use recipes::{election, multi, read_write, reentrant, semaphore};
+pub use recipes::{election, multi, read_write, reentrant, semaphore, shards};
 pub use settings::Settings;
 
 /// What a manager reports about itself: the locks that it holds, and how its thread keeps up.

@@ -5,6 +5,7 @@
 //! | [`concepts`] | first: the words, the two parts, a first program |
 //! | [`choosing`] | to find the kind of lock for a task |
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
+//! | [`shards`] | to divide N pieces of work among processes |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
 //! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`proof`] | to see what shows the guarantees, and what does not |
@@ -62,6 +63,9 @@ pub mod safety {}
 
 #[doc = include_str!("sql.md")]
 pub mod sql {}
+
+#[doc = include_str!("shards.md")]
+pub mod shards {}
 
 #[doc = include_str!("speed.md")]
 pub mod speed {}

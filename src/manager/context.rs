@@ -106,6 +106,11 @@ impl ManagerContext {
         self.capability
     }
 
+    /// The manager's name, for people.
+    pub(crate) fn label(&self) -> &Label {
+        &self.label
+    }
+
     pub(crate) fn runtime(&self) -> &SharedRuntime {
         &self.runtime
     }

@@ -199,6 +199,11 @@ impl LockGuard {
             answer => Ok(answer),
         }
     }
+
+    /// Ends the hold for all that share this guard, as [`release_within`](Self::release_within).
+    pub(crate) async fn end_within(&self, limit: Duration) -> Released {
+        end_hold_within(self.context(), &self.hold, Ended::Released, limit).await
+    }
 }
 
 fn unconfirmed(key: &Key, why: Error) -> Error {

@@ -11,4 +11,5 @@ pub mod read_write;
 mod read_write_scope;
 pub mod reentrant;
 pub mod semaphore;
+pub mod shards;
 mod term;

@@ -132,14 +132,24 @@ where
     ///
     /// As [`while_leader`](super::election::Election::while_leader).
     pub async fn until(self, token: CancellationToken) -> Result<Option<T>, Error> {
-        let Self { mut future, orders } = self;
-        tokio::select! {
-            biased;
-            done = &mut future => return done,
-            () = token.cancelled() => orders.send_modify(|orders| orders.stops = true),
-        }
-        future.await
+        let Self { future, orders } = self;
+        let stop = || orders.send_modify(|orders| orders.stops = true);
+        stopped_by(token, future, stop).await
     }
+}
+
+/// Runs `future`, and calls `stop` when `token` is cancelled, so that the future ends in order.
+pub(super) async fn stopped_by<F: Future>(
+    token: CancellationToken,
+    mut future: Pin<Box<F>>,
+    stop: impl FnOnce(),
+) -> F::Output {
+    tokio::select! {
+        biased;
+        done = &mut future => return done,
+        () = token.cancelled() => stop(),
+    }
+    future.await
 }
 
 impl<F, T> Future for WhileLeader<F>

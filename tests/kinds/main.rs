@@ -3,6 +3,8 @@
 
 #[path = "../support/bare_thread.rs"]
 mod bare_thread;
+#[path = "../support/shards.rs"]
+mod crew;
 mod crowd;
 mod election;
 mod exits;
@@ -25,6 +27,7 @@ mod reentrant_read_write;
 mod rest;
 mod retry;
 mod semaphore;
+mod shards;
 #[path = "../support/mod.rs"]
 mod support;
 mod waiting;

@@ -12,6 +12,9 @@ mod certificates;
 #[path = "../support/claims.rs"]
 mod claims;
 #[cfg(test)]
+#[path = "../support/shards.rs"]
+mod crew;
+#[cfg(test)]
 #[path = "../sim/dice.rs"]
 #[allow(dead_code, reason = "the simulation throws them in more ways")]
 mod dice;
@@ -88,6 +91,8 @@ mod restart;
 mod revocation;
 #[cfg(test)]
 mod sentinel;
+#[cfg(test)]
+mod shards;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

@@ -4,8 +4,10 @@
 -- `places` (by its end). The key `line` is there while anybody waits or reads. It says when the lock was last left to others (ms).
 local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
--- Readers join each other in the first part of each turn, so that the lock is free for once.
+-- Readers join each other in the first part of each turn, so that the lock is free for once. Not those of a key with this end: it is
+-- the membership of processes that share shards, nobody else asks for it, and one that joins must not wait.
 local READ_PART, READ_TURN = 30000, 40000
+local MEMBERS = '/shard-members'
 -- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is left is called by the next event, or
 -- when it asks again.
 local MOST = 500
@@ -126,7 +128,7 @@ local function is_open(holder, claim)
     return gap() == 0
   end
   return holder == READERS and string.sub(claim, 34, 34) == 'r'
-    and math.max(now - left_at(), 0) % READ_TURN < READ_PART
+    and (string.sub(lock, -#MEMBERS) == MEMBERS or math.max(now - left_at(), 0) % READ_TURN < READ_PART)
 end
 
 -- Notifies the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish

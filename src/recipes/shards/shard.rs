@@ -1,0 +1,181 @@
+//! [`Shard`]: a shard that this process owns, and the work that is done with it.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::plan::WorkEnd;
+use crate::manager::LockGuard;
+use crate::model::caught::Caught;
+
+/// A shard that this process owns: a [`LockGuard`] with an index.
+///
+/// The lock is released when the work has ended, wherever the shard is then.
+#[derive(Debug)]
+#[must_use = "it is what the work is done with"]
+pub struct Shard {
+    index: u32,
+    guard: Arc<LockGuard>,
+    leaving: CancellationToken,
+}
+
+impl Shard {
+    /// Its number, from 0. What it stands for is up to the caller: a range of keys, a partition, a tenant.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Completes when the work is to end: another member waits for the shard, this member leaves, or the lease has ended. Then
+    /// the work saves what it has to and returns, within the [drain limit](super::Shards::drain_limit).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only watches.
+    pub async fn leaving(&self) {
+        tokio::select! {
+            () = self.leaving.cancelled() => {}
+            _ = self.guard.lost() => {}
+        }
+    }
+
+    /// Whether the work is to end, as [`leaving`](Self::leaving).
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled() || !self.guard.lease().is_live()
+    }
+
+    /// Waits for `future`, or until the work is to end: then the result is `None`, and the future is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`.
+    pub async fn until_leaving<F: Future>(&self, future: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            () = self.leaving() => None,
+            value = future => Some(value),
+        }
+    }
+}
+
+impl Deref for Shard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+/// The shards that this process owns, as others may watch them.
+pub(super) type OwnShards = Arc<watch::Sender<BTreeSet<u32>>>;
+
+/// Shows a shard as owned until it is dropped.
+struct Shown {
+    own: OwnShards,
+    index: u32,
+}
+
+impl Shown {
+    fn new(own: OwnShards, index: u32) -> Self {
+        own.send_modify(|own| {
+            own.insert(index);
+        });
+        Self { own, index }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.own.send_modify(|own| {
+            own.remove(&self.index);
+        });
+    }
+}
+
+/// A shard that was granted, and how it is worked on.
+pub(super) struct Tenure {
+    pub(super) index: u32,
+    pub(super) guard: LockGuard,
+    pub(super) leaving: CancellationToken,
+    pub(super) drain_limit: Duration,
+    pub(super) own: OwnShards,
+}
+
+impl Tenure {
+    /// Does the work until it ends, the lease is lost, or the drain limit is over. Then it releases the shard.
+    pub(super) async fn run<F, E>(self, work: impl FnOnce(Shard) -> F) -> WorkEnd
+    where
+        F: Future<Output = Result<(), E>>,
+        E: Display,
+    {
+        let guard = Arc::new(self.guard);
+        let shown = Shown::new(self.own, self.index);
+        let shard = Shard {
+            index: self.index,
+            guard: Arc::clone(&guard),
+            leaving: self.leaving.clone(),
+        };
+        let clock = guard.lease().clock().clone();
+        let is_late = async {
+            self.leaving.cancelled().await;
+            clock.sleep(self.drain_limit).await;
+        };
+        // The work is dropped in here too, and may panic in both.
+        let worked = AssertUnwindSafe(async {
+            let mut work = pin!(async { work(shard).await });
+            tokio::select! {
+                biased;
+                _ = guard.lost() => Worked::Lost,
+                done = &mut work => Worked::Done(done.map_err(|error| error.to_string())),
+                () = is_late => Worked::Late,
+            }
+        });
+        let worked = worked.catch_unwind().await;
+        drop(shown);
+        let key = guard.key();
+        let mut limit = self.drain_limit;
+        let has_finished = match worked {
+            Ok(Worked::Done(Ok(()))) => true,
+            Ok(Worked::Done(Err(error))) => {
+                tracing::warn!(target: "leasehold::shards", %key, %error, "the work of a shard failed");
+                false
+            }
+            Ok(Worked::Lost) => false,
+            Ok(Worked::Late) => {
+                tracing::warn!(target: "leasehold::shards", %key, ?limit, "the work of a shard did not end within its drain limit, and was dropped");
+                limit = Duration::ZERO;
+                false
+            }
+            Err(payload) => {
+                // Its text may hold a secret.
+                drop(Caught::by(payload));
+                tracing::warn!(target: "leasehold::shards", %key, "the work of a shard panicked");
+                false
+            }
+        };
+        // Work that returned because its lease is over has not finished.
+        let how = match has_finished && guard.lease().is_live() {
+            _ if self.leaving.is_cancelled() => WorkEnd::Left,
+            true => WorkEnd::Finished,
+            false => WorkEnd::Failed,
+        };
+        let _ = guard.end_within(limit).await;
+        how
+    }
+}
+
+/// What became of the work.
+enum Worked {
+    Done(Result<(), String>),
+    Lost,
+    Late,
+}

@@ -1,0 +1,41 @@
+//! Shards on a Redis server.
+
+use std::time::Duration;
+
+use leasehold::Settings;
+use leasehold::redis::RedisStore;
+use leasehold::store::{LockMode, Store};
+
+use crate::claims::{grant, queued};
+use crate::crew::{Crew, members_come_and_go};
+use crate::server::RedisServer;
+
+const FRESH: &str = "prefix=app&restart_quarantine=off";
+
+#[tokio::test]
+async fn members_come_and_go_on_a_server() {
+    let server = RedisServer::start();
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_secs(6);
+    let crew = Crew::new(None, settings);
+    let open = async || RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    members_come_and_go(crew, open, "s").await;
+}
+
+/// Readers leave other keys free for a moment sooner or later. A member that joins must not wait for that.
+#[tokio::test]
+async fn a_member_joins_at_any_time() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let key = "s/shard-members";
+    let first = grant(&store, &queued(key, LockMode::Read)).await;
+    let now = server.cli(&["EVAL", "return redis.call('TIME')[1]", "0"]);
+    for seconds in [20, 33, 39, 73] {
+        let last = (now.parse::<u64>().unwrap() - seconds) * 1_000;
+        let line = format!("app:{key}{{app:{key}}}:line");
+        server.cli(&["SET", &line, &last.to_string(), "PX", "60000"]);
+        let _joined = grant(&store, &queued(key, LockMode::Read)).await;
+    }
+    let info = store.inspect(&first.claim.key).await.unwrap().unwrap();
+    assert_eq!((info.holders, info.labels.len()), (5, 5));
+}
