@@ -12,6 +12,9 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod counting;
 #[cfg(target_os = "linux")]
+#[path = "../support/shards.rs"]
+mod crew;
+#[cfg(target_os = "linux")]
 mod deleted;
 #[cfg(target_os = "linux")]
 #[path = "../sim/dice.rs"]
@@ -23,6 +26,8 @@ mod limits;
 mod mounts;
 #[cfg(target_os = "linux")]
 mod place;
+#[cfg(target_os = "linux")]
+mod shards;
 #[cfg(target_os = "linux")]
 mod tokens;
 
@@ -68,6 +73,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "a_read_only_directory_is_refused",
         mounts::a_read_only_directory_is_refused,
+    ),
+    (
+        "members_come_and_go_on_files",
+        shards::members_come_and_go_on_files,
     ),
 ];
 

@@ -6,6 +6,8 @@
 mod certificates;
 #[path = "../support/claims.rs"]
 mod claims;
+#[path = "../support/shards.rs"]
+mod crew;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/postgres.rs"]
@@ -35,6 +37,7 @@ mod store_life;
 mod store_locks;
 mod store_odd;
 mod store_queue;
+mod store_shards;
 #[cfg(feature = "tls")]
 mod store_tls;
 mod store_world;

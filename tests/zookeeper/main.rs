@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/shards.rs"]
+mod crew;
 #[path = "../support/no_threads.rs"]
 mod no_threads;
 #[path = "../support/peer.rs"]
@@ -25,4 +27,5 @@ mod peers;
 mod proof;
 mod queue;
 mod revoke;
+mod shards;
 mod withheld;
