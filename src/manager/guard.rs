@@ -15,7 +15,7 @@ use super::sink::HoldSink;
 use crate::executor::{Executor, own_runs};
 use crate::handler::Attachments;
 use crate::lease::Lease;
-use crate::model::error::{Ended, Error};
+use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
 use crate::model::token::FencingToken;
@@ -51,7 +51,7 @@ impl LockGuard {
 
     /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
     pub(crate) fn for_caller(self) -> Self {
-        self.hold.leave_rest();
+        self.hold.guard_is_out();
         self.claimed()
     }
 
@@ -203,6 +203,38 @@ impl LockGuard {
     /// Ends the hold for all that share this guard, as [`release_within`](Self::release_within).
     pub(crate) async fn end_within(&self, limit: Duration) -> Released {
         end_hold_within(self.context(), &self.hold, Ended::Released, limit).await
+    }
+}
+
+impl LockGuard {
+    /// As [`release`](Self::release), with the rest that the lock leaves after work that was done ([`Rest::AfterWork`]).
+    ///
+    /// # Errors
+    ///
+    /// Unless the store confirmed the rest. `InDoubt`: it may have begun.
+    ///
+    /// [`Rest::AfterWork`]: super::Rest::AfterWork
+    pub(crate) async fn release_as_done(self) -> Result<(), Error> {
+        self.hold.leave_rest();
+        let hold = Arc::clone(&self.hold);
+        let released = self.release().await;
+        if hold.progress.has_rest() {
+            return Ok(());
+        }
+        let (kind, what) = match (hold.lease.lost_reason(), released) {
+            // No rest was asked for, whatever the answer is.
+            (Some(ended), _) if ended.is_loss() => (ErrorKind::Lost(ended), ended.to_string()),
+            (_, Err(error)) => return Err(error),
+            (_, Ok(withheld @ Released::Withheld { .. })) => {
+                (ErrorKind::InDoubt, withheld.to_string())
+            }
+            // By a shutdown that came first.
+            (Some(ended), Ok(Released::Released)) => (ErrorKind::Lost(ended), ended.to_string()),
+            (_, Ok(released)) => (ErrorKind::Lost(Ended::Gone), released.to_string()),
+        };
+        let key = hold.lease.key();
+        let error = Error::new(kind, format!("the key does not rest: {what}: key={key}"));
+        Err(error.of_key(key))
     }
 }
 

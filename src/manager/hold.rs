@@ -13,7 +13,7 @@ use tracing::field::Empty;
 use super::detached_work::DetachedWork;
 use super::engine::HoldId;
 use super::queue::Turn;
-use super::wish::HoldTimes;
+use super::wish::{HoldTimes, Rest};
 use crate::clock::{Clock, Stamp};
 use crate::handler::Attachments;
 use crate::lease::Lease;
@@ -27,7 +27,7 @@ pub(crate) struct Hold {
     pub(super) origin: HoldOrigin,
     /// When this holder got it.
     pub(super) began: Stamp,
-    /// Whether a caller got the guard, and does not try again: before, no job was done under the hold.
+    /// Whether a caller got the guard, and does not try again, or has done its work: before, no job was done under the hold.
     leaves_rest: AtomicBool,
     /// Whether an event has reported that a caller holds it.
     is_reported: AtomicBool,
@@ -68,6 +68,8 @@ pub(super) struct EndProgress {
     /// The handlers have been called, or are being called: a second caller does not call them again.
     handlers_called: AtomicBool,
     loss_reported: AtomicBool,
+    /// The store has confirmed a release with a rest.
+    rest_confirmed: AtomicBool,
     /// Made when the end begins: most holds have none.
     results: OnceLock<Box<EndResults>>,
 }
@@ -144,15 +146,23 @@ impl Hold {
         self.leaves_rest.store(true, Ordering::SeqCst);
     }
 
-    /// How long the key rests after a release now: not at all if the lease was lost or no caller got the guard. It counts from when
-    /// we knew of the grant, which the store made earlier.
+    /// A caller got the guard: that is enough for a rest that counts from the grant.
+    pub(super) fn guard_is_out(&self) {
+        if let Some(Rest::SinceGrant(_)) = self.origin.times.rest {
+            self.leave_rest();
+        }
+    }
+
+    /// How long the key rests after a release now: not at all if the lease was lost or no job was done. It counts from when we knew
+    /// of the grant, which the store made earlier.
     pub(super) fn rest(&self, clock: &Clock) -> Duration {
         let was_live = self.lease.lost_reason().is_some_and(|why| !why.is_loss());
         let leaves_rest = was_live && self.leaves_rest.load(Ordering::SeqCst);
-        let hold_at_least = self.origin.times.hold_at_least.filter(|_| leaves_rest);
-        hold_at_least.map_or(Duration::ZERO, |most| {
-            most.saturating_sub(clock.stamp().since(&self.began))
-        })
+        match self.origin.times.rest.filter(|_| leaves_rest) {
+            None => Duration::ZERO,
+            Some(Rest::AfterWork(span)) => span,
+            Some(Rest::SinceGrant(most)) => most.saturating_sub(clock.stamp().since(&self.began)),
+        }
     }
 
     pub(super) fn attachments(&self) -> &Arc<Attachments> {
@@ -219,6 +229,14 @@ impl EndProgress {
     /// True for the first caller.
     pub(super) fn begin_handlers(&self) -> bool {
         !self.handlers_called.swap(true, Ordering::SeqCst)
+    }
+
+    pub(super) fn confirm_rest(&self) {
+        self.rest_confirmed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn has_rest(&self) -> bool {
+        self.rest_confirmed.load(Ordering::SeqCst)
     }
 
     /// True for the first caller.

@@ -83,4 +83,4 @@ pub use lock_manager::LockManager;
 #[cfg(feature = "testing")]
 pub use probe::Renewals;
 pub(crate) use runtime::in_runtime;
-pub(crate) use wish::{HoldTimes, Wish};
+pub(crate) use wish::{HoldTimes, Rest, Wish};

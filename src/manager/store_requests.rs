@@ -19,12 +19,16 @@ pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Relea
         context.store.rest(grant, rest)
     };
     let released = context.clock.timeout(limit, releasing);
-    released.await.unwrap_or_else(|| {
+    let released = released.await.unwrap_or_else(|| {
         Released::Unknown(Error::in_doubt(format!(
             "no answer to a release within {limit:?}: key={}; it is retried in the background",
             grant.claim.key
         )))
-    })
+    });
+    if !rest.is_zero() && matches!(released, Released::Released) {
+        hold.progress.confirm_rest();
+    }
+    released
 }
 
 /// Withdraws an acquire that was not answered: it may be executed after the release, and would then hold for nobody. Not before the

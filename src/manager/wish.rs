@@ -34,8 +34,42 @@ pub(crate) struct HoldTimes {
     pub(crate) lock_delay: Duration,
     /// The longest time that the hold is renewed for.
     pub(crate) max_hold: Option<Duration>,
-    /// After its release the key rests until this has passed since the grant.
-    pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) rest: Option<Rest>,
+}
+
+/// The rest of the key after a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// Until this has passed since the grant, once a caller got the guard.
+    SinceGrant(Duration),
+    /// For this long after the release, and only if the guard's caller reports its work as done.
+    AfterWork(Duration),
+}
+
+impl Rest {
+    pub(crate) fn span(self) -> Duration {
+        match self {
+            Self::SinceGrant(span) | Self::AfterWork(span) => span,
+        }
+    }
+
+    /// What the user called it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SinceGrant(_) => "hold_at_least",
+            Self::AfterWork(_) => "keep",
+        }
+    }
+
+    /// What to do on a store that has no rests.
+    fn without(self) -> &'static str {
+        match self {
+            Self::SinceGrant(_) => {
+                "Leave out hold_at_least and keep the lock for that long, or use"
+            }
+            Self::AfterWork(_) => "A one-time job needs",
+        }
+    }
 }
 
 impl HoldTimes {
@@ -44,7 +78,7 @@ impl HoldTimes {
             ttl: settings.ttl,
             lock_delay: settings.lock_delay,
             max_hold: settings.max_hold,
-            hold_at_least: None,
+            rest: None,
         }
     }
 
@@ -72,7 +106,7 @@ impl Wish {
     /// Whether the grant may go from one local caller to the next. Two holders with one token would be one to a fence, and a rest
     /// is for everybody.
     pub(super) fn allows_handoff(&self) -> bool {
-        self.may_hand_off && self.fence.is_none() && self.times.hold_at_least.is_none()
+        self.may_hand_off && self.fence.is_none() && self.times.rest.is_none()
     }
 
     /// Whether each caller asks the store itself: because the store keeps the order, or because several may hold.
@@ -101,9 +135,10 @@ impl Wish {
                 "this store keeps no queue: store={store} key={key}; leave out fair, or use a store whose capability names a queue: {FAIR_STORES}"
             )));
         }
-        if self.times.hold_at_least.is_some() && !capability.rests {
+        if let (Some(rest), false) = (self.times.rest, capability.rests) {
             return Err(Error::unsupported(format!(
-                "this store cannot let a key rest after its release: store={store} key={key}; its record would end with a session or need a majority. Leave out hold_at_least and keep the lock for that long, or use a store whose capability says rests: {RESTING_STORES}"
+                "this store cannot let a key rest after its release: store={store} key={key}; its record would end with a session or need a majority. {} a store whose capability says rests: {RESTING_STORES}",
+                rest.without()
             )));
         }
         Ok(())

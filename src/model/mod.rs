@@ -4,6 +4,7 @@ pub(crate) mod caught;
 pub(crate) mod commit;
 pub(crate) mod doubt;
 pub(crate) mod error;
+pub(crate) mod fire_time;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod of_task;

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::busy::busy;
 use crate::fence::{AnyFence, Fence, erase};
 use crate::lease::Lease;
-use crate::manager::{Handle, HoldTimes, LockGuard, LockManager, Wish, acquire, in_runtime};
+use crate::manager::{Handle, HoldTimes, LockGuard, LockManager, Rest, Wish, acquire, in_runtime};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
@@ -34,7 +34,10 @@ impl LockManager {
         K: TryInto<Key>,
         K::Error: Into<Error>,
     {
-        let key = key.try_into().map_err(Into::into);
+        self.lock_of(key.try_into().map_err(Into::into))
+    }
+
+    pub(crate) fn lock_of(&self, key: Result<Key, Error>) -> Lock {
         let settings = self.handle.context().settings();
         Lock {
             handle: self.handle.clone(),
@@ -91,7 +94,12 @@ impl Lock {
     /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
     /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.
     pub fn hold_at_least(self, at_least: Duration) -> Self {
-        self.wishing(|wish| wish.times.hold_at_least = Some(at_least))
+        self.wishing(|wish| wish.times.rest = Some(Rest::SinceGrant(at_least)))
+    }
+
+    /// Lets the key rest for so long after [`LockGuard::release_as_done`], and after no other end.
+    pub(crate) fn rests_after_work(self, keep: Duration) -> Self {
+        self.wishing(|wish| wish.times.rest = Some(Rest::AfterWork(keep)))
     }
 
     /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
@@ -302,17 +310,24 @@ impl Lock {
             ttl,
             lock_delay,
             max_hold,
-            hold_at_least,
+            rest,
         } = wish.times;
         if wish.fence.is_some() && capability.fencing != Fencing::Monotonic {
             return Err(Error::unsupported(
                 "this store does not promise that its tokens grow, and a fence needs that; use another store, or replicas=n",
             ));
         }
-        if let Some(rest) = hold_at_least.filter(|rest| *rest > LONGEST_REST) {
+        if let Some(rest) = rest.filter(|rest| rest.span() > LONGEST_REST) {
             return Err(Error::invalid(format!(
-                "a key cannot rest for so long: hold_at_least={rest:?} most={LONGEST_REST:?}; shorten it"
+                "a key cannot rest for so long: {}={:?} most={LONGEST_REST:?}; shorten it",
+                rest.name(),
+                rest.span()
             )));
+        }
+        if let Some(Rest::AfterWork(Duration::ZERO)) = rest {
+            return Err(Error::invalid(
+                "a job that is done is not remembered with keep=0ns; set a longer one",
+            ));
         }
         let of_manager = (settings.ttl, settings.lock_delay, settings.max_hold);
         if (ttl, lock_delay, max_hold) != of_manager {

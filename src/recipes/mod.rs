@@ -5,6 +5,8 @@ pub(crate) mod lock;
 mod busy;
 pub mod election;
 pub mod multi;
+pub mod once;
+mod once_outcome;
 mod one_shot;
 mod pass_on;
 pub mod read_write;

@@ -17,6 +17,7 @@ mod multi;
 mod no_runtime;
 #[path = "../support/no_threads.rs"]
 mod no_threads;
+mod once;
 mod operators;
 mod passing_on;
 #[path = "../support/plain.rs"]
