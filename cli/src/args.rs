@@ -13,6 +13,7 @@ use leasehold::{FencingToken, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, code};
+use crate::fire::Fire;
 use crate::run::Patience;
 use crate::wait::Wait;
 
@@ -30,7 +31,7 @@ Exit codes:
 
 Examples:
   leasehold run --lock nightly --wait 0 -- ./backup.sh
-  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh";
+  leasehold run --store redis://127.0.0.1:6379 --once nightly@$(date -u +%FT%HZ) -- ./backup.sh";
 
 fn after_long_help() -> String {
     let options = leasehold::connect::url_options();
@@ -230,7 +231,8 @@ Example: a job that must not run twice at a time on this machine
   leasehold run --lock nightly --wait 0s -- ./backup.sh
 
 Example: a nightly job on three hosts, of which one runs it, once
-  leasehold run --store redis://127.0.0.1:6379 --lock nightly --wait 0 --at-least 5m -- ./backup.sh")]
+  leasehold run --store redis://127.0.0.1:6379 --once nightly@$(date -u +%FT%HZ) -- ./backup.sh")]
+#[command(mut_arg("lock", |lock| lock.required(false).required_unless_present("once")))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -239,7 +241,55 @@ pub(crate) struct RunArgs {
     pub(crate) lock: LockArgs,
 
     #[command(flatten)]
+    pub(crate) once: OnceArgs,
+
+    #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+/// A job of which each fire time is done once.
+#[derive(Args, Debug)]
+pub(crate) struct OnceArgs {
+    /// Run the job NAME of the time TIME unless a host has done it; instead of --lock. TIME is UTC: 2026-11-26T03:00Z
+    ///
+    /// The time is what the schedule says, the same on every host, to the hour, the minute or the second. The tool exits with 0 if the
+    /// job is done already, or with CODE of -E, and runs no command. While another host runs it, the tool waits (--wait). A command
+    /// that fails, that a signal ends, or whose lease is lost, is not done. Not on ZooKeeper and Redlock.
+    #[arg(long, value_name = "NAME@TIME", value_parser = Fire::parse, conflicts_with_all = ["lock", "shared", "write", "slots", "at_least"])]
+    pub(crate) once: Option<Fire>,
+
+    /// For how long the job of that time stays done, from its end [default: 1d]; at most 30d
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub(crate) keep: Option<Duration>,
+
+    /// What becomes of a job whose host died [default: retry]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) on_death: Option<OnDeath>,
+
+    /// A command that ran and exits with another code than 0 is done too
+    #[arg(long)]
+    pub(crate) failure_counts: bool,
+}
+
+impl OnceArgs {
+    /// Refuses options without their job. Where `--lock` is given, `requires` of clap does not, because `--once` conflicts with it.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let is_of_job = self.keep.is_some() || self.on_death.is_some() || self.failure_counts;
+        if is_of_job && self.once.is_none() {
+            return Err(Failure::usage(
+                "--keep, --on-death and --failure-counts belong to a job; name it with --once instead of --lock",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDeath {
+    /// Another host runs it again: at least once
+    Retry,
+    /// No host runs it again, also if it failed: at most once
+    Skip,
 }
 
 /// Run a command on the one host that leads

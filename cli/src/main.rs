@@ -13,6 +13,7 @@ mod check;
 mod conform;
 mod counter;
 mod exit;
+mod fire;
 mod generate;
 mod itself;
 mod lease_file;

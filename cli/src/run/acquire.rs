@@ -12,7 +12,7 @@ pub(super) async fn acquire(
     locks: &LockManager,
     store: &StoreArgs,
     args: &LockArgs,
-) -> Result<Held, Failure> {
+) -> Result<Held<'static>, Failure> {
     loop {
         let error = match acquire_once(locks, args).await {
             Ok(held) => return Ok(held),
@@ -30,7 +30,7 @@ pub(super) async fn acquire(
     }
 }
 
-async fn acquire_once(locks: &LockManager, args: &LockArgs) -> Result<Held, Error> {
+async fn acquire_once(locks: &LockManager, args: &LockArgs) -> Result<Held<'static>, Error> {
     let [key] = &args.lock[..] else {
         return locks.lock_all(&args.lock).acquire().await.map(Held::All);
     };

@@ -60,7 +60,7 @@ impl Child {
     /// is sent when the parent thread ends.
     pub(super) fn spawn(
         command: &[OsString],
-        held: &Held,
+        held: &Held<'_>,
         lease_file: Option<&Path>,
         output: Output,
     ) -> Result<Self, Failure> {

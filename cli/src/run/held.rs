@@ -10,8 +10,10 @@ use leasehold::{Ended, Error, Key, Lease, LockGuard};
 use serde_json::{Value, json};
 
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum Held<'a> {
     Alone(LockGuard),
+    /// The lock of a one-time job, which ends it.
+    Job(&'a LockGuard),
     Shared(ReadGuard),
     Written(WriteGuard),
     Slot(SemaphorePermit),
@@ -19,11 +21,12 @@ pub(super) enum Held {
     Term(Leadership),
 }
 
-impl Held {
+impl Held<'_> {
     /// The lease; `None` for several locks, which have one each.
     fn lease(&self) -> Option<&Lease> {
         Some(match self {
             Self::Alone(guard) => guard.lease(),
+            Self::Job(guard) => guard.lease(),
             Self::Shared(guard) => guard.lease(),
             Self::Written(guard) => guard.lease(),
             Self::Slot(permit) => permit.lease(),
@@ -101,10 +104,11 @@ impl Held {
         }
     }
 
-    /// Releases what is held. Returns the error of a release that was not confirmed.
+    /// Releases what is held, except a job's. Returns the error of a release that was not confirmed.
     pub(super) async fn release(self) -> Option<Error> {
         let released = match self {
             Self::Alone(guard) => guard.release().await.map(drop),
+            Self::Job(_) => Ok(()),
             Self::Shared(guard) => guard.release().await.map(drop),
             Self::Written(guard) => guard.release().await.map(drop),
             Self::Slot(permit) => permit.release().await.map(drop),

@@ -30,7 +30,7 @@ pub(crate) async fn hold(args: &HoldArgs, output: Output) -> Result<Status, Fail
         builder = connect(&url, settings, args.lock.patience(), output) => labelled(builder?, &args.lock.label).build()?,
     };
     let ended = acquire_and_hold(&locks, args, &mut signals, output).await;
-    put_away(&locks, &mut signals, parting(&args.lock)).await;
+    put_away(&locks, &mut signals, parting(args.lock.at_least.is_some())).await;
     ended
 }
 
@@ -84,7 +84,7 @@ impl Ended {
 }
 
 async fn until_it_ends(
-    held: &Held,
+    held: &Held<'_>,
     signals: &mut Signals,
     output: Output,
 ) -> Result<Ended, Failure> {

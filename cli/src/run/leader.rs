@@ -68,7 +68,7 @@ async fn lead(
             // Another may lead by now. We campaign for the next term.
             Ended::Lost { .. } => {}
             // If nobody else campaigns, this one does not lead again at once.
-            Ended::Left => tokio::select! {
+            Ended::Left(_) => tokio::select! {
                 biased;
                 signal = signals.ending() => return Ok(Status::Signal(signal)),
                 () = clock.sleep(locks.settings().ttl) => {}
@@ -83,7 +83,7 @@ async fn campaign(
     name: &str,
     clock: &Clock,
     output: Output,
-) -> Result<Held, Failure> {
+) -> Result<Held<'static>, Failure> {
     loop {
         match election.campaign(name).await {
             Ok(leadership) => return Ok(Held::Term(leadership)),

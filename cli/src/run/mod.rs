@@ -22,6 +22,7 @@ mod exec;
 mod held;
 mod hold;
 mod leader;
+mod once;
 mod peers;
 mod terminal;
 mod under;
@@ -41,7 +42,7 @@ pub(crate) use exec::{EXEC, exec};
 pub(crate) use hold::hold;
 pub(crate) use leader::{leader, step_down};
 
-use crate::args::{LockArgs, RunArgs};
+use crate::args::RunArgs;
 use crate::exit::{Failure, Status, code, with_causes};
 use crate::output::Output;
 use crate::signals::Signals;
@@ -50,6 +51,7 @@ use acquire::acquire;
 use connect::connect;
 use countdown::Countdown;
 use held::Held;
+use once::run_once;
 use under::{Ended, run_under};
 
 /// How long the tool asks a store that does not answer to free what it held. The TTL frees it otherwise.
@@ -58,6 +60,7 @@ const PARTING: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
     args.lock.check()?;
+    args.once.check()?;
     // As with flock(1), what the command has started keeps the lock, if the tool is killed.
     let url = args.store.for_holder("&children=hold")?;
     let renewals = Arc::new(Notify::new());
@@ -67,14 +70,18 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failur
         signal = signals.ending() => return Ok(Status::Signal(signal)),
         builder = connect(&url, settings, args.lock.patience(), output) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
     };
-    let ended = hold_and_run(&locks, args, &mut signals, &renewals, output).await;
-    put_away(&locks, &mut signals, parting(&args.lock)).await;
+    let ended = match &args.once.once {
+        Some(fire) => run_once(&locks, fire, args, &mut signals, &renewals, output).await,
+        None => hold_and_run(&locks, args, &mut signals, &renewals, output).await,
+    };
+    let rests = args.lock.at_least.is_some() || args.once.once.is_some();
+    put_away(&locks, &mut signals, parting(rests)).await;
     ended
 }
 
 /// For how long what is left in the store is put away. A rest is waited for until its answer, or another host runs the job again.
-fn parting(args: &LockArgs) -> Option<Duration> {
-    args.at_least.is_none().then_some(PARTING)
+fn parting(rests: bool) -> Option<Duration> {
+    (!rests).then_some(PARTING)
 }
 
 /// Withdraws requests without an answer before the tool exits. One more signal ends it at once: TTLs end the rest.
@@ -107,15 +114,14 @@ async fn hold_and_run(
     };
     let ended = run_under(held, &args.command, countdown, signals, renewals, output).await?;
     Ok(match ended {
-        Ended::ByItself(status) => status,
         // Only a leader is asked to leave.
-        Ended::Left => Status::Code(code::DONE),
+        Ended::ByItself(status) | Ended::Left(status) => status,
         Ended::Lost { .. } => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
 }
 
 /// Releases what is held, and reports a release that had no answer.
-async fn release(held: Held, output: Output) {
+async fn release(held: Held<'_>, output: Output) {
     if let Some(error) = held.release().await {
         let why = with_causes(&error);
         output.event(

@@ -31,7 +31,7 @@ pub(super) enum Ended {
     /// By itself, while the lease was live; or by a signal before it was started.
     ByItself(Status),
     /// Because its leader was asked to leave, while the lease was live.
-    Left,
+    Left(Status),
     /// With its lease, or after it.
     Lost {
         /// A signal that asked us to end meanwhile.
@@ -40,7 +40,7 @@ pub(super) enum Ended {
 }
 
 pub(super) async fn run_under(
-    held: Held,
+    held: Held<'_>,
     command: &CommandArgs,
     countdown: Countdown,
     signals: &mut Signals,
@@ -56,7 +56,7 @@ pub(super) async fn run_under(
 
 async fn start_and_watch(
     command: &CommandArgs,
-    held: &Held,
+    held: &Held<'_>,
     countdown: Countdown,
     signals: &mut Signals,
     renewals: &Notify,
@@ -95,7 +95,7 @@ async fn start_and_watch(
 }
 
 /// The file for `leasehold check`. Where it cannot be created the command runs without one, and this is reported.
-fn lease_file(held: &Held, output: Output) -> Option<LeaseFile> {
+fn lease_file(held: &Held<'_>, output: Output) -> Option<LeaseFile> {
     match LeaseFile::create(held.tokens(), held.remaining()) {
         Ok(file) => Some(file),
         Err(why) => {
@@ -112,7 +112,7 @@ fn lease_file(held: &Held, output: Output) -> Option<LeaseFile> {
 
 /// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
 async fn wait_for_room(
-    held: &Held,
+    held: &Held<'_>,
     countdown: Countdown,
     clock: &Clock,
     signals: &mut Signals,
@@ -145,7 +145,7 @@ async fn until_there_is_room(
 /// A command that runs, and what is known of it.
 struct Watched<'a> {
     child: Child,
-    held: &'a Held,
+    held: &'a Held<'a>,
     lease_file: Option<LeaseFile>,
     countdown: Countdown,
     output: Output,
@@ -338,7 +338,7 @@ impl Watched<'_> {
                 .quiet_event(&json!({ "event": "ended", "exit": status.code() }));
             self.report_children();
             if self.is_leaving && self.asked.is_none() {
-                return Ended::Left;
+                return Ended::Left(status);
             }
             return Ended::ByItself(status);
         }

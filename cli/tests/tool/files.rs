@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use crate::command::{
     code, counter, leasehold, lines, printed, run, run_script, tool, with_default_signals,
 };
+use crate::once::each_fire_time_is_done_once;
 use crate::redis::pause;
 use crate::rests::runs_once;
 
@@ -455,4 +456,5 @@ fn a_fence_refuses_the_command_of_a_tool_that_was_stopped() {
 fn a_job_that_two_timers_start_a_little_apart_runs_once() {
     let directory = Directory::new();
     runs_once(&directory.url());
+    each_fire_time_is_done_once(&directory.url());
 }

@@ -29,6 +29,7 @@ mod kinds;
 #[cfg(target_os = "linux")]
 mod lease_files;
 mod looks;
+mod once;
 mod options;
 mod peers;
 mod postgres_store;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::command::{Mark, Running, code, counter, leasehold, lines, printed};
+use crate::once::each_fire_time_is_done_once;
 use crate::postgres::PgServer;
 use crate::rests::runs_once;
 
@@ -150,4 +151,5 @@ fn six_processes_with_holders_that_die_never_overlap_and_tokens_grow() {
 fn a_job_that_two_hosts_start_a_little_apart_runs_once_in_postgresql() {
     let (_server, url) = server();
     runs_once(&url);
+    each_fire_time_is_done_once(&url);
 }

@@ -15,8 +15,9 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::client::{ZooKeeperClient, closed};
+use super::client::ZooKeeperClient;
 use super::drivers::{Ending, Fault, Missing};
+use super::queue::claim_state::closed;
 use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
 use super::session_state::SessionState;
 use super::{acquire, opening};
