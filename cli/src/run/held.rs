@@ -9,6 +9,9 @@ use leasehold::semaphore::SemaphorePermit;
 use leasehold::{Ended, Error, Key, Lease, LockGuard};
 use serde_json::{Value, json};
 
+use crate::exit::with_causes;
+use crate::output::Output;
+
 #[derive(Debug)]
 pub(super) enum Held<'a> {
     Alone(LockGuard),
@@ -116,6 +119,17 @@ impl Held<'_> {
             Self::All(guard) => guard.release().await.map(drop),
         };
         released.err()
+    }
+}
+
+/// Releases what is held, and reports a release that had no answer.
+pub(super) async fn release(held: Held<'_>, output: Output) {
+    if let Some(error) = held.release().await {
+        let why = with_causes(&error);
+        output.event(
+            format!("the lock could not be released, and ends with its ttl: {why}"),
+            &json!({ "event": "release_unknown", "why": why }),
+        );
     }
 }
 

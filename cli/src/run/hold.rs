@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use super::acquire::acquire;
 use super::connect::connect;
-use super::held::Held;
-use super::{labelled, parting, put_away, release};
+use super::held::{Held, release};
+use super::{labelled, parting, put_away};
 use crate::args::HoldArgs;
 use crate::exit::{Failure, Status, code};
 use crate::output::Output;

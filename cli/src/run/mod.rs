@@ -34,7 +34,6 @@ use leasehold::clock::Clock;
 use leasehold::handler::Event;
 use leasehold::store::Label;
 use leasehold::{LockManager, LockManagerBuilder};
-use serde_json::json;
 use tokio::sync::Notify;
 
 pub(crate) use connect::Patience;
@@ -43,14 +42,13 @@ pub(crate) use hold::hold;
 pub(crate) use leader::{leader, step_down};
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, Status, code, with_causes};
+use crate::exit::{Failure, Status, code};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
 use acquire::acquire;
 use connect::connect;
 use countdown::Countdown;
-use held::Held;
 use once::run_once;
 use under::{Ended, run_under};
 
@@ -118,17 +116,6 @@ async fn hold_and_run(
         Ended::ByItself(status) | Ended::Left(status) => status,
         Ended::Lost { .. } => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
-}
-
-/// Releases what is held, and reports a release that had no answer.
-async fn release(held: Held<'_>, output: Output) {
-    if let Some(error) = held.release().await {
-        let why = with_causes(&error);
-        output.event(
-            format!("the lock could not be released, and ends with its ttl: {why}"),
-            &json!({ "event": "release_unknown", "why": why }),
-        );
-    }
 }
 
 fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBuilder {

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::child::{Child, End, NotAllowed, asks_to_end};
 use super::countdown::{Countdown, Step};
-use super::held::Held;
-use super::{descendants, release};
+use super::descendants;
+use super::held::{Held, release};
 use crate::args::CommandArgs;
 use crate::exit::{Failure, Status};
 use crate::lease_file::{LOOK, LeaseFile, Written};
