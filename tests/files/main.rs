@@ -25,6 +25,11 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
+mod once;
+#[cfg(target_os = "linux")]
+#[path = "../support/one_time.rs"]
+mod one_time;
+#[cfg(target_os = "linux")]
 mod place;
 #[cfg(target_os = "linux")]
 mod shards;
@@ -53,6 +58,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "without_a_fence_only_a_run_that_went_past_its_lease_overlaps",
         counting::without_a_fence_only_a_run_that_went_past_its_lease_overlaps,
+    ),
+    (
+        "a_one_time_job_is_done_by_one_of_two_managers",
+        once::a_one_time_job_is_done_by_one_of_two_managers,
     ),
     (
         "tokens_grow_while_files_come_and_go",

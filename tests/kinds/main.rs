@@ -6,6 +6,9 @@ mod bare_thread;
 #[path = "../support/shards.rs"]
 mod crew;
 mod crowd;
+#[path = "../sim/dice.rs"]
+#[allow(dead_code, reason = "the simulation throws them in more ways")]
+mod dice;
 mod election;
 mod exits;
 mod extremes;
@@ -18,6 +21,7 @@ mod no_runtime;
 #[path = "../support/no_threads.rs"]
 mod no_threads;
 mod once;
+mod once_hosts;
 mod operators;
 mod passing_on;
 #[path = "../support/plain.rs"]

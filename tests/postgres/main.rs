@@ -8,6 +8,8 @@ mod certificates;
 mod claims;
 #[path = "../support/shards.rs"]
 mod crew;
+#[path = "../support/one_time.rs"]
+mod one_time;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/postgres.rs"]

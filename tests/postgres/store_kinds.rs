@@ -9,6 +9,7 @@ use leasehold::postgres::PgFence;
 use leasehold::reentrant::Scope;
 use leasehold::store::Released;
 
+use crate::one_time::each_fire_time_is_done_once;
 use crate::store_world::{Locks, manager};
 
 #[tokio::test]
@@ -35,6 +36,14 @@ async fn exclusive_fair_and_reentrant_locks_exclude_another_manager() {
     assert!(theirs.lock("a").try_acquire().await.unwrap().is_none());
     assert!(outer.release().await.unwrap().is_some());
     assert!(theirs.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_one_time_job_is_done_by_one_of_two_managers() {
+    let locks = Locks::open().await;
+    let ours = manager(&locks.url(""), |_| {}).await;
+    let theirs = manager(&locks.url(""), |_| {}).await;
+    each_fire_time_is_done_once(&ours, &theirs).await;
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ mod dice;
 #[path = "../support/in_doubt.rs"]
 mod in_doubt;
 #[cfg(test)]
+#[path = "../support/one_time.rs"]
+mod one_time;
+#[cfg(test)]
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[cfg(test)]

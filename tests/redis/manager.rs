@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::in_doubt::end_in_doubt;
+use crate::one_time::each_fire_time_is_done_once;
 use crate::proxy::{Fate, Proxy};
 use crate::server::{RedisServer, breathe, patiently};
 use leasehold::clock::Clock;
@@ -53,6 +54,14 @@ async fn callers_of_two_managers_take_turns_one_at_a_time() {
         caller.await.unwrap();
     }
     assert_eq!(server.cli(&["EXISTS", "turns"]), "0");
+}
+
+#[tokio::test]
+async fn a_one_time_job_is_done_by_one_of_two_managers() {
+    let server = RedisServer::start();
+    let ours = manager(&server.url(FRESH), |_| {}).await;
+    let theirs = manager(&server.url(FRESH), |_| {}).await;
+    each_fire_time_is_done_once(&ours, &theirs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
