@@ -37,6 +37,7 @@
 //! | which lock, and how to write the data | [`docs::choosing`] |
 //! | a run, and every outcome of it | [`docs::guarded`] |
 //! | N pieces of work that processes divide among themselves | [`docs::shards`] |
+//! | a cron job on many hosts, once | [`docs::once`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
 //! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
 //! | what it costs | [`docs::speed`] |

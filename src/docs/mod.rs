@@ -6,6 +6,7 @@
 //! | [`choosing`] | to find the kind of lock for a task |
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
 //! | [`shards`] | to divide N pieces of work among processes |
+//! | [`once`] | to run a cron job once, on one of many hosts |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
 //! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`proof`] | to see what shows the guarantees, and what does not |
@@ -52,6 +53,9 @@ pub mod limitations {}
 
 #[doc = include_str!("observing.md")]
 pub mod observing {}
+
+#[doc = include_str!("once.md")]
+pub mod once {}
 
 #[doc = include_str!("proof.md")]
 pub mod proof {}

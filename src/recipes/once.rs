@@ -26,7 +26,8 @@
 //!
 //! A lock alone runs such a job twice: the timers of hosts are apart, and a short job is over before the second timer fires. Here the
 //! fire time is a part of the key, and the key [rests](Lock::hold_at_least) after its job. A host that comes late finds it resting,
-//! whatever its clock says, and the next fire time has a key of its own.
+//! whatever its clock says, and the next fire time has a key of its own. [The guide](crate::docs::once) has the details, and shows
+//! which value of a scheduler is the fire time.
 
 use std::time::{Duration, SystemTime};
 
