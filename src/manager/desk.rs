@@ -150,6 +150,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         let queue = &mut self.line(key).waiting;
         if queue.len() == queue.capacity() {
             queue.retain(|waiter| !waiter.has_left());
+            // So each one that comes pays for a bounded part of the next search.
+            queue.reserve(queue.len() + 1);
         }
         queue.push_back(waiter);
         self.watch(key);
@@ -263,9 +265,9 @@ impl<W: Waits, R: Clone> Desk<W, R> {
     }
 
     /// Whether callers wait for the key.
-    pub(super) fn is_waited_for(&self, key: &Key) -> bool {
-        let line = self.lines.get(key);
-        line.is_some_and(|line| !line.waiting.is_empty())
+    pub(super) fn is_waited_for(&mut self, key: &Key) -> bool {
+        let line = self.lines.get_mut(key);
+        line.is_some_and(|line| first(&mut line.waiting).is_some())
     }
 
     /// How many other turns there are of the key, if this one bypasses the queue: each asks, waits or holds.

@@ -10,10 +10,12 @@ use super::*;
 struct Caller {
     number: u32,
     has_left: Rc<Cell<bool>>,
+    looks: Rc<Cell<u32>>,
 }
 
 impl Waits for Caller {
     fn has_left(&self) -> bool {
+        self.looks.update(|looks| looks + 1);
         self.has_left.get()
     }
 }
@@ -23,6 +25,8 @@ struct Scene {
     desk: Desk<Caller, &'static str>,
     key: Key,
     left: Vec<Rc<Cell<bool>>>,
+    /// How often the desk asked a caller whether it has left.
+    looks: Rc<Cell<u32>>,
 }
 
 const SOUND: ReleasedHold = ReleasedHold {
@@ -37,6 +41,7 @@ impl Scene {
             desk: Desk::new(&Settings::default()),
             key: Key::parse("a").unwrap(),
             left: Vec::new(),
+            looks: Rc::default(),
         }
     }
 
@@ -63,7 +68,13 @@ impl Scene {
         for number in 0..callers {
             let has_left = Rc::new(Cell::new(false));
             self.left.push(Rc::clone(&has_left));
-            self.desk.wait(&self.key, Caller { number, has_left });
+            let looks = Rc::clone(&self.looks);
+            let caller = Caller {
+                number,
+                has_left,
+                looks,
+            };
+            self.desk.wait(&self.key, caller);
         }
     }
 
@@ -174,6 +185,31 @@ fn a_turn_whose_caller_does_not_show_itself_passes_and_that_caller_bypasses_the_
     assert_eq!(number, 1);
     assert!(scene.ended(last).is_none());
     assert!(scene.is_forgotten());
+}
+
+#[test]
+fn a_key_whose_callers_have_left_is_not_waited_for() {
+    let mut scene = Scene::new();
+    scene.turn(0);
+    scene.wait(2);
+    scene.left[0].set(true);
+    assert!(scene.desk.is_waited_for(&scene.key));
+    scene.left[1].set(true);
+    assert!(!scene.desk.is_waited_for(&scene.key));
+}
+
+#[test]
+fn a_crowd_that_comes_and_leaves_one_by_one_is_not_searched_each_time() {
+    const CROWD: u32 = 1_024;
+    let mut scene = Scene::new();
+    scene.turn(0);
+    // As many as fit: the next one makes room.
+    scene.wait(CROWD);
+    for number in 1..CROWD {
+        scene.left[number as usize].set(true);
+        scene.wait(1);
+    }
+    assert!(scene.looks.get() <= 8 * CROWD, "{}", scene.looks.get());
 }
 
 #[test]
