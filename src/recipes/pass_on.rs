@@ -39,6 +39,7 @@ impl<'a> Wanted<'a> {
             let (name, preference) = text.rsplit_once(PREFER)?;
             Some((name, preference.parse().ok()?))
         });
+        let preferred = preferred.filter(|(name, _)| !name.is_empty());
         let (name, preference) = preferred.unwrap_or((text, 0));
         Self::Office { name, preference }
     }
@@ -50,10 +51,10 @@ impl<'a> Wanted<'a> {
 ///
 /// `Invalid` if the name is no label, or would be read as another one.
 pub(super) fn candidate(name: &str, preference: u8) -> Result<Label, Error> {
-    let label = match preference {
-        0 => Label::parse(name),
-        _ => Label::parse(&format!("{name}{PREFER}{preference})")),
-    }?;
+    let label = match (Label::parse(name)?, preference) {
+        (name, 0) => name,
+        (_, _) => Label::parse(&format!("{name}{PREFER}{preference})"))?,
+    };
     if Wanted::of(&label) == (Wanted::Office { name, preference }) {
         return Ok(label);
     }
@@ -137,6 +138,13 @@ mod tests {
         for name in ["step down from term 7", "host (prefer 9)", "", "x\ny"] {
             assert!(candidate(name, 0).is_err(), "{name}");
         }
+        assert!(candidate("", 3).is_err());
+        let lock = Label::parse(" (prefer 3)").unwrap();
+        let wanted = Wanted::Office {
+            name: " (prefer 3)",
+            preference: 0,
+        };
+        assert_eq!(Wanted::of(&lock), wanted, "no name");
         let label = candidate("host (prefer 9)", 2).unwrap();
         let wanted = Wanted::Office {
             name: "host (prefer 9)",
