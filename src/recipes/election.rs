@@ -47,8 +47,8 @@ use crate::recipes::pass_on::{self, Wanted, Why};
 pub use crate::recipes::term::WhileLeader;
 use crate::recipes::term::{Orders, OwnTerm, stopped};
 use crate::store::Released;
+use futures_util::Stream;
 use futures_util::stream::unfold;
-use futures_util::{FutureExt, Stream};
 use tokio::sync::watch;
 
 /// An office that one candidate holds at a time. Cloning is cheap.
@@ -409,17 +409,25 @@ impl Election {
         mut work: Pin<&mut F>,
         limit: Duration,
     ) -> Option<F::Output> {
-        let is_drained = || leadership.lease().drained().now_or_never().is_some();
+        let context = self.manager.handle.context();
+        let is_drained = || leadership.lease().is_drained();
         let ends = poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending if is_drained() => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
+        // The end of a run elsewhere wakes nobody while the hold is open.
+        let others_end = async {
+            while !is_drained() && !context.is_closing() {
+                context.pause(context.settings().retry_delay).await;
+            }
+        };
         tokio::select! {
             biased;
             _ = leadership.lost() => None,
             value = ends => value,
-            () = self.manager.handle.context().pause(limit) => None,
+            () = context.pause(limit) => None,
+            () = others_end => None,
         }
     }
 }

@@ -1,10 +1,13 @@
 //! A leader that is asked to leave passes its office on, in order.
 
+use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::election::{Election, Leadership};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{World, poll_once, secs, while_time_passes};
 
@@ -179,5 +182,65 @@ async fn a_guard_learns_that_somebody_waits_in_either_process() {
             }
         };
         while_time_passes(&world, secs(2), noticed).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nobody_wants_a_lock_once_whoever_waited_for_it_has_left() {
+    let world = World::new();
+    let held = world.ours.lock("a").acquire().await.unwrap();
+    let lock = world.ours.lock("a");
+    let mut gives_up = Box::pin(lock.acquire_within(secs(30)));
+    assert!(poll_once(&mut gives_up).await.is_pending());
+    drop(gives_up);
+    let mut wanted = Box::pin(held.wanted());
+    assert!(poll_once(&mut wanted).await.is_pending(), "nobody waits");
+}
+
+#[tokio::test]
+async fn a_leader_that_drains_resigns_when_the_run_of_another_task_has_ended() {
+    let world = World::new();
+    let election = world.ours.election("e");
+    let shutdown = CancellationToken::new();
+    let (end, ends) = oneshot::channel::<()>();
+    let (begun, begins) = oneshot::channel::<()>();
+    let led = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            let once = Mutex::new(Some((begun, ends)));
+            let work = async move |leadership: &Leadership| {
+                let executor = leadership.executor();
+                let (begun, ends) = once.lock().unwrap().take().unwrap();
+                tokio::spawn(async move {
+                    let run = executor.guarded_async(async |_| {
+                        begun.send(()).unwrap();
+                        ends.await.unwrap();
+                        Ok(())
+                    });
+                    run.await.map(drop)
+                });
+                std::future::pending::<()>().await
+            };
+            let led = election.while_leader("host-a", work).drain(secs(3_600));
+            led.until(shutdown).await
+        }
+    });
+    begins.await.unwrap();
+    shutdown.cancel();
+    world.pass(secs(5)).await;
+    assert_eq!(leader(&world).await.as_deref(), Some("host-a"));
+    end.send(()).unwrap();
+    let ended = while_time_passes(&world, secs(60), led).await.unwrap();
+    assert_eq!(ended.unwrap(), None);
+    assert_eq!(leader(&world).await, None);
+}
+
+#[tokio::test]
+async fn a_candidate_without_a_name_is_refused_whatever_it_is_preferred() {
+    let world = World::new();
+    for preference in [0, 3] {
+        let election = world.ours.election("e").prefer(preference);
+        let error = election.campaign("").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }
