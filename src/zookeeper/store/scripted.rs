@@ -142,7 +142,7 @@ impl Driver for ScriptedSession {
             contenders.push(format!("{path}{sequence:010}"));
         }
         let made = Made {
-            sequence: i64::try_from(sequence).unwrap(),
+            sequence: i64::try_from(sequence).expect("a number of ten digits"),
             czxid: 1,
             owner: SESSION,
             made_at: LeaderTime(0),
