@@ -43,6 +43,8 @@ fn inspect_reports_who_holds_a_lock() {
         (&true.into(), &"host-a".into())
     );
     assert_eq!(held["token"].to_string(), token);
+    assert_eq!(held["holder_names"][0], "host-a");
+    assert_eq!(held["waiters"].as_array().unwrap().len(), 0);
     assert!((1..=10_000).contains(&held["remaining_ms"].as_u64().unwrap()));
     assert!(held["held_for_ms"].is_u64() && held["asked_ago_ms"].is_null());
     assert_eq!(held["held_for_is_estimate"], true);

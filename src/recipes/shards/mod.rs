@@ -179,8 +179,9 @@ impl Shards {
     /// # Errors
     ///
     /// `Unsupported` at once if the [capability](LockManager::capability) of the store does not say `read_write`, or names no
-    /// queue. `Invalid` if other members have another number of shards. Otherwise as [`Lock::acquire`], where another attempt would
-    /// fail too. While the store cannot be reached, or a fence cannot be raised, it tries again, without a limit.
+    /// queue. `Contended` at once if `max_waiters` callers of this manager wait already: a member counts as one of them, however many
+    /// shards it waits for. `Invalid` if other members have another number of shards. Otherwise as [`Lock::acquire`], where another
+    /// attempt would fail too. While the store cannot be reached, or a fence cannot be raised, it tries again, without a limit.
     ///
     /// # Cancel safety
     ///
