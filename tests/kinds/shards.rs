@@ -10,7 +10,7 @@ use leasehold::store::{Acquired, Claim, Label, LockMode, MemoryStore, OwnerToken
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 use tokio_util::sync::CancellationToken;
 
-use crate::crew::{Crew, Process, members_come_and_go};
+use crate::crew::{Book, Crew, Process, members_come_and_go};
 use crate::support::{ms, secs};
 
 fn crew() -> (Crew, MemoryStore) {
@@ -45,9 +45,8 @@ async fn more_members_than_shards_leave_some_idle_and_every_shard_owned() {
     let all: Vec<_> = (0..5)
         .map(|_| crew.join(store.clone(), |locks| locks.shards("s", 3)))
         .collect();
-    let is_spread = |book: &crate::crew::Book| {
-        book.owners.len() == 3 && (0..5).all(|member| book.load(member) <= 1)
-    };
+    let is_spread =
+        |book: &Book| book.owners.len() == 3 && (0..5).all(|member| book.load(member) <= 1);
     crew.until("is it spread", is_spread).await;
     for member in &all {
         member.stop.cancel();
@@ -210,6 +209,20 @@ async fn work_that_does_not_leave_is_dropped_when_its_time_is_over() {
     let _next = crew.join(store, set_up);
     crew.until_loads([(0, 6), (1, 6)]).await;
     crew.assert_sound();
+}
+
+#[tokio::test]
+async fn work_whose_lease_was_lost_is_dropped() {
+    let (mut crew, store) = crew();
+    let stubborn = crew.join_with(store, twelve, |entry, shard| async move {
+        let _kept = (entry, shard);
+        std::future::pending().await
+    });
+    crew.until_loads([(0, 12)]).await;
+    crew.kill(&stubborn).await;
+    let own = stubborn.shards.watch();
+    let is_idle = |book: &Book| own.borrow().is_empty() && book.owners.is_empty();
+    crew.until("was its work dropped", is_idle).await;
 }
 
 #[tokio::test]
