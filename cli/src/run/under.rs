@@ -337,7 +337,9 @@ impl Watched<'_> {
             self.output
                 .quiet_event(&json!({ "event": "ended", "exit": status.code() }));
             self.report_children();
-            if self.is_leaving && self.asked.is_none() {
+            // To a command that ran on after it, SIGHUP said to read its configuration again.
+            let asked = self.asked.filter(|signal| *signal != Signal::SIGHUP);
+            if self.is_leaving && asked.is_none() {
                 return Ended::Left(status);
             }
             return Ended::ByItself(status);

@@ -53,3 +53,25 @@ fn a_candidate_that_is_preferred_takes_over() {
         assert_eq!(code(&tool.output()), 143);
     }
 }
+
+/// To a daemon SIGHUP says to read its configuration again.
+#[test]
+fn a_leader_that_got_sighup_before_campaigns_again() {
+    let (_server, url) = server();
+    let (begun, reloaded) = (Mark::new(), Mark::new());
+    let script = format!(
+        "trap 'echo reloaded > {}' HUP; echo $$ >> {}; while :; do sleep 0.1; done",
+        reloaded.path(),
+        begun.path()
+    );
+    let named = ["leader", "--store", &url, "--election", "k", "--label", "a"];
+    let command = ["--ttl", "2s", "--", "sh", "-c", &script];
+    let tool = Running::start(&[&named[..], &command].concat());
+    begun.line();
+    tool.signal("-HUP");
+    reloaded.line();
+    assert_eq!(step_down(&url), 0);
+    until("the next term", || begun.line().lines().count() == 2);
+    tool.signal("-TERM");
+    assert_eq!(code(&tool.output()), 143);
+}
