@@ -10,6 +10,7 @@ pub(crate) mod key;
 pub(crate) mod of_task;
 pub(crate) mod options;
 pub(crate) mod random;
+pub(crate) mod room;
 pub(crate) mod run_event;
 pub(crate) mod run_sink;
 #[cfg(feature = "config")]

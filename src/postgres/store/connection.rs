@@ -24,6 +24,7 @@ use super::target::Target;
 use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::room::make_room;
 use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 
 /// How many asks are on their way over one connection, each for another key. Those that wait here cost the server nothing, and can be
@@ -58,9 +59,7 @@ impl OneAtATime {
     fn of(&self, key: &Key) -> Arc<Semaphore> {
         let mut keys = self.0.lock();
         // Those that nobody waits for are forgotten before there are more.
-        if keys.len() == keys.capacity() {
-            keys.retain(|_, of_key| Arc::strong_count(of_key) > 1);
-        }
+        make_room(&mut keys, |of_key| Arc::strong_count(of_key) > 1);
         let of_key = keys.entry(key.clone());
         Arc::clone(of_key.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }

@@ -15,10 +15,8 @@ use super::fault;
 use super::link::Link;
 use super::target::Target;
 use crate::model::error::Error;
+use crate::model::room::make_room;
 use crate::store::dial::{self, Pooled, Reconnecting};
-
-/// With fewer waiters than this there is no sweep.
-const SWEEP_FLOOR: usize = 64;
 
 /// The listening connection of one runtime. Made on first use.
 pub(super) struct Listener {
@@ -93,9 +91,7 @@ impl Listener {
 fn register(waiters: &Waiters, name: String) -> oneshot::Receiver<()> {
     let (wake, woken) = oneshot::channel();
     let mut waiters = waiters.lock();
-    if waiters.len() >= SWEEP_FLOOR && waiters.len() == waiters.capacity() {
-        waiters.retain(|_, all| all.iter().any(|one| !one.is_closed()));
-    }
+    make_room(&mut waiters, |all| all.iter().any(|one| !one.is_closed()));
     let same = waiters.entry(name).or_default();
     same.retain(|one| !one.is_closed());
     same.push(wake);

@@ -15,6 +15,7 @@ use super::connection::Server;
 use super::mark::NOTED;
 use super::options::RedisOptions;
 use super::script::Script;
+use crate::model::room::make_room;
 
 /// The notes of a prefix, in one run of a server, for one slot of a cluster.
 pub(super) struct Notes {
@@ -64,10 +65,8 @@ impl Noted {
     /// They were sent at `sent`, and answered.
     pub(super) fn left(&self, run: &str, slot: Option<Slot>, sent: u64) {
         let mut all = self.0.lock();
-        if all.len() == all.capacity() {
-            // What is due is as good as forgotten.
-            all.retain(|_, noted| sent.saturating_sub(*noted) < NOTED);
-        }
+        // What is due is as good as forgotten.
+        make_room(&mut all, |noted| sent.saturating_sub(*noted) < NOTED);
         all.insert((run.to_owned(), slot), sent);
     }
 }

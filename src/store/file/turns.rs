@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::model::key::Key;
+use crate::model::room::make_room;
 
 /// The keys that are in a step.
 #[derive(Debug, Default)]
@@ -22,9 +23,7 @@ impl Turns {
         if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
             return turn;
         }
-        if turns.len() == turns.capacity() {
-            turns.retain(|_, turn| turn.strong_count() > 0);
-        }
+        make_room(&mut turns, |turn| turn.strong_count() > 0);
         let turn = Arc::default();
         turns.insert(key.clone(), Arc::downgrade(&turn));
         turn

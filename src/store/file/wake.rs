@@ -17,6 +17,7 @@ use super::peers::{Peers, Sent, address};
 use super::process::name;
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
+use crate::model::room::make_room;
 use crate::store::{Hint, Waiters, Wakes};
 
 /// The owner token and the longest key.
@@ -55,9 +56,7 @@ impl Wakeups {
 
     pub(super) fn subscribe(&self, key: &Key, owner: OwnerToken) -> Hint {
         let mut waiting = self.waiting.lock();
-        if waiting.len() == waiting.capacity() {
-            waiting.retain(|_, waiters| !waiters.is_empty());
-        }
+        make_room(&mut waiting, |waiters| !waiters.is_empty());
         waiting.entry(key.clone()).or_default().subscribe(owner)
     }
 

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::queue::Wakes;
 use crate::model::holder::OwnerToken;
+use crate::model::room::make_room;
 use crate::store::Hint;
 
 /// The hints that were given out, by claim.
@@ -24,9 +25,7 @@ pub(crate) struct Woken(
 impl Waiters {
     /// A hint for a claim. An earlier hint of the same claim resolves.
     pub(crate) fn subscribe(&mut self, owner: OwnerToken) -> Hint {
-        if self.hints.len() == self.hints.capacity() {
-            self.hints.retain(|_, hint| !hint.is_closed());
-        }
+        make_room(&mut self.hints, |hint| !hint.is_closed());
         let (wake, woken) = oneshot::channel();
         self.hints.insert(owner, wake);
         Hint::new(async move {

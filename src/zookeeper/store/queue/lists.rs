@@ -16,6 +16,7 @@ use super::super::drivers::Fault;
 use super::super::session::Session;
 use super::look::LookupError;
 use super::names::{self, Contender};
+use crate::model::room::make_room;
 
 /// Who contends. `None`: the list failed, which says nothing about a list of another claim.
 pub(super) type Listed = Option<Arc<[Contender]>>;
@@ -88,9 +89,7 @@ impl Lists {
         if let Some((list, false)) = before {
             return list;
         }
-        if all.len() == all.capacity() {
-            all.retain(|_, newest| newest.alive().is_some());
-        }
+        make_room(&mut all, |newest| newest.alive().is_some());
         let has_begun = Arc::new(Mutex::new(false));
         let begun = Arc::clone(&has_begun);
         let list = async move {
