@@ -109,7 +109,8 @@ impl Election {
 
     /// How much this candidate is preferred: 0 by default. A leader in [`while_leader`](Self::while_leader) passes its office on, in
     /// order and within seconds, when a candidate waits that is preferred more. Until then candidates are elected in the order of
-    /// their campaigns. On a store without a [queue](crate::store::Queue) it has no effect.
+    /// their campaigns. On a store without a [queue](crate::store::Queue) it has no effect. A leader sees the first
+    /// [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) that wait: behind those a candidate is not preferred yet.
     ///
     /// Other processes see it behind the name: `host-a (prefer 3)`.
     pub fn prefer(self, preference: u8) -> Self {
@@ -198,8 +199,9 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `Contended` if the leader has not passed the office on within the manager's [`wait`](crate::Settings::wait); `Unsupported` on
-    /// a store without a queue; otherwise as [`Lock::acquire`].
+    /// `Contended` if the leader has not passed the office on within the manager's [`wait`](crate::Settings::wait), or does not see the
+    /// request because [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) candidates wait before it; `Unsupported` on a store
+    /// without a queue; otherwise as [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///

@@ -4,8 +4,10 @@ use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::election::{Election, Leadership};
+use leasehold::store::LockInfo;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -243,4 +245,29 @@ async fn a_candidate_without_a_name_is_refused_whatever_it_is_preferred() {
         let error = election.campaign("").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
+}
+
+/// The leader, and so many candidates. Then one that is preferred, and an operator.
+async fn is_asked_behind(candidates: usize) -> bool {
+    let world = World::new();
+    let leadership = world.ours.election("e").campaign("host-a").await.unwrap();
+    let (election, better) = (
+        world.theirs.election("e"),
+        world.theirs.election("e").prefer(3),
+    );
+    let waiting: Vec<_> = (0..candidates)
+        .map(|_| Box::pin(election.campaign("host-b")))
+        .collect();
+    let mut waiting = Box::pin(join_all(waiting));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let mut better = Box::pin(better.campaign("host-c"));
+    assert!(poll_once(&mut better).await.is_pending());
+    let mut asked = Box::pin(leadership.asked_to_leave());
+    poll_once(&mut asked).await.is_ready()
+}
+
+#[tokio::test]
+async fn a_leader_sees_as_many_that_wait_as_a_store_names() {
+    assert!(is_asked_behind(LockInfo::MAX_WAITERS - 1).await);
+    assert!(!is_asked_behind(LockInfo::MAX_WAITERS).await);
 }
