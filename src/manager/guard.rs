@@ -204,6 +204,13 @@ impl LockGuard {
     pub(crate) async fn end_within(&self, limit: Duration) -> Released {
         end_hold_within(self.context(), &self.hold, Ended::Released, limit).await
     }
+
+    /// Ends the hold in the background, for all that share this guard.
+    pub(crate) fn end_in_background(&self) {
+        self.hold.lease.close();
+        let message = Message::End(Arc::clone(&self.hold), Ended::Dropped);
+        self.context().inbox.send(message);
+    }
 }
 
 impl LockGuard {
@@ -249,9 +256,7 @@ fn unconfirmed(key: &Key, why: Error) -> Error {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.hold.lease.close();
-            let message = Message::End(Arc::clone(&self.hold), Ended::Dropped);
-            self.context().inbox.send(message);
+            self.end_in_background();
         }
     }
 }

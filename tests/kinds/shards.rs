@@ -1,13 +1,13 @@
 //! Work that is divided among processes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate};
 use leasehold::shards::{MAX_SHARDS, MAX_WEIGHT, Shard};
 use leasehold::store::{Acquired, Claim, Label, LockMode, MemoryStore, OwnerToken, Store};
-use leasehold::{Error, ErrorKind, LockManager, Settings};
+use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 use tokio_util::sync::CancellationToken;
 
 use crate::crew::{Book, Crew, Process, members_come_and_go};
@@ -162,6 +162,63 @@ async fn a_member_that_is_dropped_releases_all() {
     assert!(store.list("s/").await.unwrap().is_empty());
 }
 
+#[tokio::test]
+async fn a_shard_that_its_work_gave_away_is_released_with_its_member() {
+    let (mut crew, store) = crew();
+    let given_away = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&given_away);
+    let member = crew.join_with(store.clone(), twelve, move |_, shard| {
+        kept.lock().unwrap().push(shard);
+        std::future::pending()
+    });
+    crew.until("are all given away", |_| {
+        given_away.lock().unwrap().len() == 12
+    })
+    .await;
+    member.serving.abort();
+    crew.pass(secs(1)).await;
+    assert!(store.list("s/").await.unwrap().is_empty());
+    let shards = given_away.lock().unwrap();
+    assert!(shards.iter().all(|shard| !shard.lease().is_live()));
+}
+
+/// Panics when it is raised for the first time.
+#[derive(Clone, Debug, Default)]
+struct PanicsOnce(Arc<AtomicUsize>);
+
+impl Fence for PanicsOnce {
+    async fn raise(&self, _: &Key, _: FencingToken) -> Result<(), Error> {
+        let is_first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
+        assert!(!is_first, "the fence panics");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_shard_whose_fence_panicked_is_asked_for_again() {
+    let (mut crew, store) = crew();
+    let fence = PanicsOnce::default();
+    let _member = crew.join(store, |locks| twelve(locks).fence(fence.clone()));
+    crew.until_loads([(0, 12)]).await;
+    assert_eq!(fence.0.load(Ordering::SeqCst), 13);
+}
+
+#[tokio::test]
+async fn a_membership_that_outlived_its_lease_is_no_second_member() {
+    let (mut crew, store) = crew();
+    let _first = crew.join(store.clone(), twelve);
+    crew.until_loads([(0, 12)]).await;
+    let key = "s/shard-members".parse().unwrap();
+    let info = store.inspect(&key).await.unwrap().unwrap();
+    let mut former = claim("s/shard-members", info.label.unwrap().as_str());
+    former.mode = LockMode::Read;
+    let joined = store.acquire(&former).await.unwrap();
+    assert!(matches!(joined, Acquired::Granted(_)), "{joined:?}");
+    let _second = crew.join(store, twelve);
+    crew.until_loads([(0, 6), (1, 6)]).await;
+    crew.assert_sound();
+}
+
 /// Work that ends in the way that its number of calls says.
 #[tokio::test]
 async fn work_that_fails_or_panics_begins_again_and_disturbs_no_other() {
@@ -266,7 +323,7 @@ async fn a_former_owner_is_shut_out_before_the_next_one_begins() {
     for (index, owner) in tokens {
         let key = format!("s/shard/{index:05}").parse().unwrap();
         let token = owner.token.unwrap();
-        let before = leasehold::FencingToken::new(token.number() - 1).unwrap();
+        let before = FencingToken::new(token.number() - 1).unwrap();
         assert!(gate.raise(&key, before).await.is_err(), "{key}");
         assert!(gate.raise(&key, token).await.is_ok(), "{key}");
     }

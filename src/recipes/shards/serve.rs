@@ -1,10 +1,13 @@
 //! The loop of a member: it looks at who takes part, obeys the [`Plan`], and reports to it what happened.
 
-use std::collections::{BTreeSet, HashMap};
+use std::any::Any;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +18,7 @@ use super::plan::{Order, Plan, WorkEnd};
 use super::shard::{OwnShards, Shard, Tenure};
 use crate::clock::Clock;
 use crate::manager::{LockGuard, LockManager};
+use crate::model::caught::Caught;
 use crate::model::error::Error;
 use crate::model::span::nanos;
 use crate::store::LockInfo;
@@ -69,6 +73,14 @@ pub(super) struct Serve<W> {
     is_resigning: bool,
     /// Why this member leaves, unless it was stopped.
     failure: Option<Error>,
+}
+
+/// Without the panic's own text, which may contain a secret.
+fn panicked<T>(payload: Box<dyn Any + Send>) -> Result<T, Error> {
+    drop(Caught::by(payload));
+    Err(Error::unavailable(
+        "what asked for a shard panicked; fix the fence",
+    ))
 }
 
 impl<W, F, E> Serve<W>
@@ -254,8 +266,11 @@ where
 
     fn ask(&mut self, shard: u32, round: u64, wait: Duration) {
         let lock = self.terms.lock(&self.manager, shard);
-        let ask = async move { Event::Asked(shard, round, lock.acquire_within(wait).await) };
-        let asking = self.tasks.spawn(ask);
+        let asking = self.tasks.spawn(async move {
+            // A fence is not ours, and may panic.
+            let asked = AssertUnwindSafe(lock.acquire_within(wait)).catch_unwind();
+            Event::Asked(shard, round, asked.await.unwrap_or_else(panicked))
+        });
         self.asking.insert(shard, asking);
     }
 
@@ -357,7 +372,10 @@ where
             ));
             return self.fail(error);
         }
-        members.retain(|member| member.shards == self.me.shards);
+        // The hold of a member that joined again may outlive its lease for a while. It is no second member.
+        let mut seen = HashSet::new();
+        members
+            .retain(|member| member.shards == self.me.shards && seen.insert(member.label.clone()));
         if members == self.members {
             return;
         }

@@ -18,7 +18,7 @@ use crate::model::caught::Caught;
 
 /// A shard that this process owns: a [`LockGuard`] with an index.
 ///
-/// The lock is released when the work has ended, wherever the shard is then.
+/// The lock is released when the work has ended or was dropped, wherever the shard is then.
 #[derive(Debug)]
 #[must_use = "it is what the work is done with"]
 pub struct Shard {
@@ -101,6 +101,15 @@ impl Drop for Shown {
     }
 }
 
+/// Ends the hold when it is dropped, also where the work has given its [`Shard`] to somebody else.
+struct Tied(Arc<LockGuard>);
+
+impl Drop for Tied {
+    fn drop(&mut self) {
+        self.0.end_in_background();
+    }
+}
+
 /// A shard that was granted, and how it is worked on.
 pub(super) struct Tenure {
     pub(super) index: u32,
@@ -117,11 +126,12 @@ impl Tenure {
         F: Future<Output = Result<(), E>>,
         E: Display,
     {
-        let guard = Arc::new(self.guard);
+        let tied = Tied(Arc::new(self.guard));
+        let guard = &tied.0;
         let shown = Shown::new(self.own, self.index);
         let shard = Shard {
             index: self.index,
-            guard: Arc::clone(&guard),
+            guard: Arc::clone(guard),
             leaving: self.leaving.clone(),
         };
         let clock = guard.lease().clock().clone();
