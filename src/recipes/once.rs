@@ -43,7 +43,8 @@ pub use crate::recipes::once_outcome::{JobError, JobOutcome};
 /// For how long a fire time stays done.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What becomes of a fire time whose host died in the middle of the job.
+/// What becomes of a fire time whose host died in the middle of the job. All hosts have to choose the same: one that retries does not
+/// ask whether another one has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum AfterDeath {
@@ -155,7 +156,7 @@ impl OneTimeJob {
     }
 
     /// The key that rests when the job is done. [`revoke`](LockManager::revoke) with [`Revoke::Now`](crate::store::Revoke::Now)
-    /// ends the rest, and the job may run again.
+    /// ends the rest, and the job may run again. With [`AfterDeath::Skip`] it may when the key `KEY/begun` is revoked too.
     ///
     /// # Errors
     ///

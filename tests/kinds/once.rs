@@ -265,6 +265,19 @@ async fn a_job_that_runs_at_most_once_is_done_or_begun() {
     assert!(info.is_none(), "{info:?}");
 }
 
+#[tokio::test]
+async fn a_job_that_runs_at_most_once_runs_again_when_its_begin_is_revoked_too() {
+    let world = World::new();
+    let job = nightly(&world.ours).after_death(AfterDeath::Skip);
+    let _ = run(&job).await.unwrap();
+    let key = job.key().unwrap();
+    let _ = world.theirs.revoke(key, Revoke::Now).await.unwrap();
+    assert_eq!(run(&job).await.unwrap(), JobOutcome::AlreadyBegun);
+    let begun = format!("{key}/begun");
+    let _ = world.theirs.revoke(&begun, Revoke::Now).await.unwrap();
+    assert_eq!(run(&job).await.unwrap(), JobOutcome::Ran(()));
+}
+
 /// The store does, or does not, execute the request that it does not answer.
 #[tokio::test]
 async fn a_job_that_runs_at_most_once_does_not_run_before_its_begin_is_confirmed() {
