@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::store::LockInfo;
 use leasehold::{Error, LockManager};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::ListArgs;
-use crate::exit::{Failure, code};
+use crate::exit::{Failure, code, with_causes};
 use crate::look::{name, scripts, table, waiter};
 use crate::output::Output;
 
@@ -31,7 +31,16 @@ pub(crate) async fn watch(
     let is_screen = io::stdout().is_terminal() && !output.json;
     let mut before = None;
     loop {
-        let records = look(locks, &args.prefix).await?;
+        let records = match look(locks, &args.prefix).await {
+            Ok(records) => records,
+            Err(error) if error.is_retryable() => {
+                let why = with_causes(&error);
+                output.event(&why, &json!({ "event": "look_failed", "why": why }));
+                clock.sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let now = records.iter().map(lasting).collect::<Vec<_>>();
         if is_screen || before.as_ref() != Some(&now) {
             let text = if output.json {

@@ -74,7 +74,7 @@ fn inspect_reports_who_holds_a_lock() {
 /// Each look that differs is a line.
 #[test]
 fn a_watch_reports_each_change_and_who_waits() {
-    let (_server, url) = server();
+    let (server, url) = server();
     let begun = Mark::new();
     let script = format!("echo >> {}; exec sleep 600", begun.path());
     let held = |label: &str| {
@@ -83,8 +83,10 @@ fn a_watch_reports_each_change_and_who_waits() {
     };
     let watching = tool(&["list", "--store", &url, "--json", "--watch"])
         .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
         .spawn();
     let mut watching = watching.unwrap();
+    let mut said = BufReader::new(watching.stderr.take().unwrap()).lines();
     let mut looks = BufReader::new(watching.stdout.take().unwrap()).lines();
     let mut until_shown = |holder: Option<&str>, waiters: usize| {
         let is_so = |line: Result<String, std::io::Error>| {
@@ -104,6 +106,10 @@ fn a_watch_reports_each_change_and_who_waits() {
     until_shown(Some("a"), 0);
     let second = held("b");
     until_shown(Some("a"), 1);
+    // A look that fails is not the last one.
+    server.pause();
+    assert!(said.any(|line| line.unwrap().contains("look_failed")));
+    server.resume();
     first.signal("-TERM");
     until_shown(Some("b"), 0);
     second.signal("-TERM");
