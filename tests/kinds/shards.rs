@@ -1,17 +1,18 @@
 //! Work that is divided among processes.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use leasehold::clock::ManualClock;
+use leasehold::clock::{Clock, ManualClock};
 use leasehold::fence::{Fence, FenceGate};
 use leasehold::shards::{MAX_SHARDS, MAX_WEIGHT, Shard};
 use leasehold::store::{Acquired, Claim, Label, LockMode, MemoryStore, OwnerToken, Store};
-use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
+use leasehold::{Abort, Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 use tokio_util::sync::CancellationToken;
 
 use crate::crew::{Book, Crew, Process, members_come_and_go};
-use crate::support::{ms, secs};
+use crate::support::{ms, poll_once, secs};
 
 fn crew() -> (Crew, MemoryStore) {
     let clock = ManualClock::new();
@@ -280,6 +281,53 @@ async fn work_whose_lease_was_lost_is_dropped() {
     let own = stubborn.shards.watch();
     let is_idle = |book: &Book| own.borrow().is_empty() && book.owners.is_empty();
     crew.until("was its work dropped", is_idle).await;
+}
+
+#[tokio::test]
+async fn a_run_that_the_work_left_behind_has_what_is_left_of_the_drain_limit() {
+    let (mut crew, store) = crew();
+    let clock = Clock::from(crew.clock.clone().unwrap());
+    let set_up = |locks: &LockManager| locks.shards("s", 1).drain_limit(secs(9));
+    let only = crew.join_with(store.clone(), set_up, move |entry, shard| {
+        let clock = clock.clone();
+        async move {
+            shard.leaving().await;
+            let executor = shard.executor();
+            let run = async move {
+                let endless = async |_: &_| std::future::pending::<Result<(), Abort>>().await;
+                executor.guarded_async(endless).await
+            };
+            tokio::spawn(run);
+            clock.sleep(secs(8)).await;
+            drop(entry);
+            Ok(())
+        }
+    });
+    crew.until_loads([(0, 1)]).await;
+    only.stop.cancel();
+    // The limit, and the TTL that ends a hold whose run is still in progress.
+    crew.pass(secs(20)).await;
+    assert!(store.list("s/").await.unwrap().is_empty());
+    crew.left(only).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_member_that_nobody_polls_lets_others_have_their_share() {
+    let (mut crew, store) = crew();
+    let builder = LockManager::builder(store.clone()).clock(crew.clock.clone().unwrap());
+    let locks = builder.build().unwrap();
+    let shards = twelve(&locks);
+    let mut serving = pin!(shards.serve(async |shard: Shard| {
+        shard.leaving().await;
+        Ok::<_, Error>(())
+    }));
+    while shards.watch().borrow().len() < 12 {
+        assert!(poll_once(&mut serving).await.is_pending());
+        crew.step().await;
+        locks.settled().await;
+    }
+    let _second = crew.join(store, twelve);
+    crew.until_loads([(0, 6)]).await;
 }
 
 #[tokio::test]

@@ -43,10 +43,12 @@ mod shard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub use self::member::{MAX_SHARDS, MAX_WEIGHT};
@@ -174,7 +176,8 @@ impl Shards {
     /// `move |shard| { let db = db.clone(); async move { .. } }`. The compiler refuses an `async` closure that borrows what it
     /// captured, because a task may outlive the closure.
     ///
-    /// The tasks run in the caller's runtime. Where there is none they run on the manager's thread, and must not block.
+    /// Once it was polled, this member goes on in tasks, also while nobody polls the [`Serving`]. They run in the caller's runtime.
+    /// Where there is none they run on the manager's thread, and must not block.
     ///
     /// # Errors
     ///
@@ -202,7 +205,8 @@ impl Shards {
             let manager = shards.manager;
             terms.ensure_supported(&manager)?;
             let serve = Serve::new(&manager, terms, &shards.own, work, stopped)?;
-            in_runtime(manager.handle.context().runtime(), serve.run()).await
+            let serving = in_a_task(serve.run());
+            in_runtime(manager.handle.context().runtime(), serving).await
         };
         Serving::new(serving, stop)
     }
@@ -239,6 +243,23 @@ impl Shards {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<BTreeSet<u32>> {
         self.own.subscribe()
+    }
+}
+
+/// Runs in a task, so that a caller that polls nothing for a while keeps no shard from other members. Dropped, it ends.
+async fn in_a_task<F>(member: F) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    let mut task = JoinSet::new();
+    task.spawn(member);
+    let ended = task.join_next().await;
+    match ended.map(|ended| ended.map_err(JoinError::try_into_panic)) {
+        Some(Ok(ended)) => ended,
+        Some(Err(Ok(payload))) => resume_unwind(payload),
+        Some(Err(Err(_))) | None => Err(Error::closed(
+            "the runtime in which a member served its shards has ended",
+        )),
     }
 }
 

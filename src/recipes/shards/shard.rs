@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -135,8 +135,10 @@ impl Tenure {
             leaving: self.leaving.clone(),
         };
         let clock = guard.lease().clock().clone();
+        let asked_at = OnceLock::new();
         let is_late = async {
             self.leaving.cancelled().await;
+            asked_at.get_or_init(|| clock.stamp());
             clock.sleep(self.drain_limit).await;
         };
         // The work is dropped in here too, and may panic in both.
@@ -152,7 +154,7 @@ impl Tenure {
         let worked = worked.catch_unwind().await;
         drop(shown);
         let key = guard.key();
-        let mut limit = self.drain_limit;
+        let limit = self.drain_limit;
         let has_finished = match worked {
             Ok(Worked::Done(Ok(()))) => true,
             Ok(Worked::Done(Err(error))) => {
@@ -162,7 +164,6 @@ impl Tenure {
             Ok(Worked::Lost) => false,
             Ok(Worked::Late) => {
                 tracing::warn!(target: "leasehold::shards", %key, ?limit, "the work of a shard did not end within its drain limit, and was dropped");
-                limit = Duration::ZERO;
                 false
             }
             Err(payload) => {
@@ -178,7 +179,10 @@ impl Tenure {
             true => WorkEnd::Finished,
             false => WorkEnd::Failed,
         };
-        let _ = guard.end_within(limit).await;
+        // A run that the work left behind has what is left of the limit.
+        let used = asked_at.get().map(|at| clock.stamp().since(at));
+        let left = limit.saturating_sub(used.unwrap_or_default());
+        let _ = guard.end_within(left).await;
         how
     }
 }
