@@ -39,3 +39,15 @@ async fn a_member_joins_at_any_time() {
     let info = store.inspect(&first.claim.key).await.unwrap().unwrap();
     assert_eq!((info.holders, info.labels.len()), (5, 5));
 }
+
+#[tokio::test]
+async fn a_key_that_is_not_ours_keeps_no_other_shard_from_its_owner() {
+    let server = RedisServer::start();
+    server.cli(&["RPUSH", "app:s/shard/00001", "what somebody else keeps"]);
+    let mut crew = Crew::new(None, Settings::default());
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let _only = crew.join(store, |locks| locks.shards("s", 4));
+    crew.until_loads([(0, 3)]).await;
+    server.cli(&["DEL", "app:s/shard/00001"]);
+    crew.until_loads([(0, 4)]).await;
+}

@@ -184,7 +184,8 @@ impl Shards {
     /// `Unsupported` at once if the [capability](LockManager::capability) of the store does not say `read_write`, or names no
     /// queue. `Contended` at once if `max_waiters` callers of this manager wait already: a member counts as one of them, however many
     /// shards it waits for. `Invalid` if other members have another number of shards. Otherwise as [`Lock::acquire`], where another
-    /// attempt would fail too. While the store cannot be reached, or a fence cannot be raised, it tries again, without a limit.
+    /// attempt would fail too. While the store cannot be reached, or a fence cannot be raised, it tries again, without a limit. So it does
+    /// for a shard whose key this process may not use, or which holds something else: it serves the others, and logs a warning.
     ///
     /// # Cancel safety
     ///

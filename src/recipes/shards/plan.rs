@@ -282,12 +282,14 @@ impl Plan {
         is_asked
     }
 
-    /// The shard could not be asked for. It is asked for again after a rest.
-    pub(super) fn failed(&mut self, shard: u32, round: u64, now: Duration) {
+    /// The shard could not be asked for. It is asked for again after a rest. Whether this is its first failure in a row.
+    pub(super) fn failed(&mut self, shard: u32, round: u64, now: Duration) -> bool {
+        let is_first = !self.failures.contains_key(&shard);
         if self.waits(shard, round) {
             let pause = self.pause(shard);
             self.rest(shard, now.saturating_add(pause));
         }
+        is_first
     }
 
     /// The answer to a check whether another member waits for the shard.

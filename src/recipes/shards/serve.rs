@@ -19,7 +19,7 @@ use super::shard::{OwnShards, Shard, Tenure};
 use crate::clock::Clock;
 use crate::manager::{LockGuard, LockManager};
 use crate::model::caught::Caught;
-use crate::model::error::Error;
+use crate::model::error::{Error, ErrorKind};
 use crate::model::span::nanos;
 use crate::store::LockInfo;
 
@@ -314,6 +314,14 @@ where
             Event::Asked(shard, round, Err(error)) if error.is_retryable() => {
                 tracing::debug!(target: "leasehold::shards", shard, %error, "a shard was asked for in vain");
                 self.plan.failed(shard, round, now);
+            }
+            // The others are served.
+            Event::Asked(shard, round, Err(error))
+                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied) =>
+            {
+                if self.plan.failed(shard, round, now) {
+                    tracing::warn!(target: "leasehold::shards", shard, %error, "a shard has no owner here");
+                }
             }
             Event::Asked(.., Err(error))
             | Event::Joined(Err(error))
