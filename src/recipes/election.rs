@@ -266,6 +266,9 @@ impl Election {
     /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: a change that
     /// must not happen without the leadership belongs in [`guarded`](LockGuard::guarded).
     ///
+    /// While it leads, it asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval) whether it is to
+    /// leave: for a candidate that is [preferred](Self::prefer), or because of [`step_down`](Self::step_down).
+    ///
     /// In a spawned task the work must be an `async move` closure that owns what it uses, or clones of it. For a closure that
     /// borrows, the compiler reports that `Send` or `AsyncFnMut` "is not general enough".
     ///
