@@ -29,7 +29,6 @@
 //! elected in the order of their campaigns.
 
 use std::future::poll_fn;
-use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -37,16 +36,16 @@ use std::time::Duration;
 
 use crate::fence::Fence;
 use crate::lease::Lease;
-use crate::manager::{LockGuard, LockManager, in_runtime};
+use crate::manager::{LockManager, in_runtime};
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+pub use crate::recipes::leadership::Leadership;
 use crate::recipes::lock::Lock;
 use crate::recipes::pass_on::{self, Wanted, Why};
 pub use crate::recipes::term::WhileLeader;
 use crate::recipes::term::{Orders, OwnTerm, stopped};
-use crate::store::Released;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
@@ -155,11 +154,7 @@ impl Election {
         Ok(guard.map(|guard| {
             let runtime = self.manager.handle.context().runtime();
             let term = OwnTerm::begin(&self.own_term, guard.lease(), runtime);
-            Leadership {
-                term,
-                guard,
-                preference: self.preference,
-            }
+            Leadership::new(guard, term, self.preference)
         }))
     }
 
@@ -264,7 +259,7 @@ impl Election {
     /// one term. Then it resigns.
     ///
     /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: a change that
-    /// must not happen without the leadership belongs in [`guarded`](LockGuard::guarded).
+    /// must not happen without the leadership belongs in [`guarded`](crate::LockGuard::guarded).
     ///
     /// While it leads, it asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval) whether it is to
     /// leave: for a candidate that is [preferred](Self::prefer), or because of [`step_down`](Self::step_down).
@@ -329,7 +324,7 @@ impl Election {
     /// It is cleared when the term ends, for whatever reason.
     ///
     /// For a health endpoint, or for code that waits until this process leads. The notification may arrive late: code that acts
-    /// as the leader uses [`guarded`](LockGuard::guarded), and a reader checks [`Lease::is_live`].
+    /// as the leader uses [`guarded`](crate::LockGuard::guarded), and a reader checks [`Lease::is_live`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -465,72 +460,5 @@ impl Observing {
             }
             return Some((leader, self));
         }
-    }
-}
-
-/// An office that was won. Renewed until it is resigned, dropped or lost.
-#[derive(Debug)]
-#[must_use = "the office is resigned as soon as its leadership is dropped"]
-pub struct Leadership {
-    term: OwnTerm,
-    guard: LockGuard,
-    preference: u8,
-}
-
-impl Leadership {
-    /// The token of the term: larger than that of every term before.
-    #[must_use]
-    pub fn term(&self) -> FencingToken {
-        self.guard.token()
-    }
-
-    /// Completes when this leader is asked to leave: by [`step_down`](Election::step_down), or because a candidate waits that is
-    /// [preferred](Election::prefer) more. Finish what is in progress, and [resign](Self::resign).
-    /// [`while_leader`](Election::while_leader) does so by itself.
-    ///
-    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval). On a store without a queue it never
-    /// completes.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it only reads.
-    pub async fn asked_to_leave(&self) {
-        self.asked().await;
-    }
-
-    async fn asked(&self) -> Why {
-        let (term, own) = (self.term(), self.preference);
-        match self
-            .guard
-            .waited_for(|info| pass_on::why(info, term, own))
-            .await
-        {
-            Ok(why) => why,
-            // Nobody can ask.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Ends the leadership and reports the result, as [`LockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: when this future is dropped, the end continues in the background.
-    pub async fn resign(self) -> Result<Released, Error> {
-        let Self { term, guard, .. } = self;
-        drop(term);
-        guard.release().await
-    }
-}
-
-impl Deref for Leadership {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod lock;
 
 mod busy;
 pub mod election;
+mod leadership;
 pub mod multi;
 pub mod once;
 mod once_outcome;

@@ -89,9 +89,9 @@ where
         }
     }
 
-    /// Lets the run in progress end when [`until`](Self::until) stops the work, or the office is passed on: the work goes on until it waits outside of a run,
-    /// returns, or loses the lease, and for at most `limit`. Then it is dropped, and the office is resigned. Default 0: the work is
-    /// dropped at once, and a run in progress is rolled back.
+    /// Lets the run in progress end when [`until`](Self::until) stops the work, or the office is passed on. The work goes on until it
+    /// waits outside of a run, returns, or loses the lease, and for at most `limit`. Then it is dropped, and the office is
+    /// resigned. Default 0: the work is dropped at once, and a run in progress is rolled back.
     ///
     /// Runs of every executor of the leadership count. Work that never waits between two runs must watch the token itself.
     pub fn drain(self, limit: Duration) -> Self {

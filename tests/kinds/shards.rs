@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::fence::{Fence, FenceGate};
 use leasehold::shards::{MAX_SHARDS, MAX_WEIGHT, Shard};
-use leasehold::store::{Acquired, Claim, Label, LockMode, MemoryStore, OwnerToken, Store};
+use leasehold::store::{
+    Acquired, Claim, Label, LockInfo, LockMode, MemoryStore, OwnerToken, Store,
+};
 use leasehold::{Abort, Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -78,6 +80,26 @@ fn claim(key: &str, label: &str) -> Claim {
     let mut claim = Claim::new(key.parse().unwrap(), owner, label, secs(3600));
     claim.place_ttl = secs(3600);
     claim
+}
+
+/// As many as a store names.
+#[tokio::test]
+async fn one_member_more_than_there_may_be_gets_shards_when_another_leaves() {
+    let (mut crew, store) = crew();
+    let mut others = Vec::new();
+    for number in 0..LockInfo::MAX_LABELS {
+        let mut member = claim("s/shard-members", &format!("other~{number:032x}~w1~n2048"));
+        member.mode = LockMode::Read;
+        let Ok(Acquired::Granted(held)) = store.acquire(&member).await else {
+            panic!("readers join each other");
+        };
+        others.push(held);
+    }
+    let _last = crew.join(store.clone(), |locks| locks.shards("s", 2_048));
+    crew.pass(secs(20)).await;
+    assert!(crew.book().owners.is_empty());
+    let _ = store.release(&others[0]).await;
+    crew.until_loads([(0, 2)]).await;
 }
 
 #[tokio::test]

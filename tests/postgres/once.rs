@@ -98,3 +98,26 @@ async fn a_name_whose_time_is_over_is_free_and_then_deleted() {
     bank.psql("UPDATE leasehold.fence_meta SET swept_at = '-infinity'; SELECT leasehold.sweep()");
     assert_eq!(bank.psql("SELECT name FROM leasehold.once").trim(), "a@2");
 }
+
+/// The transaction began before the other one was committed, so it may not see its name.
+#[tokio::test]
+async fn a_name_that_a_repeatable_read_may_not_see_is_an_error_and_then_done() {
+    let bank = Bank::open().await;
+    let role = "ALTER ROLE CURRENT_USER IN DATABASE %I SET default_transaction_isolation = 'repeatable read'";
+    bank.psql(&format!(
+        "DO $$ BEGIN EXECUTE format('{}', current_database()); END $$",
+        role.replace('\'', "''")
+    ));
+    let fence = bank.fence().await;
+    let other = bank.connect().await;
+    let call = fence.transaction(async move |t| {
+        let claim = "SELECT leasehold.once('a@1', 86400000)";
+        other.batch_execute(claim).await?;
+        t.once("a@1", DAY).await?;
+        t.done(())
+    });
+    let failed = hold(1).executor().commit(call).await.unwrap_err();
+    assert_not_applied(&failed);
+    assert!(!take_once(&fence, 1, "a@1", DAY).await.unwrap());
+    assert_eq!(bank.cents(), 100);
+}

@@ -52,8 +52,8 @@ async fn an_attempt_and_a_release_read_no_more_rows_the_longer_the_queue_is() {
         format!("{leave}; {}", ask("gen_random_uuid()", "r")),
     ] {
         let read = rows_read(&locks, &statement);
-        // A loop reads its first ten rows at once, and who is far behind reads the first of those before it.
-        assert!(read <= 80, "{read}: {statement}");
+        // A loop reads its first ten rows at once, and whoever is far behind the first 17 of those before it.
+        assert!(read <= 64, "{read}: {statement}");
     }
 }
 
@@ -110,19 +110,26 @@ async fn each_of_a_crowd_is_served_after_two_requests_over_the_same_connections(
     assert!(2 * asks <= 5 * CROWD, "{asks} asks for {CROWD} waiters");
 }
 
+/// Gives up later than the requests for one blocked key may take together.
+async fn patient(locks: &Locks) -> PostgresStore {
+    let url = locks.url("timeout_millis=4000");
+    PostgresStore::connect(&url).await.unwrap()
+}
+
+/// A client that leaves a transaction open which asked for the key `blocked`.
+async fn blocks(locks: &Locks) -> tokio_postgres::Client {
+    let psql = plain(locks).await;
+    let ask =
+        "BEGIN; SELECT leasehold.ask('blocked', gen_random_uuid(), 'x', 1000, 0, 'psql', false)";
+    psql.batch_execute(ask).await.unwrap();
+    psql
+}
+
 #[tokio::test]
 async fn a_blocked_key_delays_no_other_key_of_the_process() {
     let locks = Locks::open().await;
-    // Fewer seconds than the requests for one blocked key may take together.
-    let store = PostgresStore::connect(&locks.url("timeout_millis=4000"))
-        .await
-        .unwrap();
-    let psql = plain(&locks).await;
-    psql.batch_execute(
-        "BEGIN; SELECT leasehold.ask('blocked', gen_random_uuid(), 'x', 1000, 0, 'psql', false)",
-    )
-    .await
-    .unwrap();
+    let store = patient(&locks).await;
+    let psql = blocks(&locks).await;
     let mut blocked = Vec::new();
     for _ in 0..40 {
         let store = store.clone();
@@ -239,17 +246,9 @@ async fn a_grant_whose_transaction_stays_open_delays_no_key_that_shares_its_slot
 #[tokio::test]
 async fn an_end_of_a_blocked_key_delays_no_other_key_of_the_process() {
     let locks = Locks::open().await;
-    // Fewer seconds than the requests for one blocked key may take together.
-    let store = PostgresStore::connect(&locks.url("timeout_millis=4000"))
-        .await
-        .unwrap();
+    let store = patient(&locks).await;
     let held = grant(&store, &claim("blocked")).await;
-    let psql = plain(&locks).await;
-    psql.batch_execute(
-        "BEGIN; SELECT leasehold.ask('blocked', gen_random_uuid(), 'x', 1000, 0, 'psql', false)",
-    )
-    .await
-    .unwrap();
+    let psql = blocks(&locks).await;
     let mut blocked = Vec::new();
     for _ in 0..20 {
         let (store, held) = (store.clone(), held.clone());

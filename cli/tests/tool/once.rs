@@ -30,10 +30,10 @@ pub(crate) fn each_fire_time_is_done_once(url: &str) {
     }
     let coded = once(url, THREE, &["-E", "3"], "echo again");
     assert_eq!((code(&coded), printed(&coded).as_str()), (3, ""));
-    let told = once(url, THREE, &["-v"], "echo again");
+    let reported = once(url, THREE, &["-v"], "echo again");
     let says = "the job is done already key=nightly/2026-11-26T03:00:00Z";
-    assert_eq!(code(&told), 0);
-    let said = printed(&told);
+    assert_eq!(code(&reported), 0);
+    let said = printed(&reported);
     assert_eq!(said.matches(says).count(), 1, "{said}");
     let scripted = once(url, THREE, &["--json"], "echo again");
     let event = &lines(&scripted.stderr)[0];

@@ -10,6 +10,13 @@ fn leader(url: &str, name: &str, prefer: &str, begun: &Mark) -> Running {
     Running::start(&[&named[..], &command].concat())
 }
 
+fn end(tools: [Running; 2]) {
+    for tool in tools {
+        tool.signal("-TERM");
+        assert_eq!(code(&tool.output()), 143);
+    }
+}
+
 fn step_down(url: &str) -> i32 {
     code(&leasehold(&[
         "step-down",
@@ -32,10 +39,7 @@ fn the_next_candidate_leads_after_the_command_of_the_leader_has_ended() {
     let next = theirs.line();
     assert!(!runs(&id), "two commands at once");
     assert!(runs(&next));
-    for tool in [first, second] {
-        tool.signal("-TERM");
-        assert_eq!(code(&tool.output()), 143);
-    }
+    end([first, second]);
 }
 
 #[test]
@@ -48,10 +52,7 @@ fn a_candidate_that_is_preferred_takes_over() {
     let next = theirs.line();
     assert!(!runs(&id), "two commands at once");
     until("the preferred one stays", || runs(&next));
-    for tool in [plain, better] {
-        tool.signal("-TERM");
-        assert_eq!(code(&tool.output()), 143);
-    }
+    end([plain, better]);
 }
 
 /// To a daemon SIGHUP says to read its configuration again.

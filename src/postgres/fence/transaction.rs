@@ -119,6 +119,8 @@ impl PgTransaction {
     /// # Errors
     ///
     /// As [`execute`](Self::execute). A database whose schema is older has no function `leasehold.once`: create the schema again.
+    /// Under REPEATABLE READ or SERIALIZABLE a name that was committed since this transaction began is a serialization failure: it is
+    /// rolled back, and when the work is repeated the answer is false.
     ///
     /// # Not promised
     ///

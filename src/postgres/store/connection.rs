@@ -138,7 +138,8 @@ impl Connection {
         Ok(turn)
     }
 
-    /// Sends a call that ends or changes the hold of a key, after the others of that key over this connection.
+    /// Sends a call that ends or changes the hold of a key, after the others of that key over this connection, and once more if other
+    /// calls about the key take too long.
     ///
     /// # Errors
     ///
@@ -153,7 +154,11 @@ impl Connection {
         // An error says that it was closed, which nobody does.
         let _turn = self.ended.of(key).acquire_owned().await.ok();
         self.ensure_free(key, doing)?;
-        let answer = self.ask(statement, parameters).await;
+        let mut answer = self.ask(statement, parameters).await;
+        if answer.as_ref().is_err_and(Failure::is_blocked) {
+            // It changed nothing. Requests for other keys went between the two.
+            answer = self.ask(statement, parameters).await;
+        }
         self.note(key, &answer);
         answer
     }

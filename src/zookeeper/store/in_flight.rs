@@ -101,6 +101,18 @@ fn claim(key: &str) -> Claim {
     Claim::new(key, OwnerToken::generate().expect("an owner"), label, TTL)
 }
 
+impl World {
+    /// The store ends while somebody asks for `k`, who is not granted it and leaves no node. What is held stays held.
+    async fn ends_beside(&self, asking: Asking) {
+        let closing = self.close();
+        let answer = self.end(asking).await;
+        closing.await.expect("the task ends").expect("it is closed");
+        assert_eq!(self.nodes("held"), 1, "nobody released it");
+        assert_eq!(self.nodes("k"), 0);
+        assert!(!is_granted(&answer), "{answer:?}");
+    }
+}
+
 fn is_granted(answer: &Result<Acquired, Error>) -> bool {
     matches!(answer, Ok(Acquired::Granted(_)))
 }
@@ -138,12 +150,7 @@ async fn a_claim_is_not_granted_whose_node_is_deleted_as_its_store_ends() {
     assert!(is_granted(&world.end(asking).await));
     let waits = world.next("k").await;
     let asking = world.ask(&waits).await;
-    let closing = world.close();
-    let answer = world.end(asking).await;
-    closing.await.expect("the task ends").unwrap();
-    assert_eq!(world.nodes("held"), 1, "nobody released it");
-    assert_eq!(world.nodes("k"), 0);
-    assert!(!is_granted(&answer), "{answer:?}");
+    world.ends_beside(asking).await;
 }
 
 #[tokio::test]
@@ -156,12 +163,7 @@ async fn a_claim_leaves_no_node_that_it_makes_while_its_store_ends() {
     once.place_ttl = Duration::ZERO;
     let asking = world.ask(&once).await;
     assert_eq!(world.nodes("k"), 0);
-    let closing = world.close();
-    let answer = world.end(asking).await;
-    closing.await.expect("the task ends").unwrap();
-    assert_eq!(world.nodes("held"), 1, "nobody released it");
-    assert_eq!(world.nodes("k"), 0);
-    assert!(!is_granted(&answer), "{answer:?}");
+    world.ends_beside(asking).await;
 }
 
 /// A server that is behind shows the node that a revocation took away, and not the barrier in its place.
