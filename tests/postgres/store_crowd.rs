@@ -243,6 +243,27 @@ async fn a_grant_whose_transaction_stays_open_delays_no_key_that_shares_its_slot
     assert!((1..=2).contains(&rows), "{rows}");
 }
 
+/// The server ends the first call as it ends one that waits for too long.
+#[tokio::test]
+async fn an_end_that_waited_for_too_long_is_sent_once_more() {
+    let locks = Locks::open().await;
+    let store = patient(&locks).await;
+    let held = grant(&store, &claim("a")).await;
+    locks.psql(
+        "CREATE SEQUENCE public.tries;
+         CREATE FUNCTION public.waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF nextval('public.tries') = 1 THEN RAISE EXCEPTION 'it waits' USING ERRCODE = '55P03'; END IF;
+           RETURN OLD;
+         END $$;
+         CREATE TRIGGER waits BEFORE DELETE ON leasehold.claim FOR EACH ROW EXECUTE FUNCTION public.waits()",
+    );
+    release(&store, &held).await;
+    assert_eq!(
+        locks.psql("SELECT last_value FROM public.tries").trim(),
+        "2"
+    );
+}
+
 #[tokio::test]
 async fn an_end_of_a_blocked_key_delays_no_other_key_of_the_process() {
     let locks = Locks::open().await;

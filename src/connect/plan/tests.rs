@@ -1,3 +1,5 @@
+//! What the plan of a URL refuses and reads, and that the guide has the tables of all options.
+
 use super::*;
 use crate::manager::LockManager;
 #[cfg(all(feature = "postgres", feature = "redis", feature = "zookeeper"))]
