@@ -11,10 +11,10 @@
 //! // From the schedule, not from this host's clock: all hosts have to
 //! // pass the same.
 //! let fire_time = UNIX_EPOCH + Duration::from_secs(1_795_662_000);
-//! let report = locks.once("report", fire_time);
+//! let invoices = locks.once("invoices", fire_time);
 //!
 //! // Every host calls this at its time.
-//! let run = || report.run(async |_guard: &LockGuard| {
+//! let run = || invoices.run(async |_guard: &LockGuard| {
 //!     println!("sent");
 //!     Ok::<_, BoxError>(7)
 //! });
