@@ -22,11 +22,17 @@ pub mod postgres {
     /// former holders, in milliseconds (int). Answers the token that the fence has then: a larger one is a newer holder's.
     pub const RAISE: &str = "SELECT leasehold.raise($1, $2, $3)";
     /// The first statement of the transaction: `$1` the keys (text[]) and `$2` their tokens (bigint[]), `$3` the
-    /// [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease and a second, in milliseconds (int).
+    /// [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease and a second, in
+    /// milliseconds (int). Answers the server's clock, in microseconds since 1970 (bigint).
     pub const ENTER: &str = "SELECT leasehold.enter($1, $2, $3::text::uuid, $4)";
-    /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::run::TxnId) as text. It fails if the
-    /// transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an error.
-    pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid)";
+    /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::run::TxnId)
+    /// as text, `$2` the end of the lease by the server's clock, in microseconds since 1970 (bigint):
+    /// what [`ENTER`] answered, and what was left of the lease when that answer had arrived. The
+    /// server then refuses a `COMMIT` that it executes later. Null: it compares no time.
+    ///
+    /// It fails if the transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an
+    /// error. A `COMMIT` without it is refused.
+    pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid, $2)";
     /// Between [`ENTER`] and [`SEAL`]: claims a name of your own for what this transaction does once. `$1` the name (text, up to 1,000
     /// bytes), `$2` how long it is kept after that, in milliseconds (bigint). False: it was done, so change nothing.
     pub const ONCE: &str = "SELECT leasehold.once($1, $2)";
@@ -175,7 +181,7 @@ mod tests {
     fn an_error_answer_to_commit_is_an_abort() {
         for code in [
             "40001", "40P01", "23505", "23503", "25P02", "25006", "57014", "P0001", "22012",
-            "53100",
+            "53100", "LH005", "LH006",
         ] {
             assert_eq!(
                 judge(Phase::Commit, Some(code)),

@@ -20,6 +20,7 @@ mod stopped;
 use server::canary;
 
 mod commit;
+mod deadline;
 mod doubt;
 mod handles;
 mod idle;

@@ -62,7 +62,7 @@ async fn transactions_over_crossed_keys_enter_in_the_order_of_the_keys() {
         let client = bank.connect().await;
         crossed.push(tokio::spawn(async move {
             let enter = format!(
-                "SELECT leasehold.enter('{{{keys}}}', '{{1,1}}', gen_random_uuid(), 60000)"
+                "BEGIN; SELECT leasehold.enter('{{{keys}}}', '{{1,1}}', gen_random_uuid(), 60000); ROLLBACK"
             );
             client.batch_execute(&enter).await
         }));

@@ -75,10 +75,21 @@ BEGIN
   IF seen IS NULL THEN SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k; END IF;
 END $$;
 
--- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is raised before.
--- ms: what is left of the lease, and a second: the server ends a transaction whose client hangs for longer.
--- It is on the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no order.
-CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS void
+-- Before this version the two answered nothing, and took no time.
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.prorettype = 'pg_catalog.void'::pg_catalog.regtype
+      AND p.oid = pg_catalog.to_regprocedure('leasehold.enter(text[],bigint[],uuid,int)')) THEN
+    DROP FUNCTION leasehold.enter(text[], bigint[], uuid, int);
+  END IF;
+  DROP FUNCTION IF EXISTS leasehold.seal(uuid);
+END $$;
+
+-- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is
+-- raised before. ms: what is left of the lease, and a second: the server ends a transaction whose client
+-- hangs for longer. Answers the server's clock, in microseconds since 1970.
+-- It is on the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no
+-- order.
+CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE seen bigint; i int; in_order int[] := '{1}'; set_ text := ms;
 BEGIN
@@ -109,15 +120,49 @@ BEGIN
     END IF;
   END LOOP;
   INSERT INTO leasehold.txn VALUES (x, ks, ts, true);
+  RETURN extract(epoch FROM clock_timestamp()) * 1000000;
 END $$;
 
--- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not), and if it is not the
--- one that entered. It runs with the caller's rights and search_path, which can deceive the caller only.
-CREATE OR REPLACE FUNCTION leasehold.seal(x uuid) RETURNS void LANGUAGE plpgsql AS $$
+-- Inside of COMMIT, and of PREPARE TRANSACTION, before anything is committed: an error rolls back.
+-- LH006: it was not sealed. COMMIT is a statement of the work, or the work sent SET CONSTRAINTS ALL IMMEDIATE.
+-- LH005: the lease is over by the server's clock, or that clock was set back behind the begin of the
+-- transaction and proves nothing.
+-- It runs with the caller's rights and search_path, as seal does, which can deceive the caller only.
+CREATE OR REPLACE FUNCTION leasehold.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE until text := pg_catalog.current_setting('leasehold.until', true);
+BEGIN
+  IF pg_catalog.current_setting('leasehold.sealed', true) IS DISTINCT FROM NEW.txn_id::text THEN
+    RAISE EXCEPTION 'the fenced transaction was to be committed before its last statement' USING ERRCODE = 'LH006',
+      HINT = 'Leave COMMIT to the fence, and name the constraints in SET CONSTRAINTS.';
+  END IF;
+  IF until <> '' AND (pg_catalog.clock_timestamp() < pg_catalog.now()
+      OR pg_catalog.clock_timestamp() >= pg_catalog.to_timestamp(until::float8 / 1000000)) THEN
+    RAISE EXCEPTION 'the lease was over before the commit' USING ERRCODE = 'LH005';
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Made only where it is missing: it waits for whoever writes the table, and everybody would wait behind it.
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+      WHERE t.tgrelid = 'leasehold.txn'::pg_catalog.regclass AND t.tgname = 'at_commit') THEN
+    CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON leasehold.txn DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW WHEN (NEW.applied) EXECUTE FUNCTION leasehold.at_commit();
+  END IF;
+END $$;
+
+-- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not),
+-- and if it is not the one that entered. until: the end of the lease by the server's clock, in
+-- microseconds since 1970; null: COMMIT does not compare it. It runs with the caller's rights and
+-- search_path, which can deceive the caller only.
+CREATE OR REPLACE FUNCTION leasehold.seal(x uuid, until bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE set_ text;
 BEGIN
   IF pg_catalog.current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
     RAISE EXCEPTION 'the transaction that entered the fence was ended before its last statement' USING ERRCODE = 'LH003';
   END IF;
+  set_ := pg_catalog.set_config('leasehold.sealed', x::text, true);
+  set_ := pg_catalog.set_config('leasehold.until', coalesce(until::text, ''), true);
 END $$;
 
 -- True: committed. False: it was not, and never will be: its name is taken. Waits while the transaction is open, at most

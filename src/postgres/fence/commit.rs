@@ -41,7 +41,7 @@ where
     let limit = || attempt.before_the_end();
     let connection = attempt.connected(shared.pool.take(shared.is_pipelined));
     let connection = connection.await?;
-    let (connection, was_ended, worked) = if connection.is_guarded {
+    let (connection, was_ended, until, worked) = if connection.is_guarded {
         let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = async {
@@ -51,7 +51,7 @@ where
         // The first poll of `enter` sends it: what the work sends is behind it, and is executed in its transaction, or in none if `BEGIN`
         // was cancelled. There it cannot write.
         match try_join(attempt.enter(&connection), worked).await {
-            Ok(((), worked)) => (connection, was_ended, worked),
+            Ok((until, worked)) => (connection, was_ended, until, worked),
             Err(refused) => {
                 // Nothing is sent after it in that transaction.
                 close(connection, &was_ended)?;
@@ -59,11 +59,11 @@ where
             }
         }
     } else {
-        let connection = attempt.entered(connection).await?;
+        let (connection, until) = attempt.entered(connection).await?;
         let transaction = PgTransaction::new(connection.link.client.clone());
         let was_ended = transaction.was_ended();
         let worked = shared.clock.timeout(limit(), work(transaction)).await;
-        (connection, was_ended, worked)
+        (connection, was_ended, until, worked)
     };
     let Some(worked) = worked else {
         // Without a word to the server, whose answer might not come either.
@@ -81,7 +81,7 @@ where
                 close(connection, &was_ended)?;
                 return Err(EffectError::not_applied(error));
             }
-            let applied = attempt.seal_and_commit(connection).await?;
+            let applied = attempt.seal_and_commit(connection, until).await?;
             Ok(Ok(applied.with(value)))
         }
         Err(PgStop(Stop::Refused(transaction, why))) => {
@@ -95,6 +95,9 @@ where
         }
     }
 }
+
+/// The end of the lease, in microseconds since 1970 by the server's clock; `None`: the server did not say its time.
+type Until = Option<i64>;
 
 struct Attempt<'a> {
     shared: &'a Shared,
@@ -128,8 +131,9 @@ impl Attempt<'_> {
         connected.map_err(EffectError::not_applied)
     }
 
-    /// Begins a transaction that has entered the fence. The error is `None` if no answer came.
-    async fn enter(&self, connection: &Connection) -> Result<(), Option<PgError>> {
+    /// Begins a transaction that has entered the fence, and answers the end of the lease by the
+    /// server's clock: early, by the time of the answer. The error is `None` if no answer came.
+    async fn enter(&self, connection: &Connection) -> Result<Until, Option<PgError>> {
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
         let statements = entering(self.permit.locks(), self.permit.txn_id, limit);
         let begin = if connection.is_guarded {
@@ -138,15 +142,21 @@ impl Attempt<'_> {
             "BEGIN"
         };
         let statements = format!("{begin}; {statements}");
-        let asked = connection.run(&statements);
+        let mut seen = Seen::default();
+        let asked = connection.run_and_see(&statements, &mut seen);
         let limit = self.before_the_end();
         let answered = self.shared.clock.timeout(limit, asked).await;
-        answered.map_or(Err(None), |answer| answer.map_err(Some))
+        answered.map_or(Err(None), |answer| answer.map_err(Some))?;
+        // Below 2^53, so the number is exact.
+        Ok(seen.number.map(|now| now as i64 + micros(self.left())))
     }
 
     /// A connection in whose transaction the fence was entered. A kept connection that died unnoticed is replaced: its
     /// transaction, if there was one, is over, because `COMMIT` was not sent.
-    async fn entered(&self, mut connection: Connection) -> Result<Connection, EffectError> {
+    async fn entered(
+        &self,
+        mut connection: Connection,
+    ) -> Result<(Connection, Until), EffectError> {
         let mut entered = self.enter(&connection).await;
         if let Err(Some(error)) = &entered
             && connection.was_idle
@@ -156,7 +166,7 @@ impl Attempt<'_> {
             entered = self.enter(&connection).await;
         }
         match entered {
-            Ok(()) => Ok(connection),
+            Ok(until) => Ok((connection, until)),
             Err(refused) => {
                 drop(connection);
                 Err(self.why_not(refused).await)
@@ -197,13 +207,23 @@ impl Attempt<'_> {
 
     /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails is not executed. The reset is
     /// in the same request, because a pooler may give the next one to another session, or let it wait for one.
-    async fn seal_and_commit(&self, connection: Connection) -> Result<Applied, EffectError> {
+    ///
+    /// The server refuses a `COMMIT` that it executes after `until`: this process may be stopped here, and the request on its way.
+    async fn seal_and_commit(
+        &self,
+        connection: Connection,
+        until: Until,
+    ) -> Result<Applied, EffectError> {
+        let Some(until) = until else {
+            drop(connection);
+            return Err(EffectError::not_applied(older_schema()));
+        };
         if self.left().is_zero() {
             drop(connection);
             let error = "the lease was over before the work was; COMMIT was not sent";
             return Err(EffectError::not_applied(error));
         }
-        let statements = format!("{}; {RESET}", committing(self.permit.txn_id));
+        let statements = format!("{}; {RESET}", committing(self.permit.txn_id, until));
         let mut seen = Seen::default();
         let asked = connection.run_and_see(&statements, &mut seen);
         let clock = &self.shared.clock;
@@ -239,7 +259,7 @@ impl Attempt<'_> {
         if link.is_unreplicated() {
             return false;
         }
-        let Some(since) = seen.waits else {
+        let Some(since) = seen.number else {
             return true;
         };
         let limit = patience(self.left());
@@ -290,6 +310,16 @@ fn ended() -> EffectError {
     )
 }
 
+fn older_schema() -> Error {
+    Error::invalid(
+        "the schema of the fence is of an older version; run PgFence::create_schema or the text fence::sql::postgres::SCHEMA as the owner of the data",
+    )
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
 /// The larger token, where `enter` refused.
 fn seen(error: &PgError) -> Option<FencingToken> {
     let answer = error
@@ -310,9 +340,9 @@ fn entering(locks: &[HeldKey], name: TxnId, limit: i32) -> String {
 }
 
 /// [`SEAL`](crate::fence::sql::postgres::SEAL) and `COMMIT`.
-fn committing(name: TxnId) -> String {
+fn committing(name: TxnId, until: i64) -> String {
     let waits = waits!();
-    format!("SELECT leasehold.seal('{name}'), {waits} AS waits; COMMIT")
+    format!("SELECT leasehold.seal('{name}', {until}), {waits} AS waits; COMMIT")
 }
 
 /// Keys and tokens as the statements take them. A token is below 2^53.

@@ -43,8 +43,9 @@ pub(super) struct Connection {
 pub(super) struct Seen {
     /// To how many of them.
     pub(super) answers: usize,
-    /// What the first one answered in its column [`WAITS`].
-    pub(super) waits: Option<f64>,
+    /// The last column of the first row, if it is a number.
+    pub(super) number: Option<f64>,
+    has_row: bool,
 }
 
 /// The name of the column that says since when the server [waits](waits) for its standbys.
@@ -83,10 +84,10 @@ impl Connection {
         while let Some(answer) = answers.next().await {
             match answer? {
                 SimpleQueryMessage::CommandComplete(_) => seen.answers += 1,
-                // Of the first statement.
-                SimpleQueryMessage::Row(row) if seen.answers == 0 => {
-                    let since = row.try_get(WAITS)?.and_then(|since| since.parse().ok());
-                    seen.waits = since;
+                SimpleQueryMessage::Row(row) if !seen.has_row => {
+                    let last = row.try_get(row.len().saturating_sub(1))?;
+                    seen.number = last.and_then(|last| last.parse().ok());
+                    seen.has_row = true;
                 }
                 _ => {}
             }

@@ -35,6 +35,8 @@ const TRIES: u32 = 5;
 ///
 /// Its first statement locks the fence's row to the end of the transaction, and a newer holder waits for that before it gets its
 /// guard. So no transaction of a former holder is open, and none can begin, when the new one reads for the first time.
+/// And the server refuses a `COMMIT` that it executes after the lease, though nobody has raised the fence:
+/// [the end of the lease, in the database](crate::docs::sql#the-end-of-the-lease-in-the-database).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager) -> Result<(), Box<dyn std::error::Error>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::run::{Applied, CommitPermit, Doubt, EffectError, Resolution};
 use leasehold::fence::sql::{Phase, Verdict, judge, postgres};
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{PgConnection, PgPool, Postgres, Row, Transaction};
 
 use crate::Work;
 
@@ -84,7 +84,7 @@ where
     let clock = Clock::system().map_err(EffectError::not_applied)?;
     let left = || permit.not_after.since(&clock.stamp());
     // It ends while the run can still be given its proof that nothing was applied. A transaction that is dropped is rolled back.
-    let prepared = prepare(pool, permit, doubt, work, || left().is_zero());
+    let prepared = prepare(pool, permit, doubt, work, left);
     let sql = match clock.timeout(left() * 9 / 10, prepared).await {
         // Nothing may come between this check and `COMMIT`: the process may have been stopped for a long time.
         Some(Ok(sql)) if !left().is_zero() => sql,
@@ -108,7 +108,7 @@ async fn prepare<F>(
     permit: &CommitPermit,
     doubt: &Doubt,
     work: F,
-    is_over: impl Fn() -> bool,
+    left: impl Fn() -> Duration,
 ) -> Result<Transaction<'static, Postgres>, EffectError>
 where
     F: for<'c> FnOnce(&'c mut PgConnection) -> Work<'c> + Send,
@@ -120,16 +120,19 @@ where
     let enter = enter
         .bind(&name)
         .bind(millis(permit.remaining + Duration::from_secs(1)));
-    let entered = enter.execute(&mut *sql).await;
-    entered.map_err(|error| judged(Phase::Enter, error))?;
+    let entered = enter.fetch_one(&mut *sql).await;
+    let entered = entered.map_err(|error| judged(Phase::Enter, error))?;
+    // The end of the lease by the server's clock: the server refuses a `COMMIT` that it executes later.
+    let now: i64 = entered.get(0);
+    let until = now + i64::try_from(left().as_micros()).unwrap_or(i64::MAX / 2);
     let worked = work(&mut sql).await;
     // Before the next await: after the lease a commit call is not polled again, and its run is in doubt.
-    if is_over() {
+    if left().is_zero() {
         let error = "the lease was over before the work was; COMMIT was not sent";
         return Err(EffectError::not_applied(error));
     }
     // Asked after a failure too: `SEAL` is the witness of what the work did to the transaction.
-    let sealed = sqlx::query(postgres::SEAL).bind(&name);
+    let sealed = sqlx::query(postgres::SEAL).bind(&name).bind(until);
     match (sealed.execute(&mut *sql).await, worked) {
         (Err(error), _) if has_ended_its_transaction(&error) => Err(EffectError::unknown(error)),
         (_, Err(error)) | (Err(error), _) => Err(EffectError::not_applied(error)),
