@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::run::TxnId;
 use leasehold::semaphore::MAX_SLOTS;
 use leasehold::store::Label;
-use leasehold::{FencingToken, Key};
+use leasehold::{Error, FencingToken, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, code};
@@ -152,6 +152,15 @@ pub(crate) struct LockArgs {
     /// Who holds the lock, for people [default: host:process id]
     #[arg(long, value_name = "TEXT", value_parser = Label::parse)]
     pub(crate) label: Option<Label>,
+
+    /// What the lock is held for, for people: "nightly backup"; at most 100 characters
+    #[arg(long, value_name = "TEXT", value_parser = purpose)]
+    pub(crate) purpose: Option<String>,
+}
+
+fn purpose(text: &str) -> Result<String, Error> {
+    Label::of_this_process().with_purpose(text)?;
+    Ok(text.to_owned())
 }
 
 impl LockArgs {

@@ -105,13 +105,14 @@ fn held_for(record: &LockInfo) -> Option<String> {
     }
 }
 
-pub(crate) fn name(label: Option<&Label>) -> &str {
-    label.map_or("-", Label::as_str)
+pub(crate) fn name(label: Option<&Label>) -> String {
+    label.map_or_else(|| "-".to_owned(), Label::to_string)
 }
 
 pub(crate) fn waiter(waiter: &Waiter) -> Value {
     json!({
         "holder": waiter.label.as_ref().map(Label::as_str),
+        "purpose": waiter.label.as_ref().and_then(Label::purpose),
         "mode": waiter.mode.map(|mode| mode.to_string()),
     })
 }
@@ -121,7 +122,8 @@ pub(crate) fn scripts(record: &LockInfo) -> Value {
         "key": record.key.as_str(),
         "is_held": record.holders > 0,
         "is_resting": record.is_resting,
-        "holder": record.label.as_ref().map(|label| label.as_str()),
+        "holder": record.label.as_ref().map(Label::as_str),
+        "purpose": record.label.as_ref().and_then(Label::purpose),
         "token": record.token.map(|token| token.number()),
         "remaining_ms": record.remaining.map(millis),
         "held_for_ms": record.held_for.map(millis),

@@ -20,7 +20,7 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 ///
 /// | `event` | fields |
 /// |---|---|
-/// | `acquire` | `key`, `holder` (the label, in quotes), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
+/// | `acquire` | `key`, `holder` (the label with its purpose, in quotes), `outcome` (`held`, `busy`, `failed`, `abandoned`), `wait_us`; `token` if held, `error` if failed |
 /// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `closed`; of a lease that was lost: `lapsed`, `gone`, `max_hold`, `clock_fault`, `forked`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
@@ -122,7 +122,7 @@ impl Observer for AccessLog {
                 outcome,
                 wait,
             } => {
-                let (holder, wait_us) = (label.as_str(), micros(wait));
+                let (holder, wait_us) = (label.to_string(), micros(wait));
                 match outcome {
                     AcquireOutcome::Held { lease } => {
                         let (outcome, token) = ("held", lease.token());
@@ -152,7 +152,7 @@ impl Observer for AccessLog {
                 took,
                 ..
             } => {
-                let (holder, outcome) = (label.as_str(), word(released));
+                let (holder, outcome) = (label.to_string(), word(released));
                 let reason = reason.word();
                 let (hold_us, release_us) = (micros(held_for), micros(took));
                 if let Released::Unknown(error) = released {
@@ -170,7 +170,7 @@ impl Observer for AccessLog {
                 token,
                 reason,
             } => {
-                let (holder, reason) = (label.as_str(), reason.to_string());
+                let (holder, reason) = (label.to_string(), reason.to_string());
                 line!(self, WARN, "lost", key(%), holder, token(%), reason);
             }
             _ => {}

@@ -31,6 +31,7 @@ pub(crate) async fn acquire(
         target: "leasehold::manager",
         "lock.acquire",
         key = %wish.key,
+        purpose = wish.label.purpose(),
         token = Empty,
         outcome = Empty,
     );
@@ -81,7 +82,7 @@ async fn through_chain(
     }
     let mut passed = AcquireRequest::new(
         wish.key.clone(),
-        wish.label.as_ref().unwrap_or(&context.label).clone(),
+        wish.label.clone(),
         context.asked_ttl(&wish.times),
         context.clock.clone(),
         wait,
@@ -156,7 +157,7 @@ impl<'a> ObservedCall<'a> {
         Self {
             context,
             key: wish.key.clone(),
-            label: wish.label.as_ref().unwrap_or(&context.label).clone(),
+            label: wish.label.clone(),
             started: context.clock.stamp(),
             is_over: false,
         }

@@ -66,7 +66,7 @@ impl Failures {
                     continue;
                 };
                 let lease = hold.lease.clone();
-                begun.push((lease.clone(), error.clone()));
+                begun.push((Arc::clone(hold), error.clone()));
                 let failure = RenewalFailure {
                     since: *now,
                     last_error: error,
@@ -76,8 +76,17 @@ impl Failures {
                 self.is_reported.store(true, Ordering::Relaxed);
             }
         }
-        for (lease, error) in begun.iter().take(MOST_LINES) {
-            tracing::warn!(target: TARGET, key = %lease.key(), remaining = ?in_millis(lease.remaining()), %error, "renewals fail");
+        for (hold, error) in begun.iter().take(MOST_LINES) {
+            let lease = &hold.lease;
+            let remaining = in_millis(lease.remaining());
+            tracing::warn!(
+                target: TARGET,
+                key = %lease.key(),
+                purpose = hold.purpose(),
+                ?remaining,
+                %error,
+                "renewals fail"
+            );
         }
         if begun.len() > MOST_LINES {
             let more = begun.len() - MOST_LINES;
@@ -108,8 +117,9 @@ impl Failures {
     }
 
     /// A lease is lost.
-    pub(super) fn lost(&self, id: Option<&HoldId>, lease: &Lease, reason: Ended, now: &Stamp) {
-        let failure = id.and_then(|id| self.failing.lock().remove(id));
+    pub(super) fn lost(&self, hold: &Hold, reason: Ended, now: &Stamp) {
+        let lease = &hold.lease;
+        let failure = hold.id.get().and_then(|id| self.failing.lock().remove(id));
         if !reason.is_loss() {
             return;
         }
@@ -121,6 +131,7 @@ impl Failures {
             target: TARGET,
             key = %lease.key(),
             token = %lease.token(),
+            purpose = hold.purpose(),
             %reason,
             last_error = last_error.as_ref().map(tracing::field::display),
             failing_for = failing_for.as_ref().map(tracing::field::debug),

@@ -14,9 +14,9 @@ use crate::settings::Settings;
 
 /// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
-    let HoldOrigin { grant, times, .. } = &hold.origin;
+    let origin = &hold.origin;
     // Mostly nobody waits, and then no clock is read.
-    if !hold.origin.allows_handoff || !context.queues.is_waited_for(&grant.claim.key) {
+    if !origin.allows_handoff || !context.queues.is_waited_for(&origin.grant.claim.key) {
         return false;
     }
     let settings = &context.settings;
@@ -26,15 +26,15 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         is_used_up: is_used_up(settings, hold, &now),
         gives_way: settings.handoff_count > 0,
     };
-    if hold.of_turn(|turn| turn.hands_off(ending, times)) != Some(true) {
+    if hold.of_turn(|turn| turn.hands_off(ending, origin)) != Some(true) {
         return false;
     }
     let Some(lease) = hold.lease.handoff() else {
         return false;
     };
     let origin = HoldOrigin {
-        handoffs: hold.origin.handoffs + 1,
-        ..hold.origin.clone()
+        handoffs: origin.handoffs + 1,
+        ..origin.clone()
     };
     let next = Hold::new(lease, origin, now, None);
     if (context.holds)
@@ -45,7 +45,7 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         return false;
     }
     // The caller is called last: until here it has its place.
-    let waiter = next.of_turn(|turn| turn.next(times)).flatten();
+    let waiter = next.of_turn(|turn| turn.next(&next.origin)).flatten();
     let context = Arc::clone(context);
     let unclaimed = Unclaimed::new(next, move |hold| end_unclaimed(&context, hold));
     if let Some(waiter) = waiter {

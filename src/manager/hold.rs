@@ -106,6 +106,11 @@ impl Hold {
         })
     }
 
+    /// What it is held for.
+    pub(super) fn purpose(&self) -> Option<&str> {
+        self.origin.grant.claim.label.purpose()
+    }
+
     /// Begins the span `lock.hold`, in the span of the caller.
     pub(super) fn begin_span(&self) {
         let span = tracing::info_span!(
@@ -113,6 +118,7 @@ impl Hold {
             "lock.hold",
             key = %self.lease.key(),
             token = %self.lease.token(),
+            purpose = self.purpose(),
             outcome = Empty,
         );
         if !span.is_disabled() {

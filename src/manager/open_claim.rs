@@ -34,7 +34,7 @@ impl<'a> OpenClaim<'a> {
         place_ttl: Duration,
     ) -> Result<Self, Error> {
         let owner = OwnerToken::generate_for(context.mark)?;
-        let label = wish.label.as_ref().unwrap_or(&context.label).clone();
+        let label = wish.label.clone();
         let mut claim = Claim::new(
             wish.key.clone(),
             owner,

@@ -15,12 +15,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::desk::{Admission, Called, Desk, ReleasedHold, Waits};
-use super::hold::Unclaimed;
+use super::hold::{HoldOrigin, Unclaimed};
 use super::lifetime::closed;
 use super::wish::{HoldTimes, Wish};
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::model::error::Error;
+use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::settings::Settings;
 use crate::store::Claim;
@@ -39,13 +40,14 @@ pub(super) enum Passed {
 pub(super) struct Waiter {
     call: oneshot::Sender<Passed>,
     times: HoldTimes,
+    label: Label,
     allows_handoff: bool,
 }
 
 impl Waiter {
-    /// Whether it may get a hold with these times.
-    fn fits(&self, times: &HoldTimes) -> bool {
-        self.allows_handoff && self.times == *times
+    /// Whether it may get a hold of this origin: the store goes on to report its label.
+    fn fits(&self, origin: &HoldOrigin) -> bool {
+        self.allows_handoff && self.times == origin.times && self.label == origin.grant.claim.label
     }
 
     /// Gives the caller what it waits for. If the caller has gone, that is dropped, and so ends or passes on.
@@ -131,6 +133,7 @@ impl Queues {
         let waiter = Waiter {
             call,
             times: wish.times,
+            label: wish.label.clone(),
             allows_handoff: wish.allows_handoff(),
         };
         desk.wait(&wish.key, waiter);
@@ -289,15 +292,15 @@ impl Turn {
     }
 
     /// Whether the hold that has this turn, and ends so, goes to the caller that waits first.
-    pub(super) fn hands_off(&self, ending: ReleasedHold, times: &HoldTimes) -> bool {
+    pub(super) fn hands_off(&self, ending: ReleasedHold, origin: &HoldOrigin) -> bool {
         let mut desk = self.queues.desk.lock();
-        desk.hands_off(&self.key, self.number, ending, |waiter| waiter.fits(times))
+        desk.hands_off(&self.key, self.number, ending, |waiter| waiter.fits(origin))
     }
 
     /// The caller that waits first, to be handed the hold.
-    pub(super) fn next(&self, times: &HoldTimes) -> Option<Waiter> {
+    pub(super) fn next(&self, origin: &HoldOrigin) -> Option<Waiter> {
         let mut desk = self.queues.desk.lock();
-        desk.next(&self.key, self.number, |waiter| waiter.fits(times))
+        desk.next(&self.key, self.number, |waiter| waiter.fits(origin))
     }
 
     /// The hold has ended, and runs are in progress under its lease: the turn is dropped when they have ended.

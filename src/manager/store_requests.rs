@@ -61,7 +61,12 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
             _ => return,
         }
     }
-    tracing::warn!(target: "leasehold::manager", key = %grant.claim.key, "a release was not confirmed; its ttl ends the hold");
+    tracing::warn!(
+        target: "leasehold::manager",
+        key = %grant.claim.key,
+        purpose = grant.claim.label.purpose(),
+        "a release was not confirmed; its ttl ends the hold"
+    );
 }
 
 /// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for: nobody gives it meanwhile.

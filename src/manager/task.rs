@@ -275,7 +275,7 @@ impl Task {
         hold.lease.revoke(reason);
         let ended = hold.lease.lost_reason().unwrap_or(reason);
         let now = self.context.clock.stamp();
-        (self.context.failures).lost(hold.id.get(), &hold.lease, ended, &now);
+        (self.context.failures).lost(&hold, ended, &now);
         if ended.is_loss() {
             report_lost(&self.context, &hold, ended);
         }

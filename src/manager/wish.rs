@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::context::ManagerContext;
 use crate::fence::AnyFence;
 use crate::model::error::Error;
 use crate::model::holder::Label;
@@ -17,8 +18,8 @@ pub(crate) struct Wish {
     pub(crate) mode: LockMode,
     /// First come, first served over all processes.
     pub(crate) is_fair: bool,
-    /// The holder's label, if it is not the manager's.
-    pub(crate) label: Option<Label>,
+    /// The holder's label.
+    pub(crate) label: Label,
     pub(crate) fence: Option<AnyFence>,
     /// Whether the caller may get the hold of another local caller, with its token, and pass its own on, as far as the user said.
     pub(crate) may_hand_off: bool,
@@ -89,14 +90,14 @@ impl HoldTimes {
 }
 
 impl Wish {
-    /// The key under the manager's own settings.
-    pub(crate) fn new(key: Key, settings: &Settings) -> Self {
+    /// The key under the manager's own settings and label.
+    pub(crate) fn new(key: Key, context: &ManagerContext) -> Self {
         Self {
             key,
-            times: HoldTimes::of(settings),
+            times: HoldTimes::of(context.settings()),
             mode: LockMode::Exclusive,
             is_fair: false,
-            label: None,
+            label: context.label().clone(),
             fence: None,
             may_hand_off: true,
             is_counted: false,

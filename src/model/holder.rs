@@ -90,30 +90,62 @@ fn digits(bytes: [u8; 16]) -> [u8; 32] {
     std::array::from_fn(|index| DIGITS[usize::from(half(index))])
 }
 
-/// A holder's name for people: in inspection, logs and messages. No decision depends on it.
+/// A holder's name for people, and what it holds the lock for: in inspection, logs and messages. No
+/// decision depends on it.
 ///
-/// 1 to 100 characters without control characters. Cloning is cheap.
+/// The name has 1 to 100 characters without control characters, and so has the purpose, if there is
+/// one. It is shown as `NAME` or as `NAME (PURPOSE)`. Cloning is cheap.
+///
+/// ```
+/// use leasehold::store::Label;
+///
+/// let label = Label::parse("host-a")?.with_purpose("nightly backup")?;
+/// assert_eq!(label.as_str(), "host-a");
+/// assert_eq!(label.purpose(), Some("nightly backup"));
+/// assert_eq!(label.to_string(), "host-a (nightly backup)");
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
+/// Between the name and the purpose. Neither can contain it.
+const SEPARATOR: char = '\u{1f}';
+
 impl Label {
-    /// The longest label, in characters.
+    /// The longest name and the longest purpose, in characters.
     pub const MAX_LEN: usize = 100;
 
-    /// Parses a label.
+    /// Parses a name. The label has no purpose.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is empty, too long, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let len = text.chars().count();
-        if len == 0 || len > Self::MAX_LEN || text.chars().any(char::is_control) {
-            return Err(Error::invalid(format!(
-                "a label of {len} characters was refused; use 1 to {} characters without control characters",
-                Self::MAX_LEN
-            )));
-        }
+        ensure_short("label", text)?;
         Ok(Self(Arc::from(text)))
+    }
+
+    /// The same name with this purpose, instead of the one that it had.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the purpose is empty, too long, or has
+    /// a control character.
+    pub fn with_purpose(&self, purpose: &str) -> Result<Self, Error> {
+        ensure_short("purpose", purpose)?;
+        Ok(Self::joined(self.as_str(), purpose))
+    }
+
+    /// This label, with the purpose of another one.
+    pub(crate) fn for_the_same_as(self, other: &Self) -> Self {
+        match other.purpose() {
+            Some(purpose) => Self::joined(self.as_str(), purpose),
+            None => self,
+        }
+    }
+
+    fn joined(name: &str, purpose: &str) -> Self {
+        Self(Arc::from(format!("{name}{SEPARATOR}{purpose}")))
     }
 
     /// `host:process id`, or only `process id` if the host's name is not known.
@@ -124,11 +156,55 @@ impl Label {
         Self::parse(&format!("{host}:{id}")).unwrap_or_else(|_| Self(Arc::from(id.to_string())))
     }
 
-    /// The label's text.
+    /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        self.parts().0
+    }
+
+    /// What the lock is held for, if the holder says so.
+    #[must_use]
+    pub fn purpose(&self) -> Option<&str> {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&str, Option<&str>) {
+        match self.0.split_once(SEPARATOR) {
+            Some((name, purpose)) => (name, Some(purpose)),
+            None => (&self.0, None),
+        }
+    }
+
+    /// Name and purpose as one text, for a store to keep: the name, and behind the control
+    /// character U+001F the purpose, if there is one. At most 201 characters.
+    #[must_use]
+    pub fn record(&self) -> &str {
         &self.0
     }
+
+    /// Reads what a store kept of a [`record`](Self::record). A name alone is one too.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is no such text.
+    pub fn from_record(text: &str) -> Result<Self, Error> {
+        match text.split_once(SEPARATOR) {
+            Some((name, purpose)) => Self::parse(name)?.with_purpose(purpose),
+            None => Self::parse(text),
+        }
+    }
+}
+
+fn ensure_short(what: &str, text: &str) -> Result<(), Error> {
+    let len = text.chars().count();
+    if len == 0 || len > Label::MAX_LEN || text.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "a {what} of {len} characters was refused; \
+             use 1 to {} characters without control characters",
+            Label::MAX_LEN
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(unix)]
@@ -146,13 +222,16 @@ fn host_name() -> String {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self.parts() {
+            (name, Some(purpose)) => write!(f, "{name} ({purpose})"),
+            (name, None) => f.write_str(name),
+        }
     }
 }
 
 impl fmt::Debug for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Label({})", self.0)
+        write!(f, "Label({self})")
     }
 }
 
@@ -183,5 +262,32 @@ mod tests {
         assert!(Label::parse(&"x".repeat(101)).is_err());
         assert_eq!(Label::parse("host-a").unwrap().as_str(), "host-a");
         assert!(!Label::of_this_process().as_str().is_empty());
+        let name = Label::parse("host-a").unwrap();
+        for purpose in ["", "x\ny", "x\u{1f}y", &"x".repeat(101)] {
+            assert!(name.with_purpose(purpose).is_err(), "{purpose:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_store_kept_is_read_with_and_without_a_purpose() {
+        let name = Label::parse("host a (prefer 3)").unwrap();
+        let backup = name.with_purpose("nightly (full)").unwrap();
+        let again = backup.with_purpose("weekly").unwrap();
+        assert_eq!(
+            [&name, &backup, &again].map(|label| (label.as_str(), label.purpose())),
+            [None, Some("nightly (full)"), Some("weekly")].map(|is| ("host a (prefer 3)", is))
+        );
+        for label in [&name, &backup, &again] {
+            assert_eq!(Label::from_record(label.record()).unwrap(), *label);
+        }
+        assert_eq!(
+            name.record(),
+            "host a (prefer 3)",
+            "as before there were purposes"
+        );
+        assert_eq!(backup.to_string(), "host a (prefer 3) (nightly (full))");
+        for record in ["", "\u{1f}x", "x\u{1f}", "x\u{1f}y\u{1f}z", "x\ny"] {
+            assert!(Label::from_record(record).is_err(), "{record:?}");
+        }
     }
 }

@@ -32,9 +32,9 @@ pub(super) fn busy(key: &Key, info: Option<&LockInfo>) -> Error {
 
 /// None of a semaphore's slots was free. `held` is what the store reports of some of them.
 pub(super) fn no_slot<'a>(slots: usize, held: impl Iterator<Item = &'a LockInfo>) -> Error {
-    let labels: BTreeSet<&str> = held
+    let labels: BTreeSet<String> = held
         .filter_map(|info| info.label.as_ref())
-        .map(Label::as_str)
+        .map(Label::to_string)
         .collect();
     let held = if labels.is_empty() {
         "others hold them".to_owned()

@@ -38,10 +38,10 @@ impl LockManager {
     }
 
     pub(crate) fn lock_of(&self, key: Result<Key, Error>) -> Lock {
-        let settings = self.handle.context().settings();
+        let context = self.handle.context();
         Lock {
             handle: self.handle.clone(),
-            wish: key.map(|key| Wish::new(key, settings)),
+            wish: key.map(|key| Wish::new(key, context)),
         }
     }
 }
@@ -102,6 +102,35 @@ impl Lock {
         self.wishing(|wish| wish.times.rest = Some(Rest::AfterWork(keep)))
     }
 
+    /// Says what the lock is held for: 1 to 100 characters without control characters. Otherwise
+    /// every later call is `Invalid`.
+    ///
+    /// Other processes and operators see it behind the holder's name: in
+    /// [`inspect`](LockManager::inspect), `leasehold list`, the error of a wait in vain, and the
+    /// log. A grant is handed off only to a caller with the same purpose. To give all locks of a
+    /// manager one purpose, of whichever kind, give it a
+    /// [label](crate::LockManagerBuilder::label) with it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = leasehold::LockManager::connect("memory:").await?;
+    /// let lock = locks.lock("db").purpose("nightly backup");
+    /// let _guard = lock.acquire().await?;
+    /// let info = locks.inspect("db").await?.ok_or("it is free")?;
+    /// let label = info.label.ok_or("it has no label")?;
+    /// assert_eq!(label.purpose(), Some("nightly backup"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn purpose(mut self, purpose: &str) -> Self {
+        self.wish = self.wish.and_then(|mut wish| {
+            wish.label = wish.label.with_purpose(purpose)?;
+            Ok(wish)
+        });
+        self
+    }
+
     /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
     ///
     /// In a handoff, the next caller in this process gets the grant of the one before, without a request to the store: a new
@@ -129,7 +158,10 @@ impl Lock {
 
     /// Holds the lock under this name, each time with a new grant: without handoffs.
     pub(crate) fn labelled(self, label: Label) -> Self {
-        self.wishing(|wish| (wish.label, wish.may_hand_off) = (Some(label), false))
+        self.wishing(|wish| {
+            wish.label = label.for_the_same_as(&wish.label);
+            wish.may_hand_off = false;
+        })
     }
 
     /// One of several locks that a caller waits for at once: the caller counts among those that wait, and this lock does not.

@@ -82,6 +82,18 @@ async fn a_candidate_is_logged_by_its_own_name() {
 }
 
 #[tokio::test]
+async fn a_purpose_is_logged_with_the_name() {
+    let world = logged();
+    let lock = world.ours.lock("purpose").purpose("nightly backup");
+    let _guard = lock.acquire().await.unwrap();
+    let line = lines("purpose").pop().unwrap();
+    assert!(
+        line.contains(r#"holder="host-a (nightly backup)" "#),
+        "{line}"
+    );
+}
+
+#[tokio::test]
 async fn a_holder_writes_no_field_of_its_own_into_the_log() {
     log::keep();
     let name = Label::parse(r#"eve" outcome="held" token=7 x="#).unwrap();

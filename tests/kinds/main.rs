@@ -26,6 +26,7 @@ mod operators;
 mod passing_on;
 #[path = "../support/plain.rs"]
 mod plain;
+mod purpose;
 mod read_write;
 mod reentrant;
 mod reentrant_read_write;

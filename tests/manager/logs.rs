@@ -76,13 +76,19 @@ async fn times_in_the_log_are_in_whole_milliseconds() {
 #[tokio::test]
 async fn a_lost_lease_is_reported_once_with_the_last_error_and_for_how_long_renewals_failed() {
     let scene = scene();
-    let guard = scene.locks.lock("log/lost").acquire().await.unwrap();
+    let lock = scene.locks.lock("log/lost").purpose("backup");
+    let guard = lock.acquire().await.unwrap();
     scene.network.block(Operation::Renew);
     scene.pass(secs(12)).await;
     assert!(!guard.lease().is_live());
     let warned = log::lines(&["WARN", "lease lost", "key=log/lost "]);
     assert_eq!(warned.len(), 1, "{warned:?}");
-    for field in ["reason=", "last_error=", "failing_for="] {
+    for field in [
+        "purpose=\"backup\"",
+        "reason=",
+        "last_error=",
+        "failing_for=",
+    ] {
         assert!(warned[0].contains(field), "{warned:?}");
     }
 }

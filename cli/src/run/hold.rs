@@ -27,7 +27,9 @@ pub(crate) async fn hold(args: &HoldArgs, output: Output) -> Result<Status, Fail
     let locks = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
-        builder = connect(&url, settings, args.lock.patience(), output) => labelled(builder?, &args.lock.label).build()?,
+        builder = connect(&url, settings, args.lock.patience(), output) => {
+            labelled(builder?, &args.lock)?.build()?
+        }
     };
     let ended = acquire_and_hold(&locks, args, &mut signals, output).await;
     put_away(&locks, &mut signals, parting(args.lock.at_least.is_some())).await;

@@ -33,7 +33,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::handler::Event;
 use leasehold::store::Label;
-use leasehold::{LockManager, LockManagerBuilder};
+use leasehold::{Error, LockManager, LockManagerBuilder};
 use tokio::sync::Notify;
 
 pub(crate) use connect::Patience;
@@ -41,7 +41,7 @@ pub(crate) use exec::{EXEC, exec};
 pub(crate) use hold::hold;
 pub(crate) use leader::{leader, step_down};
 
-use crate::args::RunArgs;
+use crate::args::{LockArgs, RunArgs};
 use crate::exit::{Failure, Status, code};
 use crate::output::Output;
 use crate::signals::Signals;
@@ -66,7 +66,9 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failur
     let locks = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(Status::Signal(signal)),
-        builder = connect(&url, settings, args.lock.patience(), output) => observed(labelled(builder?, &args.lock.label), &renewals).build()?,
+        builder = connect(&url, settings, args.lock.patience(), output) => {
+            observed(labelled(builder?, &args.lock)?, &renewals).build()?
+        }
     };
     let ended = match &args.once.once {
         Some(fire) => run_once(&locks, fire, args, &mut signals, &renewals, output).await,
@@ -118,11 +120,12 @@ async fn hold_and_run(
     })
 }
 
-fn labelled(builder: LockManagerBuilder, label: &Option<Label>) -> LockManagerBuilder {
-    match label {
-        Some(label) => builder.label(label.clone()),
-        None => builder,
-    }
+fn labelled(builder: LockManagerBuilder, args: &LockArgs) -> Result<LockManagerBuilder, Error> {
+    let label = args.label.clone().unwrap_or_else(Label::of_this_process);
+    Ok(builder.label(match &args.purpose {
+        Some(purpose) => label.with_purpose(purpose)?,
+        None => label,
+    }))
 }
 
 /// A manager that notifies after each batch of renewals.

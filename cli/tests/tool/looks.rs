@@ -28,13 +28,24 @@ fn inspect_reports_who_holds_a_lock() {
     let (_server, url) = server();
     let begun = Mark::new();
     let script = format!("echo $LEASEHOLD_TOKEN > {}; sleep 1000", begun.path());
-    let tool = Running::run(&url, &["--lock", "orders/7", "--label", "host-a"], &script);
+    let options = [
+        "--lock",
+        "orders/7",
+        "--label",
+        "host-a",
+        "--purpose",
+        "a count",
+    ];
+    let tool = Running::run(&url, &options, &script);
     let token = begun.line();
 
     let held = leasehold(&["inspect", "--store", &url, "orders/7"]);
     assert_eq!(code(&held), 0);
     let text = printed(&held);
-    assert!(text.contains("host-a") && text.contains(&token), "{text}");
+    assert!(
+        text.contains("host-a (a count)") && text.contains(&token),
+        "{text}"
+    );
     assert!(text.contains("\nheld for   about "), "{text}");
     let held = leasehold(&["inspect", "--json", "--store", &url, "orders/7"]);
     let held = &lines(&held.stdout)[0];
@@ -44,6 +55,7 @@ fn inspect_reports_who_holds_a_lock() {
     );
     assert_eq!(held["token"].to_string(), token);
     assert_eq!(held["holder_names"][0], "host-a");
+    assert_eq!(held["purpose"], "a count");
     assert_eq!(held["waiters"].as_array().unwrap().len(), 0);
     assert!((1..=10_000).contains(&held["remaining_ms"].as_u64().unwrap()));
     assert!(held["held_for_ms"].is_u64() && held["asked_ago_ms"].is_null());

@@ -73,7 +73,7 @@ pub(super) async fn ask(
     can_hear: bool,
     is_called: bool,
 ) -> Result<Answer, Failure> {
-    let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.as_str());
+    let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.record());
     let _turn = match is_called {
         true => None,
         false => Some(at.turn(&claim.key).await?),
@@ -211,7 +211,7 @@ fn info(row: &Row) -> Result<LockInfo, Failure> {
     let held_for: Option<i64> = read(row, 5)?;
     let held_for = held_for.map(u64::try_from).transpose();
     let held_for = held_for.map_err(|_| unexpected())?;
-    let parsed = |label: &str| Label::parse(label).map_err(|_| unexpected());
+    let parsed = |label: &str| Label::from_record(label).map_err(|_| unexpected());
     let labels: Vec<&str> = read(row, 8)?;
     let waiters: Vec<&str> = read(row, 9)?;
     let waiter = |text: &&str| {

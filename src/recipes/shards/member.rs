@@ -47,14 +47,16 @@ impl Member {
 
     /// The member that a label names; `None` if it names none.
     pub(super) fn of(label: &Label) -> Option<Self> {
-        let mut parts = label.as_str().rsplitn(4, '~');
+        let name = label.as_str();
+        let mut parts = name.rsplitn(4, '~');
         let shards = number(parts.next()?.strip_prefix('n')?, MAX_SHARDS)?;
         let weight = number(parts.next()?.strip_prefix('w')?, MAX_WEIGHT)?;
         let id = parts.next()?;
         let is_id = id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let has_name = parts.next().is_some_and(|name| !name.is_empty());
-        (is_id && has_name).then(|| Self {
-            label: label.clone(),
+        (is_id && has_name).then_some(Self {
+            // Without a purpose that its manager may have.
+            label: Label::parse(name).ok()?,
             weight,
             shards,
         })
@@ -77,6 +79,8 @@ mod tests {
             let name = Label::parse(name).unwrap();
             let member = Member::named(&name, MAX_WEIGHT, MAX_SHARDS).unwrap();
             assert_eq!(Member::of(&member.label), Some(member.clone()));
+            let busy = member.label.with_purpose("ingest").unwrap();
+            assert_eq!(Member::of(&busy), Some(member.clone()));
             assert_eq!((member.weight, member.shards), (MAX_WEIGHT, MAX_SHARDS));
             let again = Member::named(&name, MAX_WEIGHT, MAX_SHARDS).unwrap();
             assert_ne!(member.label, again.label);

@@ -273,5 +273,5 @@ pub(super) fn claim_parts(claim: &Claim) -> ([u8; 32], &'static str, &str) {
         LockMode::Write => " w ",
         LockMode::Read => " r ",
     };
-    (claim.owner.digits(), mode, claim.label.as_str())
+    (claim.owner.digits(), mode, claim.label.record())
 }

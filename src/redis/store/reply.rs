@@ -182,7 +182,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
         info.mode = mode_of(mode);
         info.held_for = millis(now.saturating_sub(since).max(0));
         info.held_for_is_estimate = true;
-        info.label = Label::parse(label).ok();
+        info.label = Label::from_record(label).ok();
     }
     Ok(Some(info))
 }
@@ -195,10 +195,10 @@ fn named_all(named: &[Value]) -> Option<(Vec<Label>, Vec<Waiter>)> {
         [Value::Array(holders), Value::Array(waiters)] => (holders, waiters),
         _ => return None,
     };
-    let label = |value: &Value| Label::parse(text(value)?.splitn(4, ' ').nth(3)?).ok();
+    let label = |value: &Value| Label::from_record(text(value)?.splitn(4, ' ').nth(3)?).ok();
     let waiter = |value: &Value| {
         let (mode, label) = text(value)?.split_once(' ')?;
-        Some(Waiter::new(Label::parse(label).ok(), mode_of(mode)))
+        Some(Waiter::new(Label::from_record(label).ok(), mode_of(mode)))
     };
     Some((
         holders.iter().filter_map(label).collect(),

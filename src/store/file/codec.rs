@@ -114,7 +114,7 @@ fn put_origin(to: &mut Vec<u8>, origin: Origin) {
 
 fn put_claim(to: &mut Vec<u8>, claim: &Claim) {
     to.extend_from_slice(claim.owner.as_bytes());
-    put_text(to, claim.label.as_str());
+    put_text(to, claim.label.record());
     put_time(to, claim.ttl);
     put_time(to, claim.place_ttl);
     to.push(match claim.mode {
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
 
     fn claim(&mut self, key: &Key) -> Option<Claim> {
         let owner = OwnerToken::from_bytes(self.bytes()?);
-        let label = Label::parse(self.text()?).ok()?;
+        let label = Label::from_record(self.text()?).ok()?;
         let mut claim = Claim::new(key.clone(), owner, label, self.time()?);
         claim.place_ttl = self.time()?;
         claim.mode = match self.bytes()? {
@@ -198,6 +198,7 @@ mod tests {
     fn claim(key: &Key, mode: LockMode) -> Claim {
         let owner = OwnerToken::generate().unwrap();
         let label = Label::parse("host:7, märz").unwrap();
+        let label = label.with_purpose("a report").unwrap();
         let mut claim = Claim::new(key.clone(), owner, label, Duration::from_secs(10));
         claim.mode = mode;
         claim

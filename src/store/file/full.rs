@@ -6,18 +6,23 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::store::{Acquired, Claim, LockMode, Released, Renewed, Store};
 
-fn reader() -> Claim {
+/// With the longest label, without and with the longest purpose.
+fn reader(has_purpose: bool) -> Claim {
     let mut claim = claim("k");
-    claim.label = Label::parse(&"l".repeat(Label::MAX_LEN)).unwrap();
+    let longest = "l".repeat(Label::MAX_LEN);
+    claim.label = Label::parse(&longest).unwrap();
+    if has_purpose {
+        claim.label = claim.label.with_purpose(&longest).unwrap();
+    }
     claim.mode = LockMode::Read;
     claim
 }
 
 /// Readers that wait, until one is refused.
-async fn fill(store: &FileStore) -> (Vec<Claim>, Error) {
+async fn fill(store: &FileStore, has_purpose: bool) -> (Vec<Claim>, Error) {
     let mut waiting = Vec::new();
     loop {
-        let next = reader();
+        let next = reader(has_purpose);
         match store.acquire(&next).await {
             Ok(Acquired::Busy { .. }) => waiting.push(next),
             Ok(other) => panic!("{other:?}"),
@@ -29,13 +34,19 @@ async fn fill(store: &FileStore) -> (Vec<Claim>, Error) {
 /// They hold together, and a holder takes more of the file than a place.
 #[tokio::test]
 async fn readers_that_fill_the_queue_all_enter_and_one_more_is_refused() {
+    for (has_purpose, places) in [(false, 370), (true, 230)] {
+        fills(has_purpose, places).await;
+    }
+}
+
+async fn fills(has_purpose: bool, places: usize) {
     let directory = Temporary::new();
     let store = directory.store();
     let mut writer = claim("k");
     writer.mode = LockMode::Write;
     let held = granted(&store, &writer).await;
-    let (waiting, refused) = fill(&store).await;
-    assert!(waiting.len() >= 370, "{} places", waiting.len());
+    let (waiting, refused) = fill(&store, has_purpose).await;
+    assert!(waiting.len() >= places, "{} places", waiting.len());
     let renewed = store.renew(std::slice::from_ref(&held)).await;
     assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
     let again = store.acquire(&waiting[7]).await;

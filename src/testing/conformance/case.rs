@@ -174,7 +174,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     pub(super) fn claim_for(&self, key: &Key, ttl: Duration) -> Result<Claim, Error> {
-        let label = Label::parse("conformance")?;
+        let label = Label::parse("conformance")?.with_purpose("a case")?;
         Ok(Claim::new(key.clone(), OwnerToken::generate()?, label, ttl))
     }
 

@@ -8,7 +8,7 @@ cases! {
     a_held_key_is_reported_and_a_free_one_is_not, always,
         "inspection finds a hold from its grant to its release, whichever client asks";
     the_holder_is_reported, reports_holder,
-        "the holder's label and token are reported";
+        "the holder's label, with its purpose, and token are reported";
     the_remaining_time_is_within_the_ttl, always,
         "the remaining time that is reported is not longer than the ttl";
     the_time_since_the_grant_is_not_that_since_a_renewal, always,

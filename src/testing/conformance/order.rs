@@ -196,7 +196,7 @@ async fn all_waiters_are_named<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let mut waiting = Vec::new();
     for (n, mode) in modes.into_iter().enumerate() {
         let mut claim = bench.claim_in(mode, &key)?;
-        claim.label = Label::parse(&format!("waiter {n}"))?;
+        claim.label = Label::parse(&format!("waiter {n}"))?.with_purpose("to wait")?;
         bench.waits([&bench.a, &bench.b][n % 2], &claim).await?;
         waiting.push(claim);
     }

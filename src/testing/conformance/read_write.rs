@@ -63,7 +63,7 @@ async fn all_readers_are_named<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     let mut held = Vec::new();
     for (n, store) in [&bench.a, &bench.b, &bench.a].into_iter().enumerate() {
         let mut claim = bench.claim_in(LockMode::Read, &key)?;
-        claim.label = Label::parse(&format!("reader {n}"))?;
+        claim.label = Label::parse(&format!("reader {n}"))?.with_purpose("to read")?;
         held.push((store, bench.granted(store, &claim).await?));
     }
     let record = bench.b.inspect(&key).await?;

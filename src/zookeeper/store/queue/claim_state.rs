@@ -87,7 +87,7 @@ impl ClaimState {
     /// The data of the claim's node in a queue.
     pub(crate) fn node_data(&self, ttl: Duration, reads: bool) -> NodeData {
         NodeData {
-            head: self.claim.label.as_str().to_owned(),
+            head: self.claim.label.record().to_owned(),
             ttl: Some(ttl),
             reads,
         }

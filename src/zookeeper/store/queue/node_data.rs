@@ -61,7 +61,7 @@ impl NodeData {
         } else {
             &self.head
         };
-        Label::parse(text).ok()
+        Label::from_record(text).ok()
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn look(
             },
         }
         let data = NodeData {
-            head: format!("{} {}", state.guid, state.claim.label),
+            head: format!("{} {}", state.guid, state.claim.label.record()),
             ttl: Some(session.ttl),
             reads: false,
         };
