@@ -8,7 +8,7 @@ use super::handoff::claim;
 use super::hooks::ObservedWait;
 use super::lifetime::closed;
 use super::queue::{CountedWaiter, Entered, Passed, Turn};
-use super::wish::Wish;
+use super::wish::{Rest, Wish};
 use crate::model::error::{Error, ErrorKind};
 
 /// One call for a lock, with one budget for the local queue and the store together.
@@ -31,6 +31,8 @@ pub(super) struct Caller<'a> {
     pub(super) was_refused: bool,
     /// How often this caller waited without a subscription although the store sends messages.
     pub(super) polls: u32,
+    /// It waited in the local queue.
+    pub(super) was_queued: bool,
 }
 
 /// The pause before a retry doubles with each failure, this many times at most.
@@ -42,6 +44,8 @@ pub(super) enum ClaimEnd {
     /// A new claim may hold: a former holder in this process still has runs in progress, what was granted to this claim has been
     /// taken away, or another caller holds the lock and the time is over.
     Again,
+    /// The job that it waited for is done.
+    Done,
     /// A new claim may succeed.
     Failed(Error),
     /// The store refused the first request for the claim: it breaks a rule, or the store executed it twice, and what it was granted at
@@ -73,6 +77,7 @@ pub(super) async fn acquire_without_handlers(
         }
         match caller.claim().await? {
             ClaimEnd::Held(guard) => return Ok(Some(guard)),
+            ClaimEnd::Done => return Ok(None),
             ClaimEnd::Again if caller.left().is_zero() => return caller.in_vain(),
             ClaimEnd::Again => {
                 // For one, the manager's task may not have noticed yet that a former holder's lease is over.
@@ -112,6 +117,7 @@ impl<'a> Caller<'a> {
             failure: None,
             was_refused: false,
             polls: 0,
+            was_queued: false,
         })
     }
 
@@ -153,6 +159,7 @@ impl<'a> Caller<'a> {
             Entered::Queue(called) => called,
         };
         self.begin_wait();
+        self.was_queued = true;
         let called = context.clock.timeout(self.left(), called).await;
         if self.left().is_zero() {
             // It may have been called long ago, and not polled since.
@@ -213,6 +220,17 @@ impl<'a> Caller<'a> {
                 .await;
         }
         Ok(true)
+    }
+
+    /// Whether it waits for a job, and the key rests because that is done.
+    pub(super) async fn finds_it_done(&self) -> bool {
+        if !matches!(self.wish.times.rest, Some(Rest::AfterWork(_))) {
+            return false;
+        }
+        let context = self.handle.context();
+        let look = context.store.inspect(&self.wish.key);
+        let seen = context.clock.timeout(self.request_limit(), look).await;
+        matches!(seen, Some(Ok(Some(info))) if info.is_resting)
     }
 
     /// The error that the caller gets for a request that failed. The log has the first one of a row, if the caller tries again: it may

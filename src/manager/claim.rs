@@ -73,6 +73,8 @@ impl Caller<'_> {
                 }
                 Err(error) => return Err(error),
             };
+            // After a wait, or behind a subscription. Before that it is known, or asked once more.
+            let may_have_changed = was_busy || self.was_queued || hint.is_some();
             was_busy = true;
             self.failures = 0;
             self.failure = None;
@@ -80,6 +82,9 @@ impl Caller<'_> {
             let left = self.left();
             if left.is_zero() {
                 return Ok(ClaimEnd::Again);
+            }
+            if may_have_changed && self.finds_it_done().await {
+                return Ok(ClaimEnd::Done);
             }
             self.begin_wait();
             // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.

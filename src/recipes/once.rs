@@ -33,7 +33,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::clock::Stamp;
 use crate::fence::{Fence, erase};
-use crate::manager::{LockGuard, LockManager, in_runtime};
+use crate::manager::{LockGuard, LockManager};
 use crate::model::error::Error;
 use crate::model::fire_time::FireTime;
 use crate::model::key::Key;
@@ -172,8 +172,9 @@ impl OneTimeJob {
     /// one step releases the lock and begins the rest by which other hosts see that it is done. The job is not dropped when its lease
     /// is lost: it runs to its end, and then its result is in [`JobError::NotRecorded`].
     ///
-    /// Whoever waits checks once in each [`max_poll_interval`](crate::Settings::max_poll_interval) whether the job is done, because a
-    /// rest wakes nobody. So it stops waiting one such interval after the end of the job, at the latest.
+    /// The end of the job wakes whoever waits for it. Where that message is lost, a waiter notices
+    /// it within [`max_poll_interval`](crate::Settings::max_poll_interval). Of those that wait in
+    /// one process, one asks the store for all.
     ///
     /// Not promised: exactly once. The job and the record of it are two steps, and a host may die between them. Data behind a
     /// [fence](Self::fence), or a job that can be repeated, close that gap. A store that loses its locks forgets what is done: see
@@ -261,11 +262,7 @@ impl OneTimeJob {
         }
         let left = left();
         if !left.is_zero() {
-            let held = tokio::select! {
-                biased;
-                held = lock.acquire_within(left) => held?,
-                () = self.until_it_rests(key) => return Ok(None),
-            };
+            let held = lock.acquire_within(left).await?;
             if held.is_some() || self.rests(key).await {
                 return Ok(held);
             }
@@ -276,21 +273,6 @@ impl OneTimeJob {
     async fn rests(&self, key: &Key) -> bool {
         let info = self.manager.inspect(key).await;
         matches!(info, Ok(Some(info)) if info.is_resting)
-    }
-
-    /// A rest wakes nobody, so a store is asked now and then.
-    async fn until_it_rests(&self, key: &Key) {
-        let context = self.manager.handle.context();
-        let most = context.settings().max_poll_interval;
-        while !context.is_closing() {
-            let pause = most - context.jitter.up_to(most / 4);
-            in_runtime(context.runtime(), context.pause(pause)).await;
-            if self.rests(key).await {
-                return;
-            }
-        }
-        // Whoever waits for the lock is notified.
-        std::future::pending().await
     }
 
     fn each(self, change: impl Fn(Lock) -> Lock) -> Self {

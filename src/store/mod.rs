@@ -115,9 +115,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// As [`release`](Self::release), and in the same step a *rest* begins: a record of its own and no hold. Nobody is granted the
     /// key until it is over; only an exclusive hold can leave one. An attempt is answered with [`Acquired::Busy`] and what is left of it. It may be
-    /// longer than any TTL, nobody renews it, and it is not handed over: places stay, and are served when it is over. A shorter rest
-    /// does not end a longer one. [`Revoke::Now`] ends it. A store that loses its locks may lose it too. A claim that does not hold
-    /// the lock changes nothing. The default implementation is `Unsupported`.
+    /// longer than any TTL, nobody renews it, and it is not handed over: places stay, and are
+    /// served when it is over. A store that wakes waiters wakes those of the key once when a rest begins,
+    /// since a job for which they wait may be done. A shorter rest does not end a longer one.
+    /// [`Revoke::Now`] ends it. A store that loses its locks may lose it too. A claim that does not
+    /// hold the lock changes nothing. The default implementation is `Unsupported`.
     fn rest(&self, grant: &Grant, rest: Duration) -> impl Future<Output = Released> + Send {
         let _ = rest;
         let refused = unsupported(

@@ -53,6 +53,7 @@ async fn a_store_that_breaks_a_clause_fails_that_clause() {
         (Fault::RestEndsWithTheTtl, Clause::Rest),
         (Fault::RestIsHandedOver, Clause::Rest),
         (Fault::RestDoesNotCompare, Clause::Rest),
+        (Fault::NeverWakes, Clause::Rest),
     ] {
         let report = suite(|memory, _| broken(memory, fault)).await;
         if report.sum(clause).failed == 0 {

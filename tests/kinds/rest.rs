@@ -275,3 +275,29 @@ async fn a_rest_outlives_the_withdrawal_of_an_acquire_that_was_not_answered() {
     assert!(info.is_some_and(|info| info.is_resting));
     assert!(network.counts(Operation::Withdraw).asked > 0);
 }
+
+/// It is woken once, for a job that it might wait for.
+#[tokio::test]
+async fn a_waiter_that_a_rest_wakes_asks_once_more_and_waits_on() {
+    let (clock, network, waits) = over_a_network();
+    let holds = LockManager::builder(network.clone()).clock(clock.clone());
+    let holds = holds.build().unwrap();
+    let held = holds.lock("a").hold_at_least(AT_LEAST).acquire().await;
+    let lock = waits.lock("a");
+    let mut waiting = Box::pin(lock.acquire_within(AT_LEAST));
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let asked = || network.counts(Operation::Acquire).asked;
+    let before = asked();
+    let _ = held.unwrap().release().await.unwrap();
+    for _ in 0..100 {
+        assert!(poll_once(&mut waiting).await.is_pending());
+    }
+    assert!(asked() - before <= 2, "{before} {}", asked());
+    let woken = asked();
+    for _ in 0..100 {
+        clock.advance(ms(100));
+        waits.settled().await;
+        assert!(poll_once(&mut waiting).await.is_pending());
+    }
+    assert!(asked() - woken <= 11, "{woken} {}", asked());
+}

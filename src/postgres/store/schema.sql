@@ -313,9 +313,11 @@ BEGIN
   IF EXISTS (SELECT FROM leasehold.claim x WHERE x.key = k) THEN PERFORM leasehold.hand_over(k, true); END IF;
 END $$;
 
--- A release, after which nobody is granted the key for ms. Answers whether o held it.
+-- A release, after which nobody is granted the key for ms. Answers whether o held it. The first of
+-- those who wait get a message: it serves nobody, but a job for which they wait may be done.
 CREATE OR REPLACE FUNCTION leasehold.rest(k text, o uuid, ms bigint, OUT held bool)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE now_ timestamptz; ends_ timestamptz;
 BEGIN
   PERFORM leasehold.enter_key(k), leasehold.promise();
@@ -325,6 +327,12 @@ BEGIN
   IF held THEN
     UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'z', token = NULL, place = -1, label = '',
       ends = now_ + ms * interval '1 ms' WHERE owner = o;
+    IF pg_notification_queue_usage() < 0.9 THEN
+      PERFORM pg_notify('leasehold', left(w.owner::text, 13)) FROM (
+        SELECT c.owner FROM leasehold.claim c
+          WHERE c.key = k AND c.place > 0 AND c.hears AND c.ends > now_
+          ORDER BY c.place LIMIT 500) w;
+    END IF;
   END IF;
 END $$;
 

@@ -177,9 +177,18 @@ impl Inner {
         })
     }
 
-    /// Wakes whoever a step has granted the key to. Where a process turns out to be dead, the key goes to the next.
+    /// Wakes whoever a step has granted the key to, and everybody who waits as a rest begins. Where
+    /// a process turns out to be dead, the key goes to the next.
     pub(super) fn wake(&self, key: &Key, wakes: Wakes) {
         self.wakeups.wake(key, &wakes);
+        for (owner, origin) in wakes.at_rest.into_iter().flatten() {
+            if origin.process != self.process.origin.process {
+                // Whoever gets no message polls.
+                let _ = self
+                    .wakeups
+                    .send(&self.directory, origin.process, key, &owner);
+            }
+        }
         let mut next = wakes.handed_over;
         while let Some((owner, origin)) = next.pop() {
             if origin.process == self.process.origin.process

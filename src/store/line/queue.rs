@@ -19,6 +19,9 @@ pub(crate) struct Wakes {
     pub(crate) handed_over: Vec<(OwnerToken, Origin)>,
     /// Nobody holds the key or waits for it: a subscriber without a place may get it.
     pub(crate) is_free: bool,
+    /// A rest begins, and these have a place: it serves nobody, but a job that they wait for may be
+    /// done.
+    pub(crate) at_rest: Option<Vec<(OwnerToken, Origin)>>,
 }
 
 impl Line {

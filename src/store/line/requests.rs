@@ -101,7 +101,7 @@ impl Line {
         (Released::Released, self.withdraw(owner, now, token))
     }
 
-    /// Ends a hold, and lets the key rest.
+    /// Ends a hold, and lets the key rest. Everybody who waits is woken once.
     pub(crate) fn rest(
         &mut self,
         owner: &OwnerToken,
@@ -109,10 +109,18 @@ impl Line {
         now: Duration,
         token: NextToken<'_>,
     ) -> (Released, Wakes) {
-        if self.held_by(owner, now).is_some() {
+        let is_held = self.held_by(owner, now).is_some();
+        if is_held {
             self.rests = self.rests.max(Some(now.saturating_add(rest)));
         }
-        self.release(owner, now, token)
+        let (released, mut wakes) = self.release(owner, now, token);
+        let waiting = self.places.iter();
+        wakes.at_rest = is_held.then(|| {
+            waiting
+                .map(|place| (place.claim.owner, place.origin))
+                .collect()
+        });
+        (released, wakes)
     }
 
     /// Removes a claim from the holders and from the queue.

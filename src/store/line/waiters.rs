@@ -34,9 +34,10 @@ impl Waiters {
         })
     }
 
-    /// Takes out the hints of the claims that were granted by a handover; all if the key is free.
+    /// Takes out the hints of the claims that were granted by a handover; all if the key is free,
+    /// or a rest begins.
     pub(crate) fn take(&mut self, wakes: &Wakes) -> Vec<Woken> {
-        if wakes.is_free {
+        if wakes.is_free || wakes.at_rest.is_some() {
             return std::mem::take(&mut self.hints)
                 .into_values()
                 .map(Woken)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::case::{Bench, Case, CaseError, CaseResult, Held, cases, ensure, unexpected};
 use super::harness::Harness;
+use super::wake_up::watcher;
 use crate::clock::Stamp;
 use crate::model::key::Key;
 use crate::store::{Capability, LockInfo, Released, Revoke, Store};
@@ -17,6 +18,8 @@ cases! {
         "a claim that waits when a rest begins is served when it is over, and not before";
     only_the_holder_lets_a_key_rest, rests,
         "a rest of another owner token, and one of a claim that was released, are answered with already gone and change nothing";
+    a_rest_wakes_who_waits, rests_and_wakes,
+        "the hints of claims with and without a place resolve when a rest begins";
     a_rest_is_revoked, rests_and_revokes,
         "a revocation with now ends a rest";
 }
@@ -27,6 +30,11 @@ fn rests(capability: &Capability) -> Option<&'static str> {
 
 fn rests_and_revokes(capability: &Capability) -> Option<&'static str> {
     rests(capability).or((!capability.revokes).then_some("the store takes no lock away"))
+}
+
+fn rests_and_wakes(capability: &Capability) -> Option<&'static str> {
+    rests(capability)
+        .or((!capability.wakes).then_some("the store gives no hints: its callers poll"))
 }
 
 /// A key that rests, and since when at the earliest.
@@ -122,6 +130,30 @@ async fn a_rest_is_not_handed_over<H: Harness>(bench: &Bench<'_, H>) -> CaseResu
     let next = bench.served_soon(&bench.b, &waiting).await?;
     resting.is_over(bench)?;
     bench.release(&bench.b, &next).await
+}
+
+async fn a_rest_wakes_who_waits<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
+    let key = bench.key()?;
+    let held = bench.hold(&bench.a, &key).await?;
+    let waiting = bench.claim_for(&key, 6 * bench.ttl())?;
+    let watching = watcher(bench, &key)?;
+    let waits = bench.waits(&bench.b, &waiting).await;
+    let hints = [
+        bench.b.subscribe(&waiting).await?,
+        bench.b.subscribe(&watching).await?,
+    ];
+    bench.still_fresh(&held)?;
+    waits?;
+    // The end of the rest is no reason to wake anybody meanwhile.
+    match bench.a.rest(&held.grant, 100 * bench.ttl()).await {
+        Released::Released => {}
+        other => return Err(unexpected("Released", &other)),
+    }
+    for hint in hints {
+        bench.resolves(hint).await?;
+    }
+    bench.b.withdraw(&waiting).await?;
+    Ok(())
 }
 
 async fn only_the_holder_lets_a_key_rest<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {

@@ -21,7 +21,7 @@ fn wakes(capability: &Capability) -> Option<&'static str> {
 }
 
 /// A claim that takes no place: one that has a place may be woken only when it is called.
-fn watcher<H: Harness>(bench: &Bench<'_, H>, key: &Key) -> Result<Claim, CaseError> {
+pub(super) fn watcher<H: Harness>(bench: &Bench<'_, H>, key: &Key) -> Result<Claim, CaseError> {
     let mut claim = bench.claim(key)?;
     claim.place_ttl = Duration::ZERO;
     Ok(claim)

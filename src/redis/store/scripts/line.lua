@@ -149,6 +149,14 @@ local function notify_watchers()
   end
 end
 
+-- A rest begins. Nobody is served by it, but a job for which somebody waits may be done.
+local function notify_of_rest()
+  for _, claim in ipairs(redis.call('ZRANGE', queue, 0, MOST - 1)) do
+    notify(claim, 'gap 0')
+  end
+  notify_watchers()
+end
+
 -- Nobody waits, and the lock is free: it is left to others. A key of a wrong type is not ours, and ends the script here.
 local function end_line()
   if redis.call('GET', line) then

@@ -20,9 +20,9 @@ end
 
 if held == 1 and gone == '0' then
   local beside = lock .. '{' .. lock .. '}:'
-  local others = rest ~= '0' and 0 or redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers', beside .. 'nothing')
+  local others = redis.pcall('EXISTS', beside .. 'line', beside .. 'watchers', beside .. 'nothing')
   if others == 0 or type(others) == 'table' then
-    -- Nobody waits, or gets it now, or the slot moves to another node, and whoever waits asks there.
+    -- Nobody waits, or the slot moves to another node, and whoever waits asks there.
     end_hold()
     return 1
   end
@@ -43,5 +43,8 @@ if gone ~= '0' then
 end
 if mark ~= '' and redis.call('GET', ARGV[5]) == mark then
   move_line()
+end
+if held == 1 and rest ~= '0' then
+  notify_of_rest()
 end
 return held
