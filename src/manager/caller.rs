@@ -91,6 +91,7 @@ pub(super) async fn acquire_without_handlers(
                 if caller.left() <= pause {
                     return Err(error);
                 }
+                caller.count()?;
                 caller.pause(pause).await;
             }
         }
@@ -134,10 +135,24 @@ impl<'a> Caller<'a> {
         self.wait.map_or(most, |_| most.min(self.left()))
     }
 
-    /// From now on observers see that it waits.
-    pub(super) fn begin_wait(&mut self) {
+    /// From now on it is one of the callers that wait, and observers see that.
+    ///
+    /// # Errors
+    ///
+    /// `Contended` if `max_waiters` callers wait already.
+    pub(super) fn begin_wait(&mut self) -> Result<(), Error> {
+        self.count()?;
         let hooks = &self.handle.context().hooks;
         self.observed = (self.observed.take()).or_else(|| hooks.begin_wait(&self.wish.key));
+        Ok(())
+    }
+
+    /// Counts it among those that wait, once, whatever it waits for: another caller of this process, a holder or a store that fails.
+    pub(super) fn count(&mut self) -> Result<(), Error> {
+        if self.counted.is_none() && self.wait.is_some() && !self.wish.is_counted {
+            self.counted = Some(self.handle.context().counted()?);
+        }
+        Ok(())
     }
 
     /// Waits in the local queue for the right to ask the store, or for a hold that is handed off. It has neither if none came in time.
@@ -158,7 +173,7 @@ impl<'a> Caller<'a> {
             }
             Entered::Queue(called) => called,
         };
-        self.begin_wait();
+        self.begin_wait()?;
         self.was_queued = true;
         let called = context.clock.timeout(self.left(), called).await;
         if self.left().is_zero() {
@@ -209,7 +224,7 @@ impl<'a> Caller<'a> {
         let slice = context.settings.max_poll_interval;
         while let Some(lease) = context.queues.former(key) {
             context.ensure_may_wait_for(key)?;
-            self.begin_wait();
+            self.begin_wait()?;
             let left = self.left();
             if left.is_zero() {
                 return Ok(false);

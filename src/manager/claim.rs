@@ -60,6 +60,7 @@ impl Caller<'_> {
                         return Ok(ClaimEnd::Failed(error));
                     }
                     // The same claim again, so that a lost answer costs no place in the store's queue.
+                    self.count()?;
                     self.pause(pause).await;
                     continue;
                 }
@@ -86,7 +87,7 @@ impl Caller<'_> {
             if may_have_changed && self.finds_it_done().await {
                 return Ok(ClaimEnd::Done);
             }
-            self.begin_wait();
+            self.begin_wait()?;
             // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.
             match &mut hint {
                 None if context.capability.wakes => {

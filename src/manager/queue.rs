@@ -99,8 +99,8 @@ impl Queues {
         })
     }
 
-    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. A caller that has to wait, here or at the store, is
-    /// counted among those that wait. `now` is by the boot clock.
+    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. A caller that has to wait here is counted among those
+    /// that wait, and one that bypasses the queue before it asks. `now` is by the boot clock.
     ///
     /// # Errors
     ///

@@ -296,6 +296,61 @@ async fn a_million_callers_are_refused_beyond_the_bound_and_nobody_is_forgotten(
 }
 
 #[tokio::test]
+async fn the_caller_of_each_key_that_waits_at_the_store_is_one_of_those_that_wait() {
+    const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+    let mut settings = Settings::default();
+    settings.max_waiters = 3;
+    let world = World::with(settings);
+    let mut held = Vec::new();
+    for key in KEYS {
+        held.push(world.theirs.lock(key).acquire().await.unwrap());
+    }
+    let ours = KEYS.map(|key| world.ours.lock(key));
+    let mut waiting: Vec<_> = ours.iter().map(|lock| Box::pin(lock.acquire())).collect();
+    let mut last = waiting.pop().unwrap();
+    for caller in &mut waiting {
+        assert!(poll_once(caller).await.is_pending());
+    }
+    let refused = last.await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    // One that finds its lock free waits for nobody.
+    assert!(world.ours.lock("e").acquire().await.is_ok());
+    drop(waiting.remove(0));
+    last = Box::pin(ours[3].acquire());
+    assert!(poll_once(&mut last).await.is_pending());
+    for guard in held {
+        let _ = guard.release().await;
+    }
+    for caller in waiting.into_iter().chain([last]) {
+        let _ = caller.await.unwrap().release().await;
+    }
+    // Nobody waits any more, and so nobody is counted.
+    let mut held = Vec::new();
+    for key in KEYS {
+        held.push(world.theirs.lock(key).acquire().await.unwrap());
+    }
+    for lock in &ours[..3] {
+        assert!(poll_once(&mut Box::pin(lock.acquire())).await.is_pending());
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_for_a_store_that_fails_is_one_of_those_that_wait() {
+    let mut settings = Settings::default();
+    settings.max_waiters = 1;
+    let clock = ManualClock::new();
+    let store = Faulty::new(MemoryStore::with_clock(clock.clone()), clock.clone(), 1);
+    store.block(Operation::Acquire);
+    let builder = LockManager::builder(store).clock(clock).settings(settings);
+    let locks = builder.build().unwrap();
+    let (first, second) = (locks.lock("a"), locks.lock("b"));
+    let mut waiting = Box::pin(first.acquire());
+    assert!(poll_once(&mut waiting).await.is_pending());
+    let refused = second.acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+}
+
+#[tokio::test]
 async fn callers_of_one_process_are_served_in_the_order_of_their_arrival() {
     for settings in [Settings::default(), no_handoff()] {
         let world = World::with(settings);
