@@ -126,6 +126,8 @@ pub fn judge(phase: Phase, sqlstate: Option<&str>) -> Verdict {
 
 /// `ENTER` refused a token that is not the largest.
 pub(crate) const FENCED: &str = "LH001";
+/// `ENTER` refused a token to which the fence was not raised since it was loaded from a dump.
+pub(crate) const OF_A_DUMP: &str = "LH009";
 /// The transaction that entered was ended before `SEAL`: by a `COMMIT` or a `ROLLBACK` among the user's statements.
 pub(crate) const ENDED_BEFORE: &str = "LH003";
 
@@ -160,6 +162,7 @@ mod tests {
             Some("40P01"),
             Some("25006"),
             Some("3F000"),
+            Some(OF_A_DUMP),
         ] {
             assert_eq!(judge(Phase::Enter, code), Verdict::NotApplied, "{code:?}");
         }

@@ -22,6 +22,7 @@ use server::canary;
 mod commit;
 mod deadline;
 mod doubt;
+mod fence_life;
 mod handles;
 mod idle;
 mod isolation;

@@ -39,6 +39,10 @@ impl Bank {
         &self.server
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_at(self.server.port())
     }

@@ -2,18 +2,56 @@
 -- after pg_advisory_xact_lock. It may be run again. Whoever has USAGE on the schema and EXECUTE on the functions may raise any
 -- fence, up to the largest token that a store may grant, and so lock every present holder out: grant it to applications only.
 
--- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE.
+-- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE. life:
+-- where the fences were made, see fence_life.
 CREATE TABLE IF NOT EXISTS leasehold.fence_meta (
   one bool PRIMARY KEY DEFAULT true CHECK (one),
   version int NOT NULL,
   names_kept interval NOT NULL DEFAULT '7 days',
-  swept_at timestamptz NOT NULL DEFAULT '-infinity');
-INSERT INTO leasehold.fence_meta (version) VALUES (1) ON CONFLICT DO NOTHING;
+  swept_at timestamptz NOT NULL DEFAULT '-infinity',
+  life text);
 
--- The largest token of each key.
+-- The largest token of each key, and in which life it was raised.
 CREATE TABLE IF NOT EXISTS leasehold.fence (
   key text COLLATE "C" PRIMARY KEY,
-  token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991)) WITH (fillfactor = 50);
+  token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
+  life text) WITH (fillfactor = 50);
+
+-- Tables of an earlier version. Nothing is changed where the columns are there: it would wait for
+-- every transaction.
+DO $$
+DECLARE t text;
+BEGIN
+  FOREACH t IN ARRAY '{leasehold.fence_meta,leasehold.fence}'::text[] LOOP
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t::regclass AND a.attname = 'life'::name) THEN
+      EXECUTE 'ALTER TABLE '::text || t || ' ADD COLUMN life text'::text;
+    END IF;
+  END LOOP;
+END $$;
+
+-- The server and the database. It is a constant of the session, which is in one database of one
+-- server, so a plan may keep it.
+CREATE OR REPLACE FUNCTION leasehold.home() RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN (SELECT concat_ws('/', s.system_identifier, d.oid)
+    FROM pg_control_system() s, pg_database d WHERE d.datname = current_database());
+END $$;
+
+-- What a dump does not carry: the server, the database and the table of the fences. A standby has
+-- the same. A dump that was loaded may lack the newest tokens. There a holder enters only under
+-- the token to which its own lock was raised since, until somebody who knows that no holder of
+-- before is left runs: UPDATE leasehold.fence_meta SET life = leasehold.fence_life()
+CREATE OR REPLACE FUNCTION leasehold.fence_life() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN leasehold.home() || '/' || 'leasehold.fence'::regclass::oid::text;
+END $$;
+
+INSERT INTO leasehold.fence_meta (version, life) SELECT 1, leasehold.fence_life()
+  WHERE NOT EXISTS (SELECT FROM leasehold.fence_meta) ON CONFLICT DO NOTHING;
+UPDATE leasehold.fence_meta SET life = leasehold.fence_life() WHERE life IS NULL;
 
 -- The name of each commit: applied, or void (it was not applied, and never will be).
 CREATE TABLE IF NOT EXISTS leasehold.txn (
@@ -60,17 +98,19 @@ END $$;
 -- the transactions under smaller tokens, at most wait_ms.
 CREATE OR REPLACE FUNCTION leasehold.raise(k text, t bigint, wait_ms int, OUT seen bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE of_ text; here constant text := leasehold.fence_life();
 BEGIN
-  SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k;
+  SELECT f.token, f.life INTO seen, of_ FROM leasehold.fence f WHERE f.key = k;
   IF seen > t THEN RETURN; END IF;
   PERFORM set_config('lock_timeout', wait_ms::text, true), leasehold.be_durable();
-  IF seen = t THEN
+  IF seen = t AND of_ = here THEN
     -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
     SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k FOR KEY SHARE;
     RETURN;
   END IF;
-  INSERT INTO leasehold.fence AS f VALUES (k, t)
-    ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token
+  INSERT INTO leasehold.fence AS f VALUES (k, t, here)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, life = excluded.life
+      WHERE f.token <= excluded.token
     RETURNING f.token INTO seen;
   IF seen IS NULL THEN SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = k; END IF;
 END $$;
@@ -91,7 +131,9 @@ END $$;
 -- order.
 CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE seen bigint; i int; in_order int[] := '{1}'; set_ text := ms;
+DECLARE
+  seen bigint; of_ text; i int; in_order int[] := '{1}'; set_ text := ms;
+  home constant text := leasehold.home(); here text;
 BEGIN
   IF current_setting('idle_in_transaction_session_timeout') = '0' AND current_setting('statement_timeout') = '0' THEN
     set_ := set_config('idle_in_transaction_session_timeout', set_, true);
@@ -109,13 +151,21 @@ BEGIN
     in_order := ARRAY(SELECT u.n FROM unnest(ks) WITH ORDINALITY AS u(k, n) ORDER BY u.k COLLATE "C");
   END IF;
   FOREACH i IN ARRAY in_order LOOP
-    SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
-    IF (seen = ts[i]) IS NOT TRUE THEN
-      INSERT INTO leasehold.fence AS f VALUES (ks[i], ts[i])
-        ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
-      SELECT f.token INTO seen FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
-      IF seen IS DISTINCT FROM ts[i] THEN
+    SELECT f.token, f.life INTO seen, of_ FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
+    here := home || '/' || 'leasehold.fence'::regclass::oid::text;
+    IF (seen = ts[i] AND of_ = here) IS NOT TRUE THEN
+      INSERT INTO leasehold.fence AS f
+        SELECT ks[i], ts[i], here FROM leasehold.fence_meta m WHERE m.life = here
+        ON CONFLICT (key) DO UPDATE SET token = excluded.token, life = excluded.life
+          WHERE f.token <= excluded.token;
+      SELECT f.token, f.life INTO seen, of_ FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
+      IF seen > ts[i] THEN
         RAISE EXCEPTION 'the fence of % was raised by a newer holder', ks[i] USING ERRCODE = 'LH001', DETAIL = seen::text;
+      ELSIF (seen = ts[i] AND of_ = here) IS NOT TRUE THEN
+        RAISE EXCEPTION 'the fence of % is from a dump, and was not raised for this holder since', ks[i]
+          USING ERRCODE = 'LH009', HINT = 'Acquire the lock again. If no lock is tied to the fence, '
+            'stop all holders of before, and run as the owner: '
+            'UPDATE leasehold.fence_meta SET life = leasehold.fence_life()';
       END IF;
     END IF;
   END LOOP;

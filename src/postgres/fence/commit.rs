@@ -10,7 +10,7 @@ use super::connection::{Connection, Seen};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
 use crate::fence::in_run::{LATE, patience, resolve_within};
-use crate::fence::sql::{ENDED_BEFORE, FENCED, Phase, Verdict, judge};
+use crate::fence::sql::{ENDED_BEFORE, FENCED, OF_A_DUMP, Phase, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
 use crate::model::error::{BoxError, Error};
@@ -180,8 +180,10 @@ impl Attempt<'_> {
             let error = "the fence was not entered within the lease; COMMIT was not sent";
             return EffectError::not_applied(error);
         };
-        let verdict = judge(Phase::Enter, fault::code(&error));
-        match verdict {
+        if fault::code(&error) == Some(OF_A_DUMP) {
+            return EffectError::not_applied(of_a_dump(error));
+        }
+        match judge(Phase::Enter, fault::code(&error)) {
             Verdict::Fenced => EffectError::Fenced { seen: seen(&error) },
             Verdict::NotAppliedOrFenced => match self.newer().await {
                 Some(seen) => EffectError::Fenced { seen: Some(seen) },
@@ -318,6 +320,14 @@ fn older_schema() -> Error {
 
 fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+/// What to do where the fence is older than its holders.
+fn of_a_dump(error: PgError) -> Error {
+    let text = "the fence is from a dump, and was not raised for this holder since: sqlstate=LH009; \
+        acquire the lock again, or, if no lock is tied to the fence, stop all holders of before and run as \
+        its owner: UPDATE leasehold.fence_meta SET life = leasehold.fence_life()";
+    Error::invalid(text).because(error)
 }
 
 /// The larger token, where `enter` refused.
