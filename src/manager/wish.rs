@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::context::ManagerContext;
 use crate::fence::AnyFence;
 use crate::model::error::Error;
 use crate::model::holder::Label;
@@ -91,13 +90,13 @@ impl HoldTimes {
 
 impl Wish {
     /// The key under the manager's own settings and label.
-    pub(crate) fn new(key: Key, context: &ManagerContext) -> Self {
+    pub(crate) fn new(key: Key, settings: &Settings, label: &Label) -> Self {
         Self {
             key,
-            times: HoldTimes::of(context.settings()),
+            times: HoldTimes::of(settings),
             mode: LockMode::Exclusive,
             is_fair: false,
-            label: context.label().clone(),
+            label: label.clone(),
             fence: None,
             may_hand_off: true,
             is_counted: false,

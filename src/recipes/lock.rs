@@ -41,7 +41,7 @@ impl LockManager {
         let context = self.handle.context();
         Lock {
             handle: self.handle.clone(),
-            wish: key.map(|key| Wish::new(key, context)),
+            wish: key.map(|key| Wish::new(key, context.settings(), context.label())),
         }
     }
 }
