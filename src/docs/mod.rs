@@ -5,6 +5,7 @@
 //! | [`concepts`] | first: the words, the two parts, a first program |
 //! | [`choosing`] | to find the kind of lock for a task |
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
+//! | [`leading`] | to do something on one of many hosts, and to move it in order |
 //! | [`shards`] | to divide N pieces of work among processes |
 //! | [`once`] | to run a cron job once, on one of many hosts |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
@@ -47,6 +48,9 @@ pub mod concepts {}
 
 #[doc = include_str!("guarded.md")]
 pub mod guarded {}
+
+#[doc = include_str!("leading.md")]
+pub mod leading {}
 
 #[doc = include_str!("limitations.md")]
 pub mod limitations {}

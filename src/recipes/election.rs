@@ -25,6 +25,8 @@
 //! # }
 //! ```
 //!
+//! [The guide](crate::docs::leading) has a whole program, which also moves the office in order.
+//!
 //! Each term has a token of its own, larger than that of the term before. If the store keeps a queue, candidates are
 //! elected in the order of their campaigns.
 
@@ -189,8 +191,9 @@ impl Election {
     /// Asks the leader to pass its office on to the next candidate, without a kill and without a gap longer than a handover. Returns
     /// whether somebody led. For operators: before a machine goes down, or to move the office.
     ///
-    /// A leader in [`while_leader`](Self::while_leader) drains its work first, and campaigns again after a TTL. One that was elected by
-    /// [`campaign`](Self::campaign) is asked through [`Leadership::asked_to_leave`], and may decline.
+    /// A leader in [`while_leader`](Self::while_leader) drains its work first, and campaigns again
+    /// after its [`ttl`](Self::ttl). One that was elected by [`campaign`](Self::campaign) is asked
+    /// through [`Leadership::asked_to_leave`], and may decline.
     ///
     /// # Errors
     ///
@@ -388,7 +391,7 @@ impl Election {
                     }
                     if why == Some(Why::AskedTo) {
                         // Whoever waits leads now. If nobody does, this one is not elected again at once.
-                        pause = self.manager.settings().ttl;
+                        pause = self.lock.ttl_asked()?;
                     }
                 }
                 Err(error) if error.is_retryable() => {}

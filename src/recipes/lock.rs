@@ -180,6 +180,11 @@ impl Lock {
         self.wish().map(|wish| &wish.key)
     }
 
+    /// The TTL of its holds.
+    pub(crate) fn ttl_asked(&self) -> Result<Duration, Error> {
+        self.wish().map(|wish| wish.times.ttl)
+    }
+
     fn wish(&self) -> Result<&Wish, Error> {
         self.wish.as_ref().map_err(Clone::clone)
     }

@@ -133,7 +133,8 @@ where
     /// As [`while_leader`](super::election::Election::while_leader).
     pub async fn until(self, token: CancellationToken) -> Result<Option<T>, Error> {
         let Self { future, orders } = self;
-        let stop = || orders.send_modify(|orders| orders.stops = true);
+        // Moved, because a task that holds a reference to it is not `Send` enough to be spawned.
+        let stop = move || orders.send_modify(|orders| orders.stops = true);
         stopped_by(token, future, stop).await
     }
 }

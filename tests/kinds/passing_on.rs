@@ -122,8 +122,15 @@ async fn a_leader_that_is_asked_to_step_down_is_followed_by_who_waits() {
 
 #[tokio::test]
 async fn a_leader_that_nobody_follows_does_not_lead_again_at_once() {
+    // With the manager's TTL, and with a longer one of its own.
+    for ttl in [secs(10), secs(30)] {
+        stays_away_for(ttl).await;
+    }
+}
+
+async fn stays_away_for(ttl: Duration) {
     let world = World::new();
-    let election = world.ours.election("e");
+    let election = world.ours.election("e").ttl(ttl);
     let mut alone = leads(&election, "host-a");
     until_it_leads(&world, "host-a", &mut alone).await;
     let operator = world.theirs.election("e");
@@ -138,7 +145,7 @@ async fn a_leader_that_nobody_follows_does_not_lead_again_at_once() {
             .await
             .unwrap()
     );
-    pass(&world, secs(8), &mut alone).await;
+    pass(&world, ttl - secs(2), &mut alone).await;
     assert_eq!(leader(&world).await, None);
     until_it_leads(&world, "host-a", &mut alone).await;
 }
