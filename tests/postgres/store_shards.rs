@@ -15,3 +15,19 @@ async fn members_come_and_go_in_a_database() {
     let crew = Crew::new(None, settings);
     members_come_and_go(crew, async || locks.store("").await, "s").await;
 }
+
+/// However many there are: an owner asks for each shard that is to move.
+#[tokio::test]
+async fn a_question_about_one_key_reads_the_rows_of_that_key_only() {
+    let locks = Locks::open().await;
+    locks.psql(
+        "INSERT INTO leasehold.claim \
+         SELECT gen_random_uuid(), 'k/' || n, 0, 'x', n, now() + interval '1 h', \
+         interval '1 h', 'other', false, false FROM generate_series(1, 2000) n",
+    );
+    let read = locks.psql(
+        "SELECT key FROM leasehold.look('k/7', false); \
+         SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'claim'",
+    );
+    assert_eq!(read, "k/7\n0");
+}

@@ -392,8 +392,11 @@ CREATE OR REPLACE FUNCTION leasehold.look(k text, is_prefix bool)
 RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint,
   labels text[], waiters text[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  -- Two branches, so that a question about one key reads the rows of that key only.
   WITH live AS (
-    SELECT c.* FROM leasehold.claim c WHERE c.ends > now() AND CASE WHEN is_prefix THEN starts_with(c.key, k) ELSE c.key = k END),
+    SELECT c.* FROM leasehold.claim c WHERE NOT is_prefix AND c.key = k AND c.ends > now()
+    UNION ALL
+    SELECT c.* FROM leasehold.claim c WHERE is_prefix AND starts_with(c.key, k) AND c.ends > now()),
   keys AS (
     SELECT l.key, count(*) FILTER (WHERE l.token IS NOT NULL) AS holders,
       count(*) FILTER (WHERE l.token IS NULL AND l.mode IN ('x', 'w', 'r')) AS queue,
