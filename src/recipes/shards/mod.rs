@@ -36,6 +36,7 @@
 
 mod assignment;
 mod member;
+mod pace;
 mod plan;
 mod serve;
 mod serving;
@@ -77,7 +78,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 pub struct Shards {
     manager: LockManager,
     terms: Result<Terms, Error>,
-    own: OwnShards,
+    own: Arc<OwnShards>,
 }
 
 /// Who owns a shard, as the store reports it.
@@ -102,7 +103,7 @@ impl LockManager {
         Shards {
             manager: self.clone(),
             terms: name.and_then(|name| Terms::new(name, count)),
-            own: Arc::new(watch::Sender::new(BTreeSet::new())),
+            own: Arc::default(),
         }
     }
 }
@@ -243,7 +244,7 @@ impl Shards {
     /// the work has ended. The notification may arrive late: code that acts as an owner uses [`guarded`](crate::LockGuard::guarded).
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<BTreeSet<u32>> {
-        self.own.subscribe()
+        self.own.shown.subscribe()
     }
 }
 

@@ -15,10 +15,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How many shards are asked for at once before their first answer. Those that others own have had one, and wait beside these.
-const MOST_STARTS: usize = 64;
-/// How many checks for a waiting member are in progress at once.
-const MOST_LOOKS: usize = 64;
+use super::pace::Pace;
+
+/// How many shards are asked for at once before their first answer. Those that others own have had
+/// one, and wait beside these. So few that each gets its answer in time from a store that needs some
+/// milliseconds for each.
+const MOST_STARTS: usize = 8;
+/// How many checks for a waiting member are in progress at once. A release waits behind them.
+const MOST_LOOKS: usize = 8;
 /// The first pause between two such checks, and the first rest. Each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -33,6 +37,8 @@ pub(super) enum Order {
     Look(u32),
     /// Let its work end.
     Leave(u32),
+    /// Check whether the member that waited for it has it now.
+    Follow(u32),
 }
 
 /// How the work of a shard ended.
@@ -75,6 +81,8 @@ pub(super) struct Plan {
     due: BTreeSet<(Duration, u32)>,
     /// Checks that are due.
     looks: VecDeque<u32>,
+    /// What others wait for.
+    pace: Pace,
     /// How often in a row a shard was not owned for a whole TTL.
     failures: BTreeMap<u32, u32>,
     starting: usize,
@@ -93,6 +101,7 @@ impl Plan {
             ready: BTreeSet::new(),
             due: BTreeSet::new(),
             looks: VecDeque::new(),
+            pace: Pace::new(),
             failures: BTreeMap::new(),
             starting: 0,
             looking: 0,
@@ -172,7 +181,8 @@ impl Plan {
         let leaves_at = self
             .leaves_at
             .filter(|_| self.has_stayed().next().is_some());
-        due.into_iter().chain(leaves_at).min()
+        let paced = self.pace.next_at();
+        due.into_iter().chain(leaves_at).chain(paced).min()
     }
 
     /// What is owned and not asked to leave.
@@ -207,6 +217,12 @@ impl Plan {
         if self.leaves_at.is_some_and(|at| at <= now) {
             let stayed: Vec<u32> = self.has_stayed().collect();
             orders.extend(stayed.into_iter().filter_map(|shard| self.leaving(shard)));
+        }
+        while let Some(shard) = self.pace.pop(now) {
+            if self.is_to_move(shard).is_some() {
+                self.pace.begin(shard, now);
+                orders.extend(self.leaving(shard));
+            }
         }
         while self.looking < MOST_LOOKS
             && let Some(shard) = self.looks.pop_front()
@@ -293,29 +309,31 @@ impl Plan {
     }
 
     /// The answer to a check whether another member waits for the shard.
-    pub(super) fn looked(
-        &mut self,
-        shard: u32,
-        is_waited_for: bool,
-        now: Duration,
-    ) -> Option<Order> {
+    pub(super) fn looked(&mut self, shard: u32, is_waited_for: bool, now: Duration) {
         self.looking -= 1;
         let most = self.ttl / 6;
-        let pause = self.is_to_move(shard)?;
+        let Some(pause) = self.is_to_move(shard) else {
+            return;
+        };
         if is_waited_for {
-            return self.leaving(shard);
+            return self.pace.push(shard);
         }
         let at = now.saturating_add(*pause);
         *pause = (2 * *pause).min(most.max(FIRST_PAUSE));
         self.due.insert((at, shard));
-        None
+    }
+
+    /// The member that waited for a shard has it now, or did not take it for a while.
+    pub(super) fn followed(&mut self, shard: u32) {
+        self.pace.taken(shard);
     }
 
     /// The work of a shard has ended, and the shard was released.
-    pub(super) fn ended(&mut self, shard: u32, how: WorkEnd, now: Duration) {
+    pub(super) fn ended(&mut self, shard: u32, how: WorkEnd, now: Duration) -> Option<Order> {
         let Some(State::Owned { since, .. }) = self.shards.remove(&shard) else {
-            return;
+            return None;
         };
+        let follows = self.pace.released(shard, now);
         if how == WorkEnd::Left || now.saturating_sub(since) >= self.ttl {
             self.failures.remove(&shard);
         }
@@ -327,6 +345,7 @@ impl Plan {
                 self.rest(shard, now.saturating_add(pause));
             }
         }
+        follows.then_some(Order::Follow(shard))
     }
 
     /// The pause after one more failure.

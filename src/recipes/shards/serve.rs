@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Terms;
 use super::assignment;
 use super::member::Member;
+use super::pace::TAKEN;
 use super::plan::{Order, Plan, WorkEnd};
 use super::shard::{OwnShards, Shard, Tenure};
 use crate::clock::Clock;
@@ -25,6 +26,12 @@ use crate::store::LockInfo;
 
 /// How long one call waits for a shard that another member owns. The next one follows.
 const WAIT: Duration = Duration::from_secs(600);
+/// Members that start together see each other before one of them asks for what is the others'. It
+/// waits at most so long.
+const SETTLE: Duration = Duration::from_millis(250);
+/// The first pause between two checks whether a shard that was released is owned again. Each is
+/// twice the one before.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
 
 /// What came of a task.
 enum Event {
@@ -37,6 +44,8 @@ enum Event {
     Asked(u32, u64, Result<Option<LockGuard>, Error>),
     /// Whether another member waits for the shard.
     Looked(u32, bool),
+    /// Another member took the shard that was released, or is late.
+    Followed(u32),
     Ended(u32, WorkEnd),
 }
 
@@ -53,7 +62,7 @@ enum Next {
 pub(super) struct Serve<W> {
     manager: LockManager,
     terms: Terms,
-    own: OwnShards,
+    own: Arc<OwnShards>,
     work: Arc<W>,
     stop: CancellationToken,
     me: Member,
@@ -92,7 +101,7 @@ where
     pub(super) fn new(
         manager: &LockManager,
         terms: Terms,
-        own: &OwnShards,
+        own: &Arc<OwnShards>,
         work: W,
         stop: CancellationToken,
     ) -> Result<Self, Error> {
@@ -226,6 +235,14 @@ where
         }
     }
 
+    /// How long it waits before its first look. One that joins again does not wait.
+    fn settle(&self) -> Duration {
+        match self.members.is_empty() {
+            true => SETTLE.min(self.terms.ttl(&self.manager) / 24),
+            false => Duration::ZERO,
+        }
+    }
+
     fn look_at_members(&mut self) {
         self.look_at = None;
         let (manager, key) = (self.manager.clone(), self.terms.members_key());
@@ -253,6 +270,21 @@ where
                     self.tasks.spawn(async move {
                         let info = manager.inspect(key).await.ok().flatten();
                         Event::Looked(shard, info.and_then(|info| info.queue) > Some(0))
+                    });
+                }
+                Order::Follow(shard) => {
+                    let (manager, key) = (self.manager.clone(), self.terms.key(shard));
+                    self.tasks.spawn(async move {
+                        let mut pause = FOLLOW_PAUSE;
+                        while pause < TAKEN {
+                            let info = manager.inspect(key.clone()).await.ok().flatten();
+                            if info.is_some_and(|info| info.holders > 0) {
+                                break;
+                            }
+                            manager.handle.context().pause(pause).await;
+                            pause *= 2;
+                        }
+                        Event::Followed(shard)
                     });
                 }
                 Order::Leave(shard) => {
@@ -283,7 +315,7 @@ where
                     drop(membership);
                 } else {
                     self.membership = Some(membership);
-                    self.look_at = Some(now);
+                    self.look_at = Some(now + self.settle());
                 }
             }
             Event::Joined(Ok(None)) => self.join(Duration::ZERO),
@@ -329,12 +361,13 @@ where
                 self.fail(error);
             }
             Event::Looked(shard, is_waited_for) => {
-                let order = self.plan.looked(shard, is_waited_for, now);
-                self.obey(order.into_iter().collect());
+                self.plan.looked(shard, is_waited_for, now);
             }
+            Event::Followed(shard) => self.plan.followed(shard),
             Event::Ended(shard, how) => {
                 self.owned.remove(&shard);
-                self.plan.ended(shard, how, now);
+                let order = self.plan.ended(shard, how, now);
+                self.obey(order.into_iter().collect());
             }
         }
     }

@@ -1,6 +1,6 @@
 //! [`Shard`]: a shard that this process owns, and the work that is done with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +43,7 @@ impl Shard {
     /// Cancel safe: it only watches.
     pub async fn leaving(&self) {
         tokio::select! {
+            biased;
             () = self.leaving.cancelled() => {}
             _ = self.guard.lost() => {}
         }
@@ -76,28 +78,44 @@ impl Deref for Shard {
 }
 
 /// The shards that this process owns, as others may watch them.
-pub(super) type OwnShards = Arc<watch::Sender<BTreeSet<u32>>>;
+#[derive(Debug, Default)]
+pub(super) struct OwnShards {
+    pub(super) shown: watch::Sender<BTreeSet<u32>>,
+    /// How many show each: two members of one process for a moment, if the first notices late that its
+    /// lease is over.
+    counts: Mutex<BTreeMap<u32, usize>>,
+}
 
 /// Shows a shard as owned until it is dropped.
 struct Shown {
-    own: OwnShards,
+    own: Arc<OwnShards>,
     index: u32,
 }
 
 impl Shown {
-    fn new(own: OwnShards, index: u32) -> Self {
-        own.send_modify(|own| {
-            own.insert(index);
-        });
+    fn new(own: Arc<OwnShards>, index: u32) -> Self {
+        {
+            let mut counts = own.counts.lock();
+            *counts.entry(index).or_default() += 1;
+            own.shown.send_modify(|shown| {
+                shown.insert(index);
+            });
+        }
         Self { own, index }
     }
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        self.own.send_modify(|own| {
-            own.remove(&self.index);
-        });
+        let mut counts = self.own.counts.lock();
+        let count = counts.entry(self.index).or_default();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(&self.index);
+            self.own.shown.send_modify(|shown| {
+                shown.remove(&self.index);
+            });
+        }
     }
 }
 
@@ -116,7 +134,7 @@ pub(super) struct Tenure {
     pub(super) guard: LockGuard,
     pub(super) leaving: CancellationToken,
     pub(super) drain_limit: Duration,
-    pub(super) own: OwnShards,
+    pub(super) own: Arc<OwnShards>,
 }
 
 impl Tenure {
@@ -192,4 +210,21 @@ enum Worked {
     Done(Result<(), String>),
     Lost,
     Late,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_shown_until_the_last_that_owned_it_has_ended() {
+        let own = Arc::new(OwnShards::default());
+        let watched = own.shown.subscribe();
+        let late = Shown::new(Arc::clone(&own), 7);
+        let next = Shown::new(Arc::clone(&own), 7);
+        drop(late);
+        assert!(watched.borrow().contains(&7));
+        drop(next);
+        assert!(watched.borrow().is_empty() && own.counts.lock().is_empty());
+    }
 }

@@ -51,8 +51,12 @@ impl Desk {
         self.plan.orders(self.now)
     }
 
-    fn looked(&mut self, shard: u32, is_waited_for: bool) -> Option<Order> {
-        self.plan.looked(shard, is_waited_for, self.now)
+    fn looked(&mut self, shard: u32, is_waited_for: bool) {
+        self.plan.looked(shard, is_waited_for, self.now);
+    }
+
+    fn ended(&mut self, shard: u32, how: WorkEnd) -> Option<Order> {
+        self.plan.ended(shard, how, self.now)
     }
 }
 
@@ -90,11 +94,11 @@ fn few_are_asked_for_at_once_and_those_of_others_take_no_room() {
     }
     let next = desk.after(millis(0));
     assert_eq!(next.len(), MOST_STARTS);
-    assert_eq!(next[0], Order::Ask(64, 65));
+    assert_eq!(next[0], Order::Ask(8, 9));
     // What is withdrawn and what fails leaves room.
-    assert_eq!(desk.want(128..1000).len(), 128 + MOST_STARTS);
-    desk.plan.failed(128, 129, desk.now);
-    assert_eq!(desk.after(millis(0)), [Order::Ask(192, 193)]);
+    assert_eq!(desk.want(128..1000).len(), 3 * MOST_STARTS);
+    desk.plan.failed(128, 17, desk.now);
+    assert_eq!(desk.after(millis(0)), [Order::Ask(136, 25)]);
     assert_eq!(desk.after(FIRST_PAUSE), [], "no room for what has rested");
 }
 
@@ -103,19 +107,20 @@ fn a_shard_is_kept_until_another_member_waits_for_it() {
     let mut desk = Desk::owning([1, 2]);
     assert_eq!(desk.want([2]), [Order::Look(1)]);
     assert_eq!(desk.after(TTL), [], "the check is in progress");
-    assert_eq!(desk.looked(1, false), None);
+    desk.looked(1, false);
     assert_eq!(desk.plan.next_at(), Some(desk.now + FIRST_PAUSE));
     assert_eq!(desk.after(FIRST_PAUSE), [Order::Look(1)]);
-    assert_eq!(desk.looked(1, false), None);
+    desk.looked(1, false);
     assert_eq!(desk.after(FIRST_PAUSE), [], "the pause grows");
     for _ in 0..20 {
         assert_eq!(desk.after(TTL / 6), [Order::Look(1)]);
-        assert_eq!(desk.looked(1, false), None);
+        desk.looked(1, false);
     }
     assert_eq!(desk.after(TTL / 6), [Order::Look(1)]);
-    assert_eq!(desk.looked(1, true), Some(Order::Leave(1)));
+    desk.looked(1, true);
+    assert_eq!(desk.after(millis(0)), [Order::Leave(1)]);
     assert_eq!(desk.after(TTL), []);
-    desk.plan.ended(1, WorkEnd::Left, desk.now);
+    assert_eq!(desk.ended(1, WorkEnd::Left), None);
     assert_eq!(desk.after(TTL), [], "it is not wanted");
 }
 
@@ -124,31 +129,28 @@ fn a_shard_that_is_wanted_again_stays() {
     let mut desk = Desk::owning([1]);
     assert_eq!(desk.want([]), [Order::Look(1)]);
     assert_eq!(desk.want([1]), []);
-    assert_eq!(
-        desk.looked(1, true),
-        None,
-        "whoever waits is not up to date"
-    );
-    assert_eq!(desk.after(TTL), []);
+    desk.looked(1, true);
+    assert_eq!(desk.after(TTL), [], "whoever waits is not up to date");
     // It was asked to leave: then it has to be asked for again.
     assert_eq!(desk.want([]), [Order::Look(1)]);
-    assert_eq!(desk.looked(1, true), Some(Order::Leave(1)));
+    desk.looked(1, true);
+    assert_eq!(desk.after(millis(0)), [Order::Leave(1)]);
     assert_eq!(desk.want([1]), []);
-    desk.plan.ended(1, WorkEnd::Left, desk.now);
+    desk.ended(1, WorkEnd::Left);
     assert_eq!(desk.after(millis(0)), [Order::Ask(1, 2)]);
 }
 
 #[test]
 fn few_are_checked_at_once() {
     let mut desk = Desk::owning(0..MOST_STARTS as u32);
-    for more in [64, 128] {
-        for (shard, round) in desk.asked(0..more + 64) {
+    for more in [2, 3] {
+        for (shard, round) in desk.asked(0..more * MOST_STARTS as u32) {
             assert!(desk.plan.granted(shard, round, desk.now));
         }
     }
     assert_eq!(desk.want([]).len(), MOST_LOOKS);
-    assert_eq!(desk.looked(0, false), None);
-    assert_eq!(desk.after(millis(0)), [Order::Look(64)]);
+    desk.looked(0, false);
+    assert_eq!(desk.after(millis(0)), [Order::Look(8)]);
 }
 
 #[test]
@@ -156,19 +158,19 @@ fn work_that_fails_begins_again_later_and_later() {
     let mut desk = Desk::owning([1]);
     let mut pause = FIRST_PAUSE;
     for round in 2..20 {
-        desk.plan.ended(1, WorkEnd::Failed, desk.now);
+        desk.ended(1, WorkEnd::Failed);
         assert_eq!(desk.after(pause - millis(1)), []);
         assert_eq!(desk.after(millis(1)), [Order::Ask(1, round)]);
         assert!(desk.plan.granted(1, round, desk.now));
         pause = (2 * pause).min(TTL);
     }
     desk.now += TTL;
-    desk.plan.ended(1, WorkEnd::Failed, desk.now);
+    desk.ended(1, WorkEnd::Failed);
     assert_eq!(desk.after(FIRST_PAUSE), [Order::Ask(1, 20)], "it went well");
     desk.plan.failed(1, 20, desk.now);
     assert_eq!(desk.after(2 * FIRST_PAUSE), [Order::Ask(1, 21)]);
     assert!(desk.plan.granted(1, 21, desk.now));
-    desk.plan.ended(1, WorkEnd::Finished, desk.now);
+    desk.ended(1, WorkEnd::Finished);
     assert_eq!(desk.after(TTL - millis(1)), []);
     assert_eq!(desk.after(millis(1)), [Order::Ask(1, 22)]);
 }
@@ -177,8 +179,8 @@ fn work_that_fails_begins_again_later_and_later() {
 fn a_rest_ends_when_it_is_over_and_not_with_a_check_that_was_due() {
     let mut desk = Desk::owning([1]);
     assert_eq!(desk.want([]), [Order::Look(1)]);
-    assert_eq!(desk.looked(1, false), None);
-    desk.plan.ended(1, WorkEnd::Finished, desk.now);
+    desk.looked(1, false);
+    desk.ended(1, WorkEnd::Finished);
     assert_eq!(desk.want([1]), []);
     assert_eq!(desk.after(TTL - millis(1)), []);
     assert_eq!(desk.after(millis(1)), [Order::Ask(1, 2)]);
@@ -190,17 +192,18 @@ fn a_member_that_leaves_keeps_its_shards_for_one_ttl_at_most() {
     assert_eq!(desk.want([1, 2, 3]), [Order::Ask(3, 3)]);
     assert_eq!(desk.plan.leave(desk.now), [Order::Withdraw(3)]);
     assert_eq!(desk.after(millis(0)), [Order::Look(1), Order::Look(2)]);
-    assert_eq!(desk.looked(1, true), Some(Order::Leave(1)));
-    assert_eq!(desk.looked(2, false), None);
-    desk.plan.ended(1, WorkEnd::Left, desk.now);
+    desk.looked(1, true);
+    desk.looked(2, false);
+    assert_eq!(desk.after(millis(0)), [Order::Leave(1)]);
+    desk.ended(1, WorkEnd::Left);
     assert_eq!(desk.want([1, 2]), [], "it has left");
     assert!(!desk.plan.is_done());
     assert_eq!(desk.after(TTL - millis(1)), [Order::Look(2)]);
-    assert_eq!(desk.looked(2, false), None);
+    desk.looked(2, false);
     assert_eq!(desk.plan.next_at(), Some(desk.now + millis(1)));
     assert_eq!(desk.after(millis(1)), [Order::Leave(2)]);
     assert!(!desk.plan.is_done(), "its work goes on");
-    desk.plan.ended(2, WorkEnd::Failed, desk.now);
+    desk.ended(2, WorkEnd::Failed);
     assert!(desk.plan.is_done());
 }
 
@@ -211,7 +214,24 @@ fn a_member_that_leaves_waits_for_nobody_where_nobody_is() {
     assert_eq!(desk.after(millis(1)), [Order::Look(1)]);
     desk.plan.is_alone(desk.now);
     assert_eq!(desk.after(millis(0)), [Order::Leave(1)]);
-    assert_eq!(desk.looked(1, true), None, "it was asked to leave");
-    desk.plan.ended(1, WorkEnd::Left, desk.now);
+    desk.looked(1, true);
+    assert_eq!(desk.after(millis(0)), [], "it was asked to leave");
+    desk.ended(1, WorkEnd::Left);
     assert!(desk.plan.is_done());
+}
+
+/// What moves, and when: [`Pace`].
+#[test]
+fn the_next_shards_leave_when_others_have_taken_these() {
+    let mut desk = Desk::owning(0..4);
+    assert_eq!(desk.want([]).len(), 4);
+    (0..4).for_each(|shard| desk.looked(shard, true));
+    assert_eq!(desk.after(millis(0)), [Order::Leave(0), Order::Leave(1)]);
+    assert_eq!(desk.ended(0, WorkEnd::Left), Some(Order::Follow(0)));
+    assert_eq!(desk.after(millis(0)), [], "nobody has taken it");
+    // It is not to move any more, so another one does.
+    assert_eq!(desk.want([2]), []);
+    desk.plan.followed(0);
+    assert_eq!(desk.after(millis(0)), [Order::Leave(3)]);
+    assert_eq!(desk.ended(1, WorkEnd::Left), None, "no other waits for it");
 }
