@@ -59,6 +59,22 @@ const ON_REDIS: [&str; 17] = [
     "the server was restarted without data",
 ];
 
+/// What worlds of shards must show.
+const OF_SHARDS: [&str; 12] = [
+    "a lease of a shard was lost",
+    "a member came back in the calm",
+    "a member left in order",
+    "a member was dropped",
+    "a membership was revoked",
+    "a shard was revoked",
+    "all shards are with their owners",
+    "two members of one process",
+    "work failed",
+    "work of a shard was dropped",
+    "work was asked to leave",
+    "work wrote behind a fence as it left",
+];
+
 fn reason(cell: &str) -> Option<&'static str> {
     let known = UNREACHED.iter().find(|(known, _)| *known == cell);
     known.map(|(_, why)| *why)
@@ -135,6 +151,11 @@ impl Coverage {
     /// What no world on Redis has shown.
     pub(crate) fn missing_on_redis(&self) -> Vec<String> {
         self.never(&ON_REDIS)
+    }
+
+    /// What no world of shards has shown.
+    pub(crate) fn missing_on_shards(&self) -> Vec<String> {
+        self.never(&OF_SHARDS)
     }
 
     fn never(&self, wanted: &[&str]) -> Vec<String> {

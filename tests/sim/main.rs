@@ -23,6 +23,7 @@ mod runs;
 #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 mod seen;
 mod setup;
+mod shards;
 mod shrink;
 mod state;
 mod store;
@@ -51,6 +52,8 @@ use world::{Report, simulate};
 
 /// Beside so many worlds in memory there is one on each shipped store.
 const ONE_SHIPPED: u64 = 40;
+/// And beside so many there is one of shards.
+const ONE_OF_SHARDS: u64 = 10;
 
 /// What runs a world at full speed.
 const COMMAND: &str =
@@ -199,14 +202,16 @@ fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() +
 fn many(options: &Options) -> ExitCode {
     let mut failed = false;
     let mut worlds = 0;
-    let few = Options {
-        seeds: options.seeds / ONE_SHIPPED,
+    let one_of = |many| Options {
+        seeds: options.seeds / many,
         ..options.clone()
     };
+    let (few, some) = (one_of(ONE_SHIPPED), one_of(ONE_OF_SHARDS));
     let series = match options.only {
         Some(store) => vec![(store, options)],
         None => vec![
             (Store::Memory, options),
+            (Store::Shards, &some),
             (Store::ZooKeeper, &few),
             (Store::Redis, &few),
         ],
@@ -274,6 +279,7 @@ fn corpus(store: Store, options: &Options) -> Vec<Setup> {
     let is_its = |replay: &&str| {
         replay.contains("/zookeeper") == (store == Store::ZooKeeper)
             && replay.contains("/redis") == (store == Store::Redis)
+            && replay.contains("/shards") == (store == Store::Shards)
     };
     let setup = |replay| options::replayed(replay).expect("a replay line comes first");
     replays.filter(is_its).map(setup).collect()
@@ -338,6 +344,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
         Store::Memory => (sums.coverage.missing(), REACHES_ALL),
         Store::ZooKeeper => (sums.coverage.missing_on_zookeeper(), REACHES_ALL / 10),
         Store::Redis => (sums.coverage.missing_on_redis(), REACHES_ALL / 10),
+        Store::Shards => (sums.coverage.missing_on_shards(), REACHES_ALL / 10),
     };
     if options.shows_coverage {
         sums.coverage.print();
@@ -352,6 +359,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
         Store::Memory => "simulation",
         Store::ZooKeeper => "on zookeeper",
         Store::Redis => "on redis",
+        Store::Shards => "of shards",
     };
     println!(
         "{what}: {} worlds, {hours:.1} virtual hours, {} steps, {} grants, {} runs, {} run twice with equal digests, {} failed",

@@ -27,6 +27,7 @@ use crate::dice::Dice;
 use crate::handlers::SimHandler;
 use crate::net::Net;
 use crate::setup::Setup;
+use crate::shards::member;
 use crate::state::Shared;
 use crate::store::{Hints, SimStore};
 use crate::thread::Thread;
@@ -255,7 +256,11 @@ impl Node {
                 left: Arc::clone(&left),
                 ahead: Arc::clone(&self.ahead),
             };
-            runtime.spawn(worker(ctx, Dice::new(setup.seed, stream)));
+            let dice = Dice::new(setup.seed, stream);
+            match setup.shards {
+                0 => drop(runtime.spawn(worker(ctx, dice))),
+                _ => drop(runtime.spawn(member(ctx, dice))),
+            }
         }
         self.alive = Some(Alive {
             runtime,
@@ -394,6 +399,7 @@ impl Node {
             let mut state = self.shared.lock();
             let life = state.lives[self.number];
             state.leases_died(self.number, life);
+            state.members_died(self.number);
             state.lives[self.number] += 1;
             let node = self.number;
             state.doing.retain(|(known, _), _| *known != node);

@@ -11,6 +11,8 @@ pub(crate) enum Store {
     ZooKeeper,
     /// The shipped store for Redis, over a simulated server.
     Redis,
+    /// Members that share the work of one name, on the memory store.
+    Shards,
 }
 
 impl Store {
@@ -18,6 +20,7 @@ impl Store {
     pub(crate) fn world(self, setup: Setup) -> Result<Setup, String> {
         match self {
             Self::Memory => Ok(setup),
+            Self::Shards => Ok(setup.on_shards()),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper => Ok(setup.on_zookeeper()),
             #[cfg(not(feature = "zookeeper"))]
@@ -67,6 +70,8 @@ impl Options {
                     options.only = Some(Store::ZooKeeper);
                 } else if word == "redis" {
                     options.only = Some(Store::Redis);
+                } else if word == "shards" {
+                    options.only = Some(Store::Shards);
                 } else if word == "shrink" {
                     options.shrinks = true;
                 } else if word == "stop" {
@@ -112,6 +117,10 @@ pub(crate) fn replayed(line: &str) -> Result<Setup, String> {
         }
         if part == "redis" {
             setup = Store::Redis.world(setup)?;
+            continue;
+        }
+        if part == "shards" {
+            setup = Store::Shards.world(setup)?;
             continue;
         }
         let (name, values) = part

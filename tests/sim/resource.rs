@@ -148,6 +148,12 @@ impl Fence for SimFence {
 }
 
 impl State {
+    /// Work begins behind a fence, which was raised: nothing of a former owner lands from now on.
+    pub(crate) fn begins_behind_fence(&mut self, key: &Key, token: FencingToken) {
+        let largest = self.resource.largest.entry(key.clone()).or_default();
+        *largest = (*largest).max(token.number());
+    }
+
     fn raise_fence(&mut self, key: &Key, token: FencingToken) -> Result<(), Refusal> {
         self.resource.gate.raise_to(key, token)?;
         let largest = self.resource.largest.entry(key.clone()).or_default();

@@ -95,6 +95,8 @@ pub(crate) struct Setup {
     pub(crate) is_zookeeper: bool,
     /// The store is the shipped one for Redis, over a simulated server.
     pub(crate) is_redis: bool,
+    /// Processes divide so many shards among themselves, and ask for no other lock; 0: they do not.
+    pub(crate) shards: u32,
     /// That of the ensemble, in nanoseconds.
     #[cfg(feature = "zookeeper")]
     pub(crate) tick: u64,
@@ -165,6 +167,7 @@ impl Setup {
             server_ppm,
             is_zookeeper: false,
             is_redis: false,
+            shards: 0,
             #[cfg(feature = "zookeeper")]
             tick: 0,
             is_unsound: false,
@@ -202,6 +205,20 @@ impl Setup {
         self
     }
 
+    /// The same world with members that share the work of one name.
+    pub(crate) fn on_shards(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, 9);
+        self.shards = dice.pick(&[3, 6, 12]);
+        // Members of one process, one for each worker.
+        self.workers = dice.pick(&[1, 1, 1, 2]);
+        self.members = 1;
+        self.server_ppm.truncate(1);
+        self.is_joint = false;
+        // No shard would stay where it is.
+        self.settings.max_hold = None;
+        self
+    }
+
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
@@ -214,6 +231,9 @@ impl Setup {
         }
         if self.is_redis {
             line += "/redis";
+        }
+        if self.shards > 0 {
+            line += "/shards";
         }
         let drawn = Self::draw(self.seed).faults;
         let gone = drawn.iter().filter(|fault| !self.has(**fault));

@@ -14,6 +14,7 @@ use crate::picture::Picture;
 use crate::resource::Resource;
 use crate::runs::Runs;
 use crate::setup::Setup;
+use crate::shards::Served;
 use crate::truth::{Owner, Truth};
 
 /// The shared state. The world runs on one thread: the lock is never waited for, and never held while code of the library
@@ -38,6 +39,8 @@ pub(crate) struct State {
     pub(crate) coverage: Coverage,
     /// For a drawing, if somebody wants one.
     pub(crate) picture: Option<Picture>,
+    /// Who serves which shard.
+    pub(crate) served: Served,
     /// Nodes whose tasks may have something to do.
     pub(crate) touched: BTreeSet<usize>,
     /// Which life of each node is the present one; a message to an earlier one reaches nobody.
@@ -84,6 +87,7 @@ impl Shared {
             log: Log::new(),
             coverage: Coverage::default(),
             picture: None,
+            served: Served::default(),
             touched: BTreeSet::new(),
             lives: vec![0; setup.nodes],
             paused: vec![false; setup.nodes],

@@ -179,6 +179,21 @@ struct Doer {
     run: usize,
 }
 
+/// A run that is dropped with its caller ends there.
+struct Begun<'a> {
+    ctx: &'a Ctx,
+    run: usize,
+    has_ended: bool,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended && self.ctx.is_alive() {
+            self.ctx.shared.lock().run_ended(self.run, End::Dropped);
+        }
+    }
+}
+
 /// Does one run. False if the hold is over.
 pub(crate) async fn run(
     ctx: &Ctx,
@@ -187,6 +202,11 @@ pub(crate) async fn run(
     plan: RunPlan,
 ) -> bool {
     let run = ctx.shared.lock().new_run(ctx.node, ctx.life, leases);
+    let mut begun = Begun {
+        ctx,
+        run,
+        has_ended: false,
+    };
     let doer = Doer {
         ctx: ctx.clone(),
         leases: Arc::clone(leases),
@@ -213,6 +233,7 @@ pub(crate) async fn run(
             plan.cut.limit(&clock, work).await
         }
     };
+    begun.has_ended = true;
     ctx.doing(Doing::Holding);
     let mut state = ctx.shared.lock();
     match done {

@@ -146,6 +146,7 @@ impl World {
         self.turn_all();
         let mut state = self.shared.lock();
         state.judge_leases();
+        state.judge_shards();
         drop(state);
         self.sketch();
         true
