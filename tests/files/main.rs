@@ -32,6 +32,9 @@ mod one_time;
 #[cfg(target_os = "linux")]
 mod place;
 #[cfg(target_os = "linux")]
+#[path = "../support/shard_faults.rs"]
+mod shard_faults;
+#[cfg(target_os = "linux")]
 mod shards;
 #[cfg(target_os = "linux")]
 mod tokens;
@@ -87,6 +90,10 @@ const TESTS: &[(&str, fn())] = &[
         "members_come_and_go_on_files",
         shards::members_come_and_go_on_files,
     ),
+    (
+        "owners_of_shards_follow_each_other_whoever_is_killed_or_stopped",
+        shards::owners_follow_each_other_whoever_is_killed_or_stopped,
+    ),
 ];
 
 #[cfg(target_os = "linux")]
@@ -135,6 +142,7 @@ fn worker(words: &[&str]) {
         ["tokens", url, log] => tokens::take_and_release(url, log),
         ["full", directory] => limits::fill(directory),
         ["mounted", one, other] => mounts::exclude(one, other),
+        ["shards"] => shard_faults::serve_if_asked(),
         ["read-only", directory] => mounts::open_read_only(directory),
         other => panic!("no such work: {other:?}"),
     }

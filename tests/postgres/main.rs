@@ -14,6 +14,8 @@ mod one_time;
 mod proxy;
 #[path = "../support/postgres.rs"]
 mod server;
+#[path = "../support/shard_faults.rs"]
+mod shard_faults;
 #[path = "../support/stopped.rs"]
 mod stopped;
 

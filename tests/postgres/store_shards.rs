@@ -5,6 +5,8 @@ use std::time::Duration;
 use leasehold::Settings;
 
 use crate::crew::{Crew, members_come_and_go};
+use crate::server::PgServer;
+use crate::shard_faults::{Scene, serve_if_asked, this_test};
 use crate::store_world::Locks;
 
 #[tokio::test]
@@ -14,6 +16,24 @@ async fn members_come_and_go_in_a_database() {
     settings.ttl = Duration::from_secs(6);
     let crew = Crew::new(None, settings);
     members_come_and_go(crew, async || locks.store("").await, "s").await;
+}
+
+#[test]
+fn owners_follow_each_other_whoever_is_killed_or_stopped() {
+    let mut server = PgServer::start_with(&["fsync=on"]);
+    crate::shard_faults::owners_follow_each_other_whoever_is_killed_or_stopped(Scene {
+        name: "postgres",
+        url: format!("{}?create=auto&max_ttl=4s", server.url()),
+        ttl: Duration::from_secs(2),
+        program: || this_test("store_shards::a_process_that_serves"),
+        restart: Some(|| server.restart()),
+    });
+}
+
+/// What the test above starts.
+#[test]
+fn a_process_that_serves() {
+    serve_if_asked();
 }
 
 /// However many there are: an owner asks for each shard that is to move.

@@ -31,6 +31,9 @@ mod proxy;
 #[path = "../support/redis.rs"]
 mod server;
 #[cfg(test)]
+#[path = "../support/shard_faults.rs"]
+mod shard_faults;
+#[cfg(test)]
 #[path = "../support/stopped.rs"]
 mod stopped;
 

@@ -9,6 +9,7 @@ use leasehold::store::{LockMode, Store};
 use crate::claims::{grant, queued};
 use crate::crew::{Crew, members_come_and_go};
 use crate::server::RedisServer;
+use crate::shard_faults::{Scene, serve_if_asked, this_test};
 
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 
@@ -50,4 +51,22 @@ async fn a_key_that_is_not_ours_keeps_no_other_shard_from_its_owner() {
     crew.until_loads([(0, 3)]).await;
     server.cli(&["DEL", "app:s/shard/00001"]);
     crew.until_loads([(0, 4)]).await;
+}
+
+#[test]
+fn owners_follow_each_other_whoever_is_killed_or_stopped() {
+    let mut server = RedisServer::start();
+    crate::shard_faults::owners_follow_each_other_whoever_is_killed_or_stopped(Scene {
+        name: "redis",
+        url: server.url("prefix=app&max_ttl=2s"),
+        ttl: Duration::from_secs(1),
+        program: || this_test("shards::a_process_that_serves"),
+        restart: Some(|| server.restart()),
+    });
+}
+
+/// What the test above starts.
+#[test]
+fn a_process_that_serves() {
+    serve_if_asked();
 }

@@ -10,6 +10,8 @@ mod no_threads;
 mod peer;
 #[path = "../support/cutter.rs"]
 mod proxy;
+#[path = "../support/shard_faults.rs"]
+mod shard_faults;
 #[path = "../support/zookeeper.rs"]
 mod zookeeper;
 
