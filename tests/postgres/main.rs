@@ -21,10 +21,12 @@ mod stopped;
 
 use server::canary;
 
+mod clocks;
 mod commit;
 mod deadline;
 mod doubt;
 mod fence_life;
+mod full;
 mod handles;
 mod idle;
 mod isolation;

@@ -97,6 +97,11 @@ pub(crate) fn hold(number: u64) -> TestHold {
     hold_for(number, TTL)
 }
 
+/// Of the key `a`.
+pub(crate) fn hold_of(token: FencingToken) -> TestHold {
+    hold(token.number())
+}
+
 pub(crate) fn hold_for(number: u64, ttl: Duration) -> TestHold {
     let clock = Clock::system().unwrap();
     TestHold::new(clock, &Settings::default(), key("a"), token(number), ttl)

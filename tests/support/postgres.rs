@@ -6,8 +6,11 @@
 pub(crate) mod canary;
 #[path = "process.rs"]
 mod process;
+#[path = "wall_clock.rs"]
+mod wall_clock;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use process::{answers, free_port};
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use process::{breathe, pause, until};
+use wall_clock::WallClock;
 
 /// A server whose data are in a temporary folder. It is not durable, unless its settings say otherwise: it survives a
 /// `kill -9` of its processes all the same.
@@ -24,6 +28,8 @@ pub(crate) struct PgServer {
     port: u16,
     folder: PathBuf,
     settings: Vec<String>,
+    clock: Option<WallClock>,
+    disk: Option<u32>,
     child: Option<Child>,
 }
 
@@ -34,16 +40,59 @@ impl PgServer {
 
     /// `settings` are `name=value`.
     pub(crate) fn start_with(settings: &[&str]) -> Self {
-        canary::watch();
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("leasehold-postgres-{}-{count}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a temporary folder");
-        give_away(&folder);
-        let server = Self::in_folder(folder, settings);
+        let server = Self::in_folder(new_folder(), settings);
         server.make();
         server.started()
+    }
+
+    /// A server whose wall clock the test may [set](Self::clock).
+    pub(crate) fn start_with_clock(settings: &[&str]) -> Self {
+        let mut server = Self::in_folder(new_folder(), settings);
+        server.make();
+        server.clock = Some(WallClock::in_folder(&server.folder));
+        server.started()
+    }
+
+    /// A server that sees a [disk](Self::disk) of this size beside its own, for a tablespace.
+    pub(crate) fn start_with_disk(megabytes: u32, settings: &[&str]) -> Self {
+        let mut server = Self::in_folder(new_folder(), settings);
+        server.make();
+        server.disk = Some(megabytes);
+        fs::create_dir(server.disk()).expect("a folder");
+        server.started()
+    }
+
+    /// Where the server sees its small disk.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
+    /// Nothing is left of the small disk.
+    pub(crate) fn fill_disk(&self) {
+        let mut file = fs::File::create(self.on_disk()).expect("a file");
+        let error = loop {
+            if let Err(error) = file.write_all(&[1; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+    }
+
+    pub(crate) fn make_space(&self) {
+        fs::remove_file(self.on_disk()).expect("it was filled");
+    }
+
+    /// The file that fills the small disk. It is seen by the server, which has its mounts for itself.
+    fn on_disk(&self) -> PathBuf {
+        let server = self.child.as_ref().expect("it runs").id();
+        PathBuf::from(format!(
+            "/proc/{server}/root{}/filled",
+            self.disk().display()
+        ))
+    }
+
+    pub(crate) fn clock(&self) -> &WallClock {
+        self.clock.as_ref().expect("it was started with a clock")
     }
 
     fn in_folder(folder: PathBuf, settings: &[&str]) -> Self {
@@ -51,6 +100,8 @@ impl PgServer {
             port: 0,
             folder,
             settings: settings.iter().map(ToString::to_string).collect(),
+            clock: None,
+            disk: None,
             child: None,
         }
     }
@@ -140,6 +191,12 @@ impl PgServer {
             .arg(format!("unix_socket_directories={}", self.folder.display()));
         for setting in &self.settings {
             command.args(["-c", setting]);
+        }
+        if let Some(clock) = &self.clock {
+            clock.of(&mut command);
+        }
+        if let Some(megabytes) = self.disk {
+            command = beside_a_disk(&command, megabytes, &self.disk());
         }
         let child = command
             .stdout(Stdio::null())
@@ -257,6 +314,18 @@ impl PgServer {
     pub(crate) fn promote(&self) {
         assert_eq!(self.psql("SELECT pg_promote()"), "t");
     }
+}
+
+/// A folder for the data of one server.
+fn new_folder() -> PathBuf {
+    canary::watch();
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("leasehold-postgres-{}-{count}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    give_away(&folder);
+    folder
 }
 
 /// The server that the tests of one kind share; it ends with the last of them.
@@ -425,6 +494,22 @@ fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     };
     command.current_dir("/");
     command
+}
+
+/// The same command, which sees a disk of its own there.
+fn beside_a_disk(command: &Command, megabytes: u32, folder: &Path) -> Command {
+    let (user, group) = (id_of("-u"), id_of("-g"));
+    let options = format!("size={megabytes}m,mode=700,uid={user},gid={group}");
+    let mut inside = Command::new("unshare");
+    inside
+        .args(["-m", "sh", "-c"])
+        .arg("mount -t tmpfs -o \"$1\" none \"$2\" && shift 2 && exec \"$@\"")
+        .args(["sh", &options])
+        .arg(folder)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir("/");
+    inside
 }
 
 fn is_root() -> bool {

@@ -4,7 +4,7 @@ use tokio_postgres::Error as PgError;
 
 use crate::model::error::Error;
 pub(super) use crate::postgres::store::code;
-use crate::postgres::store::not_owned;
+use crate::postgres::store::{FULL, not_owned};
 
 /// Whether no answer came because the connection ended.
 pub(super) fn is_lost(error: &PgError) -> bool {
@@ -36,6 +36,9 @@ pub(super) fn into_error(what: &str, error: PgError) -> Error {
         )),
         ("55P03", _) => Error::unavailable(format!(
             "a transaction under another token was not over within the wait: {details}; try again"
+        )),
+        (FULL, _) => Error::unavailable(format!(
+            "the server's disk is full: {details}; make space on it"
         )),
         ("25006", _) => Error::unavailable(format!(
             "the server is read-only: {details}; name the primary, or all servers: postgres://h1,h2/database"

@@ -98,6 +98,9 @@ fn refused(error: &PgError, doing: &str) -> Error {
             "the ttl is longer than the max_ttl of the database allows: {details}; use a shorter ttl"
         )),
         BLOCKED => blocked(doing),
+        FULL => Error::unavailable(format!(
+            "the server's disk is full, nothing was done: {details}; make space on it"
+        )),
         MOVED => Error::unavailable(format!(
             "this is not the server, or not the schema, that the connection was made to, nothing was done: {details}; try again"
         )),
@@ -110,6 +113,9 @@ fn refused(error: &PgError, doing: &str) -> Error {
 
 /// What `ask` raises in another life.
 const MOVED: &str = "LH008";
+
+/// What the server answers when it finds no space on its disk.
+pub(crate) const FULL: &str = "53100";
 
 /// What the server answers after a lock_timeout.
 const BLOCKED: &str = "55P03";

@@ -18,7 +18,7 @@ mod tls;
 mod url;
 
 pub(crate) use dialer::Dialer;
-pub(crate) use fault::{code, not_owned};
+pub(crate) use fault::{FULL, code, not_owned};
 pub(crate) use link::{Link, waits};
 pub use options::PostgresOptions;
 pub use postgres_store::PostgresStore;
