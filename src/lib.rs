@@ -40,6 +40,7 @@
 //! | a cron job on many hosts, once | [`docs::once`] |
 //! | what is promised, and what is not | [`docs::safety`], [`docs::limitations`] |
 //! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
+//! | passwords and tokens that change | [`docs::credentials`] |
 //! | what it costs | [`docs::speed`] |
 //! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
 //! | commands and scripts under a lock | [`docs::tool`] |
@@ -52,7 +53,7 @@
 //!
 //! | group | names |
 //! |---|---|
-//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`config`], [`connect`] |
+//! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Credentials`], [`config`], [`connect`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`], [`Key`] |
 //! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`election`], [`shards`], [`once`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
@@ -112,6 +113,7 @@ pub mod zookeeper;
 pub use executor::{Abort, AsyncTx, Cause, Committed, Executor, GuardedCell, RunError, Tx};
 pub use lease::{Lease, LeaseError};
 pub use manager::{LockGuard, LockManager, LockManagerBuilder};
+pub use model::credentials::Credentials;
 pub use model::error::{BoxError, Ended, Error, ErrorKind};
 pub use model::key::Key;
 pub use model::token::FencingToken;

@@ -29,8 +29,8 @@ impl LockManager {
     /// A manager over the store of a URL, with the default settings.
     ///
     /// [The guide](crate::docs::stores) has the URL of every store with its options, and the feature that it needs. `memory:name`
-    /// is one store for each name in this process. `redlock://` connects to its servers at its first use, not here, and has no
-    /// form for TLS: use a [`Quorum`](crate::store::quorum::Quorum) of stores from `rediss://` options.
+    /// is one store for each name in this process. `redlock://` and `redlocks://` connect to their
+    /// servers at the first use, not here.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -40,6 +40,7 @@ const SCHEMES: &[(&str, &str)] = &[
     ("rediss+cluster", "redis"),
     ("unix", "redis"),
     ("redlock", "redis"),
+    ("redlocks", "redis"),
     ("zookeeper", "zookeeper"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
@@ -101,7 +102,7 @@ impl Plan {
                 Source::Redis(Box::new(options.max_ttl(settings.max_ttl)?))
             }
             #[cfg(feature = "redis")]
-            "redlock" => {
+            "redlock" | "redlocks" => {
                 let members = RedisOptions::parse_members(url)?.into_iter();
                 let members = members.map(|member| {
                     limit(url, member.longest_ttl(), &mut settings)?;

@@ -12,6 +12,7 @@
 //! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`proof`] | to see what shows the guarantees, and what does not |
 //! | [`stores`] | to choose and configure a store, and to know how it fails |
+//! | [`credentials`] | if passwords or tokens change while the program runs |
 //! | [`speed`] | to see what an operation costs, and beside what |
 //! | [`limitations`] | before you are surprised |
 //! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
@@ -45,6 +46,9 @@ pub mod coming_from {}
 
 #[doc = include_str!("concepts.md")]
 pub mod concepts {}
+
+#[doc = include_str!("credentials.md")]
+pub mod credentials {}
 
 #[doc = include_str!("guarded.md")]
 pub mod guarded {}

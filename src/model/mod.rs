@@ -2,6 +2,7 @@
 
 pub(crate) mod caught;
 pub(crate) mod commit;
+pub(crate) mod credentials;
 pub(crate) mod doubt;
 pub(crate) mod error;
 pub(crate) mod fire_time;

@@ -6,6 +6,8 @@
 //! A wrapper of a store is a store: [`Quorum`](quorum::Quorum) over [members](quorum::Member), and for tests `Faulty` (feature
 //! `testing`), which fails on purpose.
 
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+pub(crate) mod access;
 mod capability;
 mod claim;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -28,6 +28,9 @@ mod one_time;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[cfg(test)]
+#[path = "../support/rotation.rs"]
+mod rotation_of;
+#[cfg(test)]
 #[path = "../support/redis.rs"]
 mod server;
 #[cfg(test)]
@@ -95,6 +98,8 @@ mod read_write;
 mod restart;
 #[cfg(test)]
 mod revocation;
+#[cfg(test)]
+mod rotation;
 #[cfg(test)]
 mod sentinel;
 #[cfg(test)]

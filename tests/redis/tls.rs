@@ -1,15 +1,15 @@
 //! Servers over TLS: one, the nodes of a cluster, and a master with its sentinels.
 
-use leasehold::Error;
 use leasehold::redis::{RedisOptions, RedisStore};
 use leasehold::store::quorum::Quorum;
 use leasehold::store::{Acquired, Store};
+use leasehold::{Error, LockManager};
 
 use crate::certificates::{self, Certificates};
 use crate::claims::{claim, grant, release};
 use crate::sentinel::Sentinel;
 use crate::server::cluster::RedisCluster;
-use crate::server::{RedisServer, breathe, free_port};
+use crate::server::{RedisServer, breathe, free_port, patiently, until};
 
 /// Of the process below: where its server is.
 const CHILD: &str = "LEASEHOLD_TEST_TLS";
@@ -76,8 +76,13 @@ impl Certificates {
         ]
     }
 
+    /// The options of a URL that trusts this authority.
+    fn trusting(&self, ca: &str) -> String {
+        patiently(&format!("{FRESH}&ca={}", self.file(ca)))
+    }
+
     /// A server that listens at this port too.
-    fn server(&self, port: u16, arguments: &[&str]) -> RedisServer {
+    pub(crate) fn server(&self, port: u16, arguments: &[&str]) -> RedisServer {
         let mut words = vec!["--tls-port".to_owned(), port.to_string()];
         for (name, value) in self.settings() {
             words.extend([format!("--{name}"), value]);
@@ -187,4 +192,133 @@ async fn sentinels_and_their_master_over_tls_are_trusted_by_their_certificates_a
         reported.contains("no majority of the sentinels"),
         "{reported}"
     );
+}
+
+/// Holds a lock for a moment.
+async fn hold(url: &str) -> Result<(), Error> {
+    let store = RedisStore::connect(url).await?;
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+    Ok(())
+}
+
+/// The text of the error, which holds the reason.
+async fn refusal(url: &str) -> String {
+    hold(url).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn the_url_names_the_authority_and_an_error_what_is_wrong_with_the_server() {
+    let certificates = certificates();
+    let port = free_port();
+    let both = ["--bind", "127.0.0.1", "127.0.0.2"];
+    let server = certificates.server(port, &both);
+    let ours = certificates.trusting("ca.pem");
+    let url = |host: &str, query: &str| format!("rediss://{host}:{port}/0?{query}");
+    hold(&url("127.0.0.1", &ours)).await.unwrap();
+    let other = certificates.trusting("other.pem");
+    for (host, query, why) in [
+        ("127.0.0.1", &other, "unknown authority"),
+        ("127.0.0.2", &ours, "another host name"),
+    ] {
+        let text = refusal(&url(host, query)).await;
+        assert!(is_refused(&text) && text.contains(why), "{text}");
+    }
+
+    let file = certificates.file("expired.pem");
+    server.cli(&["CONFIG", "SET", "tls-cert-file", &file]);
+    let text = refusal(&url("127.0.0.1", &ours)).await;
+    assert!(is_refused(&text) && text.contains("has expired"), "{text}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_it_is_demanded_and_read_at_each_connect() {
+    let certificates = certificates();
+    let port = free_port();
+    let _server = certificates.server(port, &["--tls-auth-clients", "yes"]);
+    let url = |query: &str| {
+        let ours = certificates.trusting("ca.pem");
+        format!("rediss://127.0.0.1:{port}/0?{ours}{query}")
+    };
+    let text = refusal(&url("")).await;
+    assert!(text.contains("client certificate"), "{text}");
+    let with = |cert: &str, key: &str| {
+        let [cert, key] = [cert, key].map(|name| certificates.file(name));
+        url(&format!("&cert={cert}&key={key}"))
+    };
+    hold(&with("client.pem", "client.key")).await.unwrap();
+    let text = refusal(&with("stranger.pem", "client.key")).await;
+    assert!(text.contains("client certificate"), "{text}");
+    let text = refusal(&with("client.pem", "server.key")).await;
+    assert!(text.contains("key of another certificate"), "{text}");
+    let text = refusal(&with("san", "client.key")).await;
+    assert!(text.contains("no certificate in PEM"), "{text}");
+    let text = refusal(&with("client.pem", "san")).await;
+    assert!(text.contains("no private key in PEM"), "{text}");
+
+    // One URL, while the files behind it are replaced.
+    let options = RedisOptions::parse(&with("now.pem", "now.key")).unwrap();
+    let put = |cert: &str, key: &str| {
+        for (from, to) in [(cert, "now.pem"), (key, "now.key")] {
+            std::fs::copy(certificates.file(from), certificates.file(to)).unwrap();
+        }
+    };
+    put("stranger.pem", "client.key");
+    let store = RedisStore::member(options).unwrap();
+    let ours = claim("a");
+    store.acquire(&ours).await.unwrap_err();
+    put("client.pem", "client.key");
+    until("the new certificate is shown", async || {
+        matches!(store.acquire(&ours).await, Ok(Acquired::Granted(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sentinels_a_cluster_and_a_quorum_are_trusted_by_the_authority_of_the_url() {
+    let certificates = certificates();
+    let ours = certificates.trusting("ca.pem");
+    let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
+    let hosts = |ports: &[u16]| {
+        let hosts: Vec<_> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        hosts.join(",")
+    };
+    {
+        let servers = ports.iter().map(|port| certificates.server(*port, &[]));
+        let _servers: Vec<_> = servers.collect();
+        let url = |query: &str| format!("redlocks://{}/0?{query}", hosts(&ports));
+        let locks = LockManager::connect(&url(&ours)).await.unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let other = url(&certificates.trusting("other.pem"));
+        let locks = LockManager::connect(&other).await.unwrap();
+        locks.lock("a").try_acquire().await.unwrap_err();
+    }
+    let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
+    let cluster = RedisCluster::of_servers(|index, arguments| {
+        let arguments = [arguments, &["--tls-cluster", "yes"]].concat();
+        certificates.server(ports[index], &arguments)
+    });
+    let url = |query: &str| format!("rediss+cluster://127.0.0.1:{}/?{query}", ports[0]);
+    hold(&url(&ours)).await.unwrap();
+    let text = refusal(&url(&certificates.trusting("other.pem"))).await;
+    assert!(text.contains("unknown authority"), "{text}");
+    drop(cluster);
+
+    let port = free_port();
+    let master = certificates.server(port, &["--tls-replication", "yes"]);
+    let (mut sentinels, mut own) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        own.push(free_port());
+        let mut settings = format!("tls-port {}\ntls-replication yes\n", own[own.len() - 1]);
+        for (name, value) in certificates.settings() {
+            settings.push_str(&format!("{name} {value}\n"));
+        }
+        sentinels.push(Sentinel::watching_at(&master, port, &settings));
+    }
+    let url = format!("rediss+sentinel://{}/main?{ours}", hosts(&own));
+    until("the sentinels listen", async || hold(&url).await.is_ok()).await;
 }

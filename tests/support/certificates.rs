@@ -4,7 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two authorities, `ca` and `other`, and a certificate of the first for a server. Deleted at the end.
+/// What `openssl ca` needs, which alone makes a certificate of the past.
+const CA: &str = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nserial=serial\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n";
+
+/// Two authorities, `ca` and `other`. Of the first a certificate for a server, one that has
+/// `expired`, and one for a `client`, for which the second has made another, `stranger`. Deleted at
+/// the end.
 pub(crate) struct Certificates(PathBuf);
 
 impl Certificates {
@@ -27,6 +32,20 @@ impl Certificates {
         ));
         all.openssl(
             "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile san -out server.pem",
+        );
+        all.openssl(&format!(
+            "req {key} -subj /CN=client -keyout client.key -out client.csr"
+        ));
+        for (name, ca) in [("client", "ca"), ("stranger", "other")] {
+            all.openssl(&format!(
+                "x509 -req -in client.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -days 2 -extfile san -out {name}.pem"
+            ));
+        }
+        for (name, text) in [("ca.cnf", CA), ("index", ""), ("serial", "01\n")] {
+            std::fs::write(all.file(name), text).unwrap();
+        }
+        all.openssl(
+            "ca -batch -config ca.cnf -cert ca.pem -keyfile ca.key -in server.csr -out expired.pem -extfile san -startdate 20200101000000Z -enddate 20200102000000Z -notext",
         );
         all
     }

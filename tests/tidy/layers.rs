@@ -39,7 +39,8 @@ const FOLDERS: &[(&str, u8)] = &[
 ];
 
 /// The files of `store` that every store rests on.
-const SEAM: [&str; 7] = [
+const SEAM: [&str; 8] = [
+    "access",
     "capability",
     "claim",
     "dial",

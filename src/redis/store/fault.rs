@@ -77,12 +77,22 @@ fn shown(error: &RedisError) -> String {
 }
 
 /// The network error inside. It quotes nothing that we sent.
-fn io_error(error: &RedisError) -> Option<io::Error> {
+fn io_error(error: &RedisError) -> Option<&io::Error> {
     let cause = error
         .source()?
         .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
-    let inner = cause.downcast_ref::<io::Error>()?;
-    Some(io::Error::new(inner.kind(), inner.to_string()))
+    cause.downcast_ref()
+}
+
+/// Why the TLS handshake failed, and what to do; `None` if it did not.
+fn untrusted(inner: Option<&io::Error>) -> Option<[&'static str; 2]> {
+    #[cfg(feature = "tls")]
+    return crate::store::access::tls::refusal(inner?);
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = inner;
+        None
+    }
 }
 
 /// Why a server is not reached, in the words of an operator, and what to do.
@@ -131,15 +141,22 @@ pub(super) fn not_connected(error: &RedisError, address: &str) -> Error {
         );
     }
     let inner = io_error(error);
-    let [what, advice] = unreached(error, inner.as_ref());
-    let reason = match &inner {
+    let source = inner.map(|inner| io::Error::new(inner.kind(), inner.to_string()));
+    if let (Some([why, advice]), Some(source)) = (untrusted(inner), source) {
+        return Error::unavailable(format!(
+            "the TLS handshake with redis failed: address={address} reason={why:?}; {advice}"
+        ))
+        .because(source);
+    }
+    let [what, advice] = unreached(error, inner);
+    let reason = match inner {
         Some(inner) if is_unknown_host(inner) => String::new(),
         Some(inner) => format!(" reason={:?}", inner.kind()),
         None => format!(" reason={}", shown(error)),
     };
     let not_connected = Error::unavailable(format!("{what}: address={address}{reason}; {advice}"));
     match inner {
-        Some(inner) => not_connected.because(inner),
+        Some(inner) => not_connected.because(io::Error::new(inner.kind(), inner.to_string())),
         None => not_connected,
     }
 }

@@ -6,12 +6,16 @@ use std::time::Duration;
 use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::cluster::Seeds;
+use super::connection::How;
 use super::members::Members;
 use super::names::Names;
 use super::sentinel::Sentinels;
-use crate::model::error::Error;
+use crate::clock::Clock;
+use crate::model::credentials::Credentials;
+use crate::model::error::{BoxError, Error};
 use crate::model::options::Accepts::{Millis, Number, Secret, Span, Text, Words};
 use crate::model::options::{Field, Options, Range};
+use crate::store::access::{Login, TlsFiles, files};
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer quarantine.
 const TTLS: Range = [Duration::from_millis(100), Duration::from_secs(86_400)];
@@ -33,6 +37,9 @@ const TIMEOUTS: Range = [Duration::from_millis(1), Duration::from_secs(60)];
 pub struct RedisOptions {
     /// Behind sentinels and in a cluster its address is not used: they name the server.
     pub(super) server: ConnectionInfo,
+    /// Replaces user and password of the server, if they change.
+    pub(super) login: Login,
+    pub(super) tls: TlsFiles,
     pub(super) sentinels: Option<Sentinels>,
     pub(super) seeds: Option<Seeds>,
     /// The servers that its URL names beside it, which must be others.
@@ -63,10 +70,22 @@ impl RedisOptions {
             "how long to wait for them"),
         Field::new("timeout_millis", "2000", Millis(TIMEOUTS, |o, span| o.timeout = span),
             "the limit for any answer of the server, connecting included"),
+        Field::new("user_file", "", Text("the path of a file", |o, path| { o.login.user_file = Some(files::path(path)?); Ok(()) }),
+            "the user, read at each connect"),
+        Field::new("password_file", "", Text("the path of a file", |o, path| { o.login.password_file = Some(files::path(path)?); Ok(()) }),
+            "the password, read at each connect"),
+        Field::new("ca", "", Text("the path of a file", |o, path| { o.tls.ca = TlsFiles::path(path)?; Ok(()) }),
+            "with TLS: the authorities to trust, in place of those of the system (PEM)"),
+        Field::new("cert", "", Text("the path of a file", |o, path| { o.tls.cert = TlsFiles::path(path)?; Ok(()) }),
+            "with TLS: our certificate, for servers that demand one (PEM)"),
+        Field::new("key", "", Text("the path of a file", |o, path| { o.tls.key = TlsFiles::path(path)?; Ok(()) }),
+            "with TLS: the key of our certificate (PEM, without a passphrase)"),
         Field::new("sentinel_user", "", Secret(|o: &mut Self, user| o.at_sentinels(|all| all.user(user))),
             "after `redis+sentinel://`: for sentinels that ask for a user").only("sentinel"),
         Field::new("sentinel_password", "", Secret(|o: &mut Self, password| o.at_sentinels(|all| all.password(password))),
             "after `redis+sentinel://`: the password for them").only("sentinel"),
+        Field::new("sentinel_password_file", "", Text("the path of a file", |o: &mut Self, path| { let path = files::path(path)?; o.at_sentinels(|all| all.login.password_file = Some(path)); Ok(()) }),
+            "after `redis+sentinel://`: the same, read at each connect").only("sentinel"),
         Field::new("user", "", Secret(|o: &mut Self, user| o.log_in(|info| info.set_username(user))),
             "after `unix://`: the user").only("unix"),
         Field::new("pass", "", Secret(|o: &mut Self, password| o.log_in(|info| info.set_password(password))),
@@ -83,6 +102,38 @@ impl RedisOptions {
     /// a value that is out of range. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
         super::url::options(url)
+    }
+
+    /// Asks `provider` for the credentials at each connect: for passwords that change, and for
+    /// tokens that expire. They replace those of the URL, whose user stays if the provider names
+    /// none. Sentinels have their own.
+    ///
+    /// The provider has as long as a connect may take, `timeout_millis`. A server that refuses the
+    /// credentials is dialled once more if the provider then has others. A connection that is open
+    /// is not changed, so keep a token until the next one works. [The
+    /// guide](crate::docs::credentials) has examples.
+    ///
+    /// ```
+    /// use leasehold::Credentials;
+    /// use leasehold::redis::RedisOptions;
+    ///
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// let options = RedisOptions::parse("rediss://cache.example:6379")?
+    ///     .credentials_from(async || Ok(Credentials::new("app", token().await?)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future of the provider may be dropped.
+    #[must_use]
+    pub fn credentials_from<F, Fut>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.login = Login::provided(provider);
+        self
     }
 
     /// The options of each member of a quorum, from `redlock://user:password@h1:6379,h2,h3/db?options`.
@@ -102,6 +153,20 @@ impl RedisOptions {
         Ok(())
     }
 
+    /// How each connection is made.
+    pub(super) fn how<'a>(&'a self, clock: &'a Clock) -> How<'a> {
+        How {
+            login: &self.login,
+            tls: &self.tls,
+            clock,
+            timeout: self.timeout,
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.server.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
     /// The defaults, for a server.
     pub(super) fn new(server: ConnectionInfo) -> Result<Self, Error> {
         // RESP3: the server pushes a message when a lock is free, and a dead connection is noticed at once.
@@ -111,6 +176,8 @@ impl RedisOptions {
         let tcp = server.tcp_settings().clone().set_nodelay(true);
         Ok(Self {
             server: server.set_redis_settings(settings).set_tcp_settings(tcp),
+            login: Login::default(),
+            tls: TlsFiles::named(["ca", "cert", "key"]),
             sentinels: None,
             seeds: None,
             members: None,
@@ -193,8 +260,7 @@ impl RedisOptions {
 
     /// A server at another address, connected to in the same way.
     pub(super) fn server_at(&self, host: &str, port: u16) -> ConnectionInfo {
-        let is_tls = matches!(self.server.addr(), ConnectionAddr::TcpTls { .. });
-        self.server.clone().set_addr(tcp(is_tls, host, port))
+        (self.server.clone()).set_addr(tcp(self.is_tls(), host, port))
     }
 
     /// Whether another server may replace this one.
@@ -232,10 +298,8 @@ impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
             .field("address", &self.address())
-            .field(
-                "tls",
-                &matches!(self.server.addr(), ConnectionAddr::TcpTls { .. }),
-            )
+            .field("login", &self.login)
+            .field("tls", &self.is_tls().then_some(&self.tls))
             .field("prefix", &self.names.prefix())
             .field("max_ttl", &self.max_ttl)
             .field("restart_quarantine", &self.quarantine)

@@ -6,16 +6,15 @@
 //! ended ([the protocol](super)).
 
 use std::fmt;
-use std::time::Duration;
 
-use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
-};
+use ::redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::connection::{How, dial};
 use super::fault;
 use crate::model::error::{Error, ErrorKind};
+use crate::store::access::Login;
 
 /// The longest name of a master.
 const MAX_NAME: usize = 100;
@@ -24,6 +23,8 @@ const MAX_NAME: usize = 100;
 #[derive(Clone)]
 pub(super) struct Sentinels {
     servers: Vec<ConnectionInfo>,
+    /// Replaces their user and password, if these change.
+    pub(super) login: Login,
     master: String,
 }
 
@@ -49,6 +50,7 @@ impl Sentinels {
             .collect();
         Some(Self {
             servers: servers.ok()?,
+            login: Login::default(),
             master: master.to_owned(),
         })
     }
@@ -70,11 +72,14 @@ impl Sentinels {
         }
     }
 
-    /// The address that a majority of the sentinels names.
-    pub(super) async fn master(&self, timeout: Duration) -> Result<HostAndPort, Error> {
+    /// The address that a majority of the sentinels names. `how` the master is connected to; the
+    /// sentinels have their own login.
+    pub(super) async fn master(&self, how: How<'_>) -> Result<HostAndPort, Error> {
+        let how = how.with(&self.login);
         let need = self.servers.len() / 2 + 1;
-        let ask = |server: &ConnectionInfo| ask(server.clone(), &self.master, timeout);
-        let mut asked: FuturesUnordered<_> = self.servers.iter().map(ask).collect();
+        let mut asked: FuturesUnordered<_> = (self.servers.iter())
+            .map(|server| ask(server, &self.master, how))
+            .collect();
         let (mut named, mut denied, mut failure) = (Vec::new(), 0, None);
         while let Some(answer) = asked.next().await {
             match answer {
@@ -132,19 +137,17 @@ impl fmt::Debug for Sentinels {
 
 /// One question over a connection of its own; `None` if this sentinel watches no master of that name.
 async fn ask(
-    server: ConnectionInfo,
+    server: &ConnectionInfo,
     master: &str,
-    timeout: Duration,
+    how: How<'_>,
 ) -> Result<Option<HostAndPort>, Error> {
     let address = server.addr().to_string();
-    let failed = |error| fault::not_connected(&error, &address);
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(timeout))
-        .set_response_timeout(Some(timeout));
-    let client = Client::open(server).map_err(failed)?;
-    let connecting = client.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connecting.await.map_err(failed)?;
+        .set_connection_timeout(Some(how.timeout))
+        .set_response_timeout(Some(how.timeout));
+    let mut connection = dial(server, &address, how, &config).await?;
     let mut question = ::redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    question.query_async(&mut connection).await.map_err(failed)
+    let asked = question.query_async(&mut connection).await;
+    asked.map_err(|error| fault::not_connected(&error, &address))
 }

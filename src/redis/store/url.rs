@@ -18,7 +18,7 @@ const SERVER: &str = "redis://user:password@host:6379/0?prefix=app, rediss:// or
 const SENTINEL: &str =
     "redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master?prefix=app";
 const CLUSTER: &str = "redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?prefix=app";
-const REDLOCK: &str = "redlock://user:password@h1:6379,h2:6379,h3:6379/0";
+const REDLOCK: &str = "redlock://user:password@h1:6379,h2:6379,h3:6379/0 or redlocks://";
 
 /// The options of any of these URLs except that of a quorum.
 pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
@@ -28,12 +28,7 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
         _ => SERVER,
     };
     let url = StoreUrl::parse(text, example)?;
-    let is_tls = url.scheme().starts_with("rediss");
-    if is_tls && !cfg!(feature = "tls") {
-        return Err(Error::unsupported(
-            "leasehold was built without TLS for Redis; build it with the feature tls",
-        ));
-    }
+    let is_tls = is_tls(&url)?;
     match url.scheme() {
         "redis" | "rediss" => {
             let hosts = url.hosts(PORT)?;
@@ -70,10 +65,24 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
 pub(super) fn members(text: &str) -> Result<Vec<RedisOptions>, Error> {
     let url = StoreUrl::parse(text, REDLOCK)?;
     let hosts = url.hosts(PORT)?;
-    let mut of_all = given(at(tcp(false, NOWHERE, PORT), &url, url.path())?, &url)?;
+    let anywhere = tcp(is_tls(&url)?, NOWHERE, PORT);
+    let mut of_all = given(at(anywhere, &url, url.path())?, &url)?;
     of_all.members = Some(Members::default());
     let at = |host: &HostPort| of_all.at(&host.host, host.port);
     Ok(hosts.iter().map(at).collect())
+}
+
+/// # Errors
+///
+/// `Unsupported` without the feature `tls`.
+fn is_tls(url: &StoreUrl) -> Result<bool, Error> {
+    let is_tls = url.scheme().starts_with("rediss") || url.scheme() == "redlocks";
+    if is_tls && !cfg!(feature = "tls") {
+        return Err(Error::unsupported(
+            "leasehold was built without TLS for Redis; build it with the feature tls",
+        ));
+    }
+    Ok(is_tls)
 }
 
 fn behind_sentinels(url: &StoreUrl, is_tls: bool) -> Result<RedisOptions, Error> {
@@ -136,17 +145,31 @@ pub(super) fn database(text: &str) -> Result<i64, Error> {
 /// Sets what the URL's options give.
 fn given(mut options: RedisOptions, url: &StoreUrl) -> Result<RedisOptions, Error> {
     RedisOptions::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
-    // The client would not log in with a user alone, and the server would take us for its default user.
+    (options.tls).check(
+        options.is_tls(),
+        "write rediss://, rediss+sentinel://, rediss+cluster:// or redlocks://",
+    )?;
     let login = options.server.redis_settings();
-    let write = if login.username().is_some() && login.password().is_none() {
+    let (has_user, has_password) = (login.username().is_some(), login.password().is_some());
+    options.login.check(has_user, has_password)?;
+    if let Some(sentinels) = &options.sentinels {
+        let given = ["sentinel_user", "sentinel_password"].map(|name| url.has(name));
+        sentinels.login.check(given[0], given[1])?;
+    }
+    // The client would not log in with a user alone, and the server would take us for its default
+    // user.
+    let write = if has_user && !has_password && !url.has("password_file") {
         "user:password@"
-    } else if url.has("sentinel_user") && !url.has("sentinel_password") {
+    } else if url.has("sentinel_user")
+        && !url.has("sentinel_password")
+        && !url.has("sentinel_password_file")
+    {
         "sentinel_user=user&sentinel_password=password"
     } else {
         return Ok(options);
     };
     Err(Error::invalid(format!(
-        "a user of Redis needs a password: write {write}; for a user that needs none (nopass) write any password"
+        "a user of Redis needs a password: write {write} or the option of a file; for a user that needs none (nopass) write any password"
     )))
 }
 
@@ -220,6 +243,31 @@ mod tests {
             refused(url);
         }
         refused("redis+cluster://me@a");
+    }
+
+    #[test]
+    fn files_are_named_with_absolute_paths_and_only_where_they_are_of_use() {
+        let url = "rediss://me@db?password_file=/run/pw&ca=/run/ca&cert=/run/c&key=keys/k";
+        let shown = format!("{:?}", options(url).unwrap());
+        let key = std::path::absolute("keys/k").unwrap();
+        for path in ["/run/pw", "/run/ca", "/run/c", key.to_str().unwrap()] {
+            assert!(shown.contains(&format!("{path:?}")), "{shown}");
+        }
+        let members = members("redlocks://a,b?ca=/run/ca").unwrap();
+        assert!(members.iter().all(RedisOptions::is_tls));
+        options("redis+sentinel://a/main?sentinel_password_file=/run/pw").unwrap();
+        for (url, why) in [
+            ("redis://db?ca=/run/ca", "write rediss://"),
+            ("redis+sentinel://a/main?cert=/c&key=/k", "need TLS"),
+            ("rediss://db?cert=/run/c", "both cert and key"),
+            ("redis://:sesame@db?password_file=/run/pw", "one of them"),
+            ("redis://me:x@db?user_file=/run/user", "one of them"),
+            ("redis://db?user_file=/run/user", "write both"),
+            ("redis://db?password_file=", "names no file"),
+        ] {
+            let text = refused(url).to_string();
+            assert!(text.contains(why), "{url}: {text}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 
-use super::super::connection::{Connection, ConnectionPool, Purpose, Target, closed, open};
+use super::super::connection::{Connection, ConnectionPool, Purpose, Target, closed, dial};
 use super::super::fault;
 use super::super::options::RedisOptions;
 use super::map::{Address, Map};
@@ -254,20 +254,19 @@ impl Cluster {
             )));
         }
         self.dialled.lock().insert(address.clone(), now);
-        let failed = |error| fault::not_connected(&error, &address.to_string());
+        let name = address.to_string();
         let options = self.options.at(&address.host, address.port);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.timeout))
             .set_response_timeout(Some(options.timeout));
-        let client = open(&options, options.server.clone())?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connecting.await.map_err(failed)?;
+        let how = options.how(&self.clock);
+        let mut connection = dial(&options.server, &name, how, &config).await?;
         match slots_command().query_async(&mut connection).await {
             Ok(answer) => Ok(answer),
             Err(error) if error.code() == Some("ERR") => Err(Error::unsupported(format!(
                 "this redis is no node of a cluster: address={address}; use redis:// for a single server"
             ))),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(fault::not_connected(&error, &name)),
         }
     }
 

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `target.rs` | what a connection connects to, and by which clock it waits |
+//! | `dialled.rs` | how a connection is made, with the credentials and the certificates of its moment |
 //! | `opened.rs` | a connection that was just made, and how long it waits for answers |
 //! | `preflight.rs` | what the server reports about itself when a connection is made |
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
@@ -13,6 +14,7 @@
 //!
 //! When a connection is made again, and when it is given up, is in `store/dial/`.
 
+mod dialled;
 mod failure;
 mod opened;
 mod pool;
@@ -23,6 +25,7 @@ mod subscriber;
 mod target;
 mod waiters;
 
+pub(super) use dialled::{How, dial};
 pub(crate) use failure::Failure;
 pub(super) use failure::{confirmed, is_unknown_script};
 pub(super) use pool::closed;
@@ -32,5 +35,4 @@ pub(crate) use reconnecting::Connection;
 pub(super) use session::{IDLE, Session};
 pub(super) use subscriber::Subscriber;
 pub(crate) use target::Target;
-pub(super) use target::open;
 pub(super) use waiters::Wait;

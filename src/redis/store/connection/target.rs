@@ -3,11 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisError};
+#[cfg(feature = "testing")]
+use ::redis::RedisError;
+use ::redis::{AsyncConnectionConfig, ConnectionInfo, PushInfo};
 use parking_lot::Mutex;
 
+#[cfg(feature = "testing")]
 use super::super::fault;
 use super::super::options::RedisOptions;
+use super::dialled::{dial, open};
 use super::opened::{Limit, Opened};
 use super::preflight::Memory;
 use crate::clock::{Clock, Stamp};
@@ -18,7 +22,6 @@ use crate::store::dial::{Connecting, Health, MarksDead};
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) options: RedisOptions,
-    client: Client,
     clock: Clock,
     /// A simulated server, in a simulation.
     #[cfg(feature = "testing")]
@@ -59,10 +62,9 @@ impl Target {
         options.validate()?;
         #[cfg(feature = "tls")]
         provide_cryptography();
-        let client = open(&options, options.server.clone())?;
+        open(options.server.clone(), &options.address())?;
         Ok(Self {
             options,
-            client,
             clock,
             #[cfg(feature = "testing")]
             dial: None,
@@ -142,22 +144,13 @@ impl Target {
     }
 
     /// The server; behind sentinels, the master of now.
-    async fn client(&self) -> Result<Client, Error> {
+    async fn server(&self) -> Result<ConnectionInfo, Error> {
         let options = &self.options;
         let Some(sentinels) = &options.sentinels else {
-            return Ok(self.client.clone());
+            return Ok(options.server.clone());
         };
-        let (host, port) = sentinels.master(options.timeout).await?;
-        open(options, options.server_at(&host, port))
-    }
-
-    fn no_database(&self) -> Error {
-        let options = &self.options;
-        Error::invalid(format!(
-            "this redis has no such database: address={} db={}; write one that it has behind the host of the URL, such as /0",
-            options.address(),
-            options.server.redis_settings().db()
-        ))
+        let (host, port) = sentinels.master(options.how(&self.clock)).await?;
+        Ok(options.server_at(&host, port))
     }
 
     /// Connects. `pushed` receives what the server sends without being asked.
@@ -181,17 +174,15 @@ impl Target {
         if let Some(dial) = &self.dial {
             return self.connect_simulated(&**dial, config, health).await;
         }
-        let client = self.client().await?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        match connecting.await {
-            Ok(connection) => Ok(Opened {
-                connection,
-                health,
-                limit: Limit::default(),
-            }),
-            Err(error) if is_no_database(&error) => Err(self.no_database()),
-            Err(error) => Err(fault::not_connected(&error, &self.options.address())),
-        }
+        let server = self.server().await?;
+        let address = self.options.address();
+        let how = self.options.how(&self.clock);
+        let connection = dial(&server, &address, how, &config).await?;
+        Ok(Opened {
+            connection,
+            health,
+            limit: Limit::default(),
+        })
     }
 
     /// The same over a stream of a simulation. What the client would count by the timer of tokio, the clock counts.
@@ -231,26 +222,6 @@ impl Target {
             },
         })
     }
-}
-
-pub(in super::super) fn open(
-    options: &RedisOptions,
-    server: ConnectionInfo,
-) -> Result<Client, Error> {
-    Client::open(server).map_err(|error| {
-        Error::invalid(format!(
-            "the redis client refused the address: address={} reason={}",
-            options.address(),
-            error.category()
-        ))
-    })
-}
-
-/// Only the text of the client's error says which refusal of the handshake it was.
-fn is_no_database(error: &RedisError) -> bool {
-    let text = error.to_string();
-    let why = ["index is out of range", "not allowed in cluster mode"];
-    text.contains("switch database") && why.iter().any(|why| text.contains(why))
 }
 
 /// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the

@@ -1,0 +1,17 @@
+//! What a connect asks for each time: credentials and certificates, which change while the program
+//! runs.
+//!
+//! | file | what |
+//! |---|---|
+//! | `login.rs` | user and password, from files or from a function of the user |
+//! | `tls.rs` | authority, certificate and key; why a handshake failed |
+//! | `files.rs` | how such a file is read |
+
+pub(crate) mod files;
+mod login;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod tls;
+
+pub(crate) use login::Login;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use tls::TlsFiles;
