@@ -12,6 +12,8 @@ mod crew;
 mod one_time;
 #[path = "../support/proxy.rs"]
 mod proxy;
+#[path = "../support/rotation.rs"]
+mod rotation_of;
 #[path = "../support/postgres.rs"]
 mod server;
 #[path = "../support/shard_faults.rs"]
@@ -36,6 +38,7 @@ mod owners;
 mod pipelined;
 mod pooler;
 mod raise;
+mod rotation;
 mod several;
 mod store_connect;
 mod store_crowd;

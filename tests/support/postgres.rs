@@ -216,6 +216,11 @@ impl PgServer {
     }
 
     /// Runs `psql`, as an operator would; what it prints, one line a row.
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).expect("its log")
+    }
+
     pub(crate) fn psql(&self, statements: &str) -> String {
         self.psql_raw(statements)
             .unwrap_or_else(|error| panic!("{statements}: {error}"))

@@ -9,14 +9,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::runtime::Id;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, Error as PgError, Row, SimpleQueryMessage};
 
 use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::postgres::store::{Dialer, Link};
+use crate::postgres::PostgresOptions;
+use crate::postgres::store::{Dialer, Encryption, Link};
 use crate::store::dial::{Redial, runtime};
 
 /// Connections that are kept for the next caller, for each runtime.
@@ -25,6 +26,8 @@ const IDLE: usize = 8;
 const GUARD: &str = "-c default_transaction_read_only=on";
 /// The lease of a short run. It bounds the time between two attempts to connect: a run has its lease to learn what became of a commit.
 const LEASE: Duration = Duration::from_secs(5);
+/// What the server calls its connections, unless the URL says otherwise.
+const NAME: &str = "leasehold fence";
 /// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -108,8 +111,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads a URL as libpq does, and what the driver's parser does not know: `sslmode=verify-full`, and the options of the store,
-    /// so that one URL names both.
+    /// Reads a URL as libpq does, and what the driver's parser does not know: the options of TLS,
+    /// the files of credentials, and the options of the store, so that one URL names both.
     ///
     /// # Errors
     ///
@@ -118,19 +121,49 @@ impl Server {
         // The options are behind the last question mark; a text without one is a list of them.
         let options = url.rfind('?').unwrap_or(0);
         let (address, options) = url.split_at(options);
+        let ours;
         let options = match options.strip_prefix('?') {
             Some(options) => {
-                let options = options.split('&').filter(|option| !is_of_the_store(option));
-                format!("?{}", options.collect::<Vec<_>>().join("&"))
+                let (own, others): (Vec<_>, _) =
+                    (options.split('&')).partition(|option| is_of_a_connect(option));
+                let others = others.into_iter().filter(|option| !is_of_the_store(option));
+                ours = own.join("&");
+                format!("?{}", others.collect::<Vec<_>>().join("&"))
             }
-            None => options.to_owned(),
+            None => {
+                let mut modes = Encryption::WORDS
+                    .iter()
+                    .map(|word| format!("sslmode={word}"));
+                ours = modes
+                    .find(|mode| options.contains(mode))
+                    .unwrap_or_default();
+                options.replace(&ours, "")
+            }
         };
-        let options = options.replace("sslmode=verify-full", "sslmode=require");
         let mut config = Config::from_str(&format!("{address}{options}")).map_err(|_| {
             Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
         })?;
+        let mut read = PostgresOptions::of_nowhere();
+        let ours: Vec<_> = url::form_urlencoded::parse(ours.as_bytes()).collect();
+        let given = ours.iter().map(|(name, value)| (&**name, &**value));
+        PostgresOptions::OPTIONS.read("postgres", given, &mut read)?;
+        let has = (config.get_user().is_some(), config.get_password().is_some());
+        read.dialer.check(has, &mut config)?;
+        Ok(Self::of(config, read.dialer))
+    }
+
+    /// The same from the options of a store.
+    pub(super) fn with(options: PostgresOptions) -> Self {
+        let mut config = options.config;
+        config.application_name(NAME);
+        // The driver's default. Several hosts are set below.
+        config.target_session_attrs(TargetSessionAttrs::Any);
+        Self::of(config, options.dialer)
+    }
+
+    fn of(mut config: Config, dialer: Dialer) -> Self {
         if config.get_application_name().is_none() {
-            config.application_name("leasehold fence");
+            config.application_name(NAME);
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
@@ -143,23 +176,40 @@ impl Server {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let is_sought = config.get_target_session_attrs() != TargetSessionAttrs::Any;
-        let dialer = Dialer::new(config.get_ssl_mode() == SslMode::Require)?;
         let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT);
         let limit = limit.saturating_mul(hosts.max(1));
-        Ok(Self {
+        Self {
             config,
             guarded: (!is_sought).then_some(guarded),
             dialer,
             limit,
-        })
+        }
     }
+}
+
+fn name_of(option: &str) -> &str {
+    option.split('=').next().unwrap_or_default()
 }
 
 /// Whether an option of a URL is about locks only.
 fn is_of_the_store(option: &str) -> bool {
-    let name = option.split('=').next().unwrap_or_default();
-    matches!(name, "create" | "listen" | "max_ttl" | "timeout_millis")
+    matches!(
+        name_of(option),
+        "create" | "listen" | "max_ttl" | "timeout_millis"
+    )
+}
+
+/// Whether an option of a URL is about the connect, and none of the driver. Other modes of TLS than
+/// ours are the driver's: it uses none.
+fn is_of_a_connect(option: &str) -> bool {
+    match name_of(option) {
+        "sslrootcert" | "sslcert" | "sslkey" | "user_file" | "password_file" => true,
+        "sslmode" => Encryption::WORDS
+            .iter()
+            .any(|word| option.ends_with(&format!("={word}"))),
+        _ => false,
+    }
 }
 
 /// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.
@@ -238,22 +288,31 @@ impl Pool {
 
     async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {
         let (server, runtime) = (&self.server, runtime::id("postgresql")?);
-        let dialling = async {
-            let link = Link::drive(server.dialer.dial(config).await?, false, |_| {});
-            link.trust_owners(false).await.map(|()| link)
+        let limit = (&self.clock, server.limit);
+        let ready = &server.dialer.ready(limit).await?;
+        let dial = |config: Config| async move {
+            let dialled = self.in_time(ready.dial(&config)).await?;
+            dialled.map_err(|error| fault::into_error("connect", error))
         };
-        let Some(dialled) = self.clock.timeout(server.limit, dialling).await else {
-            return Err(Error::unavailable(format!(
-                "postgresql took the connection and did not answer: timeout={:?}; check that the server runs, and that it is one",
-                server.limit
-            )));
-        };
-        let link = dialled.map_err(|error| fault::into_error("connect", error))?;
+        let dialled = server.dialer.connect(config, limit, dial).await?;
+        let link = Link::drive(dialled, false, |_| {});
+        let trusted = self.in_time(link.trust_owners(false)).await?;
+        trusted.map_err(|error| fault::into_error("connect", error))?;
         Ok(Connection {
             link,
             runtime,
             is_guarded: false,
             was_idle: false,
+        })
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = T>) -> Result<T, Error> {
+        let limit = self.server.limit;
+        let done = self.clock.timeout(limit, step).await;
+        done.ok_or_else(|| {
+            Error::unavailable(format!(
+                "postgresql took the connection and did not answer: timeout={limit:?}; check that the server runs, and that it is one"
+            ))
         })
     }
 

@@ -4,7 +4,7 @@ use tokio_postgres::Error as PgError;
 
 use crate::model::error::Error;
 pub(super) use crate::postgres::store::code;
-use crate::postgres::store::{FULL, not_owned};
+use crate::postgres::store::{FULL, not_owned, untrusted};
 
 /// Whether no answer came because the connection ended.
 pub(super) fn is_lost(error: &PgError) -> bool {
@@ -14,6 +14,12 @@ pub(super) fn is_lost(error: &PgError) -> bool {
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: PgError) -> Error {
     let Some(answer) = error.as_db_error() else {
+        if let Some([why, advice]) = untrusted(&error) {
+            return Error::unavailable(format!(
+                "postgresql did not answer: call={what} reason={why:?}; {advice}"
+            ))
+            .because(error);
+        }
         return Error::unavailable(format!("postgresql did not answer: call={what}; try again"))
             .because(error);
     };

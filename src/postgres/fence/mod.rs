@@ -24,6 +24,7 @@ use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+use crate::postgres::PostgresOptions;
 use crate::postgres::store::waits;
 use commit::columns;
 use connection::{Connection, Pool, Server, WAITS};
@@ -68,7 +69,7 @@ const TRIES: u32 = 5;
 /// # What is not promised
 ///
 /// What is changed without the fence is not protected. With asynchronous standbys a fail-over may lose the last transactions,
-/// the fence's rows among them. Without `sslmode=verify-full` connections are not encrypted.
+/// the fence's rows among them. Without `sslmode` connections are not encrypted.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -94,8 +95,9 @@ const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
     /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts,
-    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows. With `sslmode=verify-full` (feature `tls`) connections are encrypted,
-    /// and the server's certificate and name are verified with the certificates of the system; `require` means the same here.
+    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows.
+    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` (feature `tls`), `user_file` and
+    /// `password_file` mean what they mean [for the store](crate::docs::stores::postgres#tls).
     ///
     /// Where the locks are in the same database, the URL of [`PostgresStore`](crate::postgres::PostgresStore) does too: `create`, `listen`,
     /// `max_ttl` and `timeout_millis` are about locks, and change nothing here.
@@ -109,9 +111,28 @@ impl PgFence {
     ///
     /// Cancel safe: a dropped connect leaves nothing but an attempt to connect that ends by itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::over(Server::parse(url)?).await
+    }
+
+    /// Connects to the database of the options, for a [provider of
+    /// credentials](PostgresOptions::credentials_from). What they say about locks changes nothing
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(options: PostgresOptions) -> Result<Self, Error> {
+        Self::over(Server::with(options)).await
+    }
+
+    async fn over(server: Server) -> Result<Self, Error> {
         let clock = Clock::system()?;
         let shared = Shared {
-            pool: Arc::new(Pool::new(Server::parse(url)?, clock.clone())),
+            pool: Arc::new(Pool::new(server, clock.clone())),
             clock,
             wait: WAIT,
             is_pipelined: false,

@@ -197,6 +197,11 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
         if let (true, Some(cause)) = (reason.starts_with(NO_CONNECTION), io_error(&error)) {
             return not_reached(doing, address, cause);
         }
+        if let Some([why, advice]) = untrusted(&error) {
+            return Error::unavailable(format!(
+                "postgresql cannot be reached: address={address} request={doing:?} reason={reason:?}; {why}: {advice}"
+            ));
+        }
         let advice = match reason.as_str() {
             text if FOREIGN.iter().any(|foreign| text.contains(foreign)) => {
                 "what answers there is no PostgreSQL; check host and port"
@@ -256,6 +261,17 @@ fn not_reached(doing: &str, address: &str, cause: io::Error) -> Error {
 fn io_error(error: &PgError) -> Option<io::Error> {
     let inner = error.source()?.downcast_ref::<io::Error>()?;
     Some(io::Error::new(inner.kind(), inner.to_string()))
+}
+
+/// Why the TLS handshake failed, and what to do; `None` if it did not.
+pub(crate) fn untrusted(error: &PgError) -> Option<[&'static str; 2]> {
+    #[cfg(feature = "tls")]
+    return crate::store::access::tls::refusal(error.source()?.downcast_ref()?);
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = error;
+        None
+    }
 }
 
 /// The driver's text and those of its causes, in one line. Its texts never hold the password.

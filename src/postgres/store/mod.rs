@@ -6,6 +6,8 @@ mod dialer;
 mod fault;
 mod link;
 mod listener;
+#[cfg(feature = "tls")]
+mod of_any_name;
 mod options;
 mod owner;
 mod pool;
@@ -17,8 +19,8 @@ mod target;
 mod tls;
 mod url;
 
-pub(crate) use dialer::Dialer;
-pub(crate) use fault::{FULL, code, not_owned};
+pub(crate) use dialer::{Dialer, Encryption};
+pub(crate) use fault::{FULL, code, not_owned, untrusted};
 pub(crate) use link::{Link, waits};
 pub use options::PostgresOptions;
 pub use postgres_store::PostgresStore;

@@ -6,9 +6,12 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
-use crate::model::error::Error;
+use super::dialer::{Dialer, Encryption};
+use crate::model::credentials::Credentials;
+use crate::model::error::{BoxError, Error};
 use crate::model::options::Accepts::{Millis, Span, Text, Words};
 use crate::model::options::{Field, Options, Range};
+use crate::store::access::{Login, TlsFiles, files};
 use crate::store::url::HostPort;
 
 /// A shorter TTL is lost in the scheduler's noise; nobody waits for the end of a longer one.
@@ -31,14 +34,14 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// [The guide](crate::docs::stores::postgres#options) has the options. `Debug` shows neither user nor password.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    pub(super) config: Config,
+    pub(crate) config: Config,
     /// For messages.
     pub(super) address: String,
     pub(super) listen: Option<HostPort>,
     pub(super) creates: bool,
     pub(super) max_ttl: Duration,
     pub(super) timeout: Duration,
-    pub(super) is_encrypted: bool,
+    pub(crate) dialer: Dialer,
 }
 
 impl PostgresOptions {
@@ -50,8 +53,18 @@ impl PostgresOptions {
             "`auto`: creates the schema if there is none"),
         Field::new("listen", "", Text("host:port", |o, address| { o.listen = Some(server(address)?); Ok(()) }),
             "the server itself, if the URL names a pooler, which drops its messages"),
-        Field::new("sslmode", "disable", Words(&["disable", "require", "verify-full"], |o, word| o.is_encrypted = word != "disable"),
-            "TLS with the certificates of the system, alike in both modes"),
+        Field::new("sslmode", "disable", Words(Encryption::WORDS, |o, word| o.dialer.encryption = Encryption::of(word)),
+            "TLS, and what of the server's certificate is verified"),
+        Field::new("sslrootcert", "", Text("the path of a file, or system", |o, path| { o.dialer.tls.ca = if path == "system" { None } else { TlsFiles::path(path)? }; Ok(()) }),
+            "with TLS: the authorities to trust, in place of those of the system (PEM)"),
+        Field::new("sslcert", "", Text("the path of a file", |o, path| { o.dialer.tls.cert = TlsFiles::path(path)?; Ok(()) }),
+            "with TLS: our certificate, for servers that demand one (PEM)"),
+        Field::new("sslkey", "", Text("the path of a file", |o, path| { o.dialer.tls.key = TlsFiles::path(path)?; Ok(()) }),
+            "with TLS: the key of our certificate (PEM, without a passphrase)"),
+        Field::new("user_file", "", Text("the path of a file", |o, path| { o.dialer.login.user_file = Some(files::path(path)?); Ok(()) }),
+            "the user, read at each connect"),
+        Field::new("password_file", "", Text("the path of a file", |o, path| { o.dialer.login.password_file = Some(files::path(path)?); Ok(()) }),
+            "the password, read at each connect"),
         Field::new("timeout_millis", "2000", Millis(TIMEOUTS, |o, span| o.timeout = span),
             "the limit for any answer of the server, connecting included"),
         Field::new("host", "", Text("an absolute path", Self::use_socket),
@@ -69,6 +82,43 @@ impl PostgresOptions {
         super::url::options(url)
     }
 
+    /// Asks `provider` for the credentials at each connect: for passwords that change, and for
+    /// tokens that expire. They replace those of the URL, whose user stays if the provider names
+    /// none.
+    ///
+    /// The provider has as long as a connect may take, `timeout_millis`. A server that refuses the
+    /// credentials is dialled once more if the provider then has others. [The
+    /// guide](crate::docs::credentials) has examples.
+    ///
+    /// ```
+    /// use leasehold::Credentials;
+    /// use leasehold::postgres::PostgresOptions;
+    ///
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// let url = "postgres://db.example/app?sslmode=verify-full";
+    /// let options = PostgresOptions::parse(url)?
+    ///     .credentials_from(async || Ok(Credentials::new("app", token().await?)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future of the provider may be dropped.
+    #[must_use]
+    pub fn credentials_from<F, Fut>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.dialer.login = Login::provided(provider);
+        self
+    }
+
+    /// The defaults, for a caller that has a server of its own.
+    pub(crate) fn of_nowhere() -> Self {
+        Self::new(Config::new(), String::new())
+    }
+
     /// The defaults, for a database.
     pub(super) fn new(mut config: Config, address: String) -> Self {
         config
@@ -84,7 +134,7 @@ impl PostgresOptions {
             creates: false,
             max_ttl: Duration::from_secs(30),
             timeout: Duration::from_secs(2),
-            is_encrypted: false,
+            dialer: Dialer::default(),
         }
     }
 
@@ -145,7 +195,7 @@ impl fmt::Debug for PostgresOptions {
             .field("create", &self.creates)
             .field("max_ttl", &self.max_ttl)
             .field("timeout", &self.timeout)
-            .field("tls", &self.is_encrypted)
+            .field("dialer", &self.dialer)
             .finish_non_exhaustive()
     }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Config, Error as PgError};
+use tokio_postgres::{Client, Config, Error as PgError};
 
-use super::dialer::Dialer;
+use super::dialer::{Driver, Ready};
 use super::fault;
 use super::link::Link;
 use super::options::PostgresOptions;
@@ -20,7 +20,6 @@ use crate::store::dial::Connecting;
 pub(super) struct Target {
     pub(super) options: PostgresOptions,
     pub(super) clock: Clock,
-    dialer: Dialer,
     /// The [life](Server::life) that was seen last, over any connection.
     seen: Mutex<Option<String>>,
     /// Whether the store promised that its tokens grow.
@@ -30,7 +29,6 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn new(options: PostgresOptions) -> Result<Self, Error> {
         Ok(Self {
-            dialer: Dialer::new(options.is_encrypted)?,
             clock: Clock::system()?,
             seen: Mutex::default(),
             promises: AtomicBool::new(false),
@@ -73,10 +71,25 @@ impl Target {
         config: Config,
         notified: impl FnMut(&str) + Send + 'static,
     ) -> Result<Link, Error> {
+        let dialer = &self.options.dialer;
+        let limit = (&self.clock, self.options.timeout);
+        let ready = &dialer.ready(limit).await?;
+        let dial = |config: Config| async move { self.in_time(self.dial(ready, &config)).await };
+        let (dialled, is_pooled) = dialer.connect(&config, limit, dial).await?;
+        let link = Link::drive(dialled, is_pooled, notified);
+        let trusting = async {
+            let trusted = link.trust_owners(self.options.creates).await;
+            trusted.map_err(|error| fault::not_connected("owner", &self.options, error))
+        };
+        self.in_time(trusting).await?;
+        Ok(link)
+    }
+
+    /// A step of a connect, for at most as long as any request.
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let limit = self.options.timeout;
-        let connecting = self.connect_in_time(config, notified);
-        let connected = self.clock.timeout(limit, connecting).await;
-        connected.unwrap_or_else(|| {
+        let done = self.clock.timeout(limit, step).await;
+        done.unwrap_or_else(|| {
             Err(Error::unavailable(format!(
                 "postgresql did not answer in time: address={} timeout={limit:?}; check host and port, and that a PostgreSQL listens there",
                 self.options.address
@@ -84,24 +97,18 @@ impl Target {
         })
     }
 
-    async fn connect_in_time(
-        &self,
-        plain: Config,
-        notified: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Link, Error> {
+    /// The connection, and whether a pooler is between.
+    async fn dial(&self, ready: &Ready, plain: &Config) -> Result<((Client, Driver), bool), Error> {
         // The functions need it, and refuse any other.
         let mut config = plain.clone();
         config.options("-c default_transaction_isolation=read\\ committed");
-        let (dialled, is_pooled) = match self.dialer.dial(&config).await {
-            Err(error) if is_of_a_pooler(&error) => (self.dialer.dial(&plain).await, true),
+        let (dialled, is_pooled) = match ready.dial(&config).await {
+            Err(error) if is_of_a_pooler(&error) => (ready.dial(plain).await, true),
             dialled => (dialled, false),
         };
         let dialled =
             dialled.map_err(|error| fault::not_connected("connect", &self.options, error))?;
-        let link = Link::drive(dialled, is_pooled, notified);
-        let trusted = link.trust_owners(self.options.creates).await;
-        trusted.map_err(|error| fault::not_connected("owner", &self.options, error))?;
-        Ok(link)
+        Ok((dialled, is_pooled))
     }
 }
 

@@ -1,37 +1,88 @@
-//! TLS to the server, with the certificates of the system.
+//! TLS to the server.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
 
+use super::dialer::Verified;
+use super::of_any_name::OfAnyName;
+use crate::clock::Clock;
 use crate::model::error::Error;
+use crate::store::access::TlsFiles;
 
-/// Verifies the server's certificate and its name.
+/// Verifies the server's certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    pub(super) fn new() -> Result<Self, Error> {
+    /// With the certificates of now.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if a file cannot be used.
+    pub(super) async fn new(
+        files: &TlsFiles,
+        verified: Verified,
+        limit: (&Clock, Duration),
+    ) -> Result<Self, Error> {
+        let pem = files.read(limit).await?;
         let mut roots = RootCertStore::empty();
         // Those that cannot be read verify nothing.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        match &pem.ca {
+            Some(ca) => roots.add_parsable_certificates(certificates(ca)),
+            None => roots.add_parsable_certificates(of_the_system().await),
+        };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let roots = Arc::new(roots);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::unsupported(format!("no version of TLS can be used: {error}")))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .map_err(|error| {
+                Error::unsupported(format!("no version of TLS can be used: {error}"))
+            })?;
+        let builder = match verified {
+            Verified::Name => builder.with_root_certificates(roots),
+            Verified::Chain => {
+                let verifier = OfAnyName::new(roots, provider)?;
+                (builder.dangerous()).with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
+        let config = match &pem.client {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| unreadable())?;
+                let chain = certificates(cert).collect();
+                let with = builder.with_client_auth_cert(chain, key);
+                with.map_err(|_| unreadable())?
+            }
+        };
         Ok(Self(Arc::new(config)))
     }
+}
+
+/// The files were checked when they were read.
+fn unreadable() -> Error {
+    Error::unavailable("the certificate of the client or its key cannot be used; check both files")
+}
+
+fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
+}
+
+/// They are read from many files.
+async fn of_the_system() -> Vec<CertificateDer<'static>> {
+    let loading = tokio::task::spawn_blocking(|| rustls_native_certs::load_native_certs().certs);
+    loading.await.unwrap_or_default()
 }
 
 impl MakeTlsConnect<Socket> for Tls {

@@ -1,7 +1,6 @@
 //! Reads the URL of a PostgreSQL store. No message shows a part of it except an option's name and value.
 
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
 
 use super::options::PostgresOptions;
 use crate::model::error::Error;
@@ -48,14 +47,9 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
         options.address = hosts.join(",");
     }
     PostgresOptions::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
-    if options.is_encrypted {
-        if !cfg!(feature = "tls") {
-            return Err(Error::unsupported(
-                "leasehold was built without TLS to PostgreSQL; build it with the feature tls",
-            ));
-        }
-        options.config.ssl_mode(SslMode::Require);
-    }
+    let (user, password) = (options.config.get_user(), options.config.get_password());
+    let given = (user.is_some(), password.is_some());
+    (options.dialer).check(given, &mut options.config)?;
     Ok(options)
 }
 
@@ -69,6 +63,7 @@ pub(super) fn not_a_socket() -> Error {
 mod tests {
     use std::time::Duration;
 
+    use super::super::dialer::Verified;
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -93,6 +88,29 @@ mod tests {
         assert_eq!(listening.get_password(), Some(&b"secret"[..]));
         let socket = options("postgresql:///db?host=/run/postgresql").unwrap();
         assert_eq!(socket.address, "/run/postgresql");
+    }
+
+    #[test]
+    fn the_options_of_libpq_say_what_is_verified() {
+        let verified = |query: &str| {
+            let options = options(&format!("postgres://db?{query}")).unwrap();
+            options.dialer.verifies()
+        };
+        assert_eq!(verified("sslmode=disable"), None);
+        for (query, name) in [
+            ("sslmode=require", true),
+            ("sslmode=require&sslrootcert=system", true),
+            ("sslmode=require&sslrootcert=/run/ca", false),
+            ("sslmode=verify-ca", false),
+            ("sslmode=verify-full&sslrootcert=/run/ca", true),
+        ] {
+            let expected = if name {
+                Verified::Name
+            } else {
+                Verified::Chain
+            };
+            assert_eq!(verified(query), Some(expected), "{query}");
+        }
     }
 
     #[test]
@@ -124,6 +142,9 @@ mod tests {
         assert!(message("max_ttl=1ms").contains("from 100ms to 86400s"));
         assert!(message("create=maybe").contains("use auto or never"));
         assert!(message("sslmode=prefer").contains("verify-full"));
+        assert!(message("sslrootcert=/run/ca").contains("need TLS"));
+        assert!(message("sslmode=require&sslcert=/c").contains("both sslcert and sslkey"));
+        assert!(message("user_file=/run/user").contains("write both"));
         assert!(message("listen=a%20b").contains("listen=db.example:5432"));
         assert!(message("colour=blue").contains("name=colour"));
         assert!(message("host=/run").contains("without hosts"));
