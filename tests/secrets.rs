@@ -252,3 +252,83 @@ fn a_test_program_that_logs_a_password_is_ended() {
         assert!(!said.contains(canary::CANARY), "{said}");
     }
 }
+
+/// What a connect says of passwords from files and from providers, of certificates, and of files that hold something else.
+#[cfg(all(
+    feature = "postgres",
+    feature = "redis",
+    feature = "tls",
+    feature = "zookeeper"
+))]
+#[tokio::test]
+async fn no_content_of_a_file_and_no_answer_of_a_provider_is_ever_shown() {
+    use leasehold::postgres::{PgFence, PostgresOptions, PostgresStore};
+    use leasehold::redis::{RedisOptions, RedisStore};
+    use leasehold::zookeeper::ZooKeeperOptions;
+    use leasehold::{BoxError, Credentials};
+
+    log::keep();
+    let name = format!("leasehold-secrets-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let file = folder.join(name);
+        std::fs::write(&file, bytes).unwrap();
+        file.display().to_string()
+    };
+    let secret = canary::CANARY;
+    let good = put("good", secret.as_bytes());
+    let binary = put("binary", &[secret.as_bytes(), b"\xff"].concat());
+    let begin = "-----BEGIN PRIVATE KEY-----";
+    let pem = put("pem", format!("{begin}\n{secret}\n").as_bytes());
+    // Nobody answers there.
+    let (redis, postgres) = ("127.0.0.1:1", "127.0.0.1:1/db");
+    let mut shown = String::new();
+    for query in [
+        format!("password_file={good}"),
+        format!("password_file={binary}"),
+        format!("user_file={good}&password_file={good}"),
+        format!("password_file={good}&ca={pem}"),
+        format!("password_file={good}&cert={pem}&key={pem}"),
+    ] {
+        let options = RedisOptions::parse(&format!("rediss://{redis}?{query}")).unwrap();
+        let refused = RedisStore::connect_with(options.clone()).await.unwrap_err();
+        let _ = writeln!(shown, "{options:?} {refused} {refused:?}");
+        let query = (query.replace("ca=", "sslrootcert="))
+            .replace("cert=", "sslcert=")
+            .replace("sslrootsslcert", "sslrootcert")
+            .replace("&key=", "&sslkey=");
+        let url = format!("postgres://{postgres}?sslmode=verify-full&{query}");
+        let options = PostgresOptions::parse(&url).unwrap();
+        let refused = PostgresStore::connect_with(options.clone()).await;
+        let refused = refused.unwrap_err();
+        let _ = writeln!(shown, "{options:?} {refused} {refused:?}");
+        let refused = PgFence::connect_with(options).await.unwrap_err();
+        let _ = writeln!(shown, "{refused} {refused:?}");
+    }
+    async fn provider() -> Result<Credentials, BoxError> {
+        Ok(Credentials::new(canary::CANARY, canary::CANARY))
+    }
+    let _ = writeln!(shown, "{:?}", provider().await);
+    let url = format!("redis://{redis}");
+    let options = RedisOptions::parse(&url)
+        .unwrap()
+        .credentials_from(provider);
+    let refused = RedisStore::connect_with(options.clone()).await.unwrap_err();
+    let _ = writeln!(shown, "{options:?} {refused:?}");
+    let options = ZooKeeperOptions::new(redis).credentials_from(provider);
+    let _ = writeln!(shown, "{options:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let named = [&good, &binary, &pem].map(String::as_str);
+    for word in ["it is not UTF-8", "in PEM", "redacted"]
+        .iter()
+        .chain(&named)
+    {
+        assert!(shown.contains(word), "nothing about {word}: {shown}");
+    }
+    assert!(!canary::is_in((log::text() + &shown).as_bytes()));
+    assert!(!canary::is_in(
+        &std::fs::read("/proc/self/cmdline").unwrap()
+    ));
+}

@@ -39,6 +39,13 @@ impl Credentials {
         self.user.as_deref()
     }
 
+    /// The same for this user, if they name none.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn or_of(mut self, user: Option<&str>) -> Self {
+        self.user = self.user.or_else(|| user.map(str::to_owned));
+        self
+    }
+
     #[cfg_attr(
         not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "for stores with a server")

@@ -30,6 +30,5 @@ pub use fence::{ZkBatch, ZkFence};
 #[doc(hidden)]
 pub use store::simulation;
 pub use store::{
-    AclEntry, Credentials, DriverKind, ZooKeeperAcl, ZooKeeperMode, ZooKeeperOptions,
-    ZooKeeperStore,
+    AclEntry, DriverKind, ZooKeeperAcl, ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore,
 };

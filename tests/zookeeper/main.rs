@@ -10,6 +10,8 @@ mod no_threads;
 mod peer;
 #[path = "../support/cutter.rs"]
 mod proxy;
+#[path = "../support/rotation.rs"]
+mod rotation_of;
 #[path = "../support/shard_faults.rs"]
 mod shard_faults;
 #[path = "../support/zookeeper.rs"]
@@ -29,5 +31,6 @@ mod peers;
 mod proof;
 mod queue;
 mod revoke;
+mod rotation;
 mod shards;
 mod withheld;

@@ -28,5 +28,5 @@ mod zookeeper_store;
 
 pub use acl::{AclEntry, ZooKeeperAcl};
 pub(crate) use drivers::{Change, Fault, Refused};
-pub use options::{Credentials, DriverKind, ZooKeeperMode, ZooKeeperOptions};
+pub use options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
 pub use zookeeper_store::ZooKeeperStore;

@@ -35,6 +35,7 @@ pub(super) async fn open(
             let driver = driver.map_err(|fault| unreachable(fault, options))?;
             return Session::open(driver, options, clock, asked_at).await;
         }
+        let options = &options.of_now((clock, limit)).await?;
         let driver = connect(options, clock, ending).await?;
         Session::open(driver, options, clock, asked_at).await
     };

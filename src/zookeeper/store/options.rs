@@ -1,12 +1,14 @@
 //! [`ZooKeeperOptions`]: where the ensemble is and how its locks look in its tree, from a URL.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::acl::{AclEntry, ZooKeeperAcl};
-use crate::model::error::Error;
+use crate::clock::Clock;
+use crate::model::credentials::Credentials;
+use crate::model::error::{BoxError, Error};
 use crate::model::options::Accepts::{Span, Text, Words};
 use crate::model::options::{Field, Options, Range};
+use crate::store::access::{Login, files};
 use crate::store::url::{HostPort, StoreUrl};
 
 /// Where a ZooKeeper ensemble is, and how its locks look in its tree (feature `zookeeper`).
@@ -37,7 +39,7 @@ pub struct ZooKeeperOptions {
     /// The servers' `tickTime`, or more. Default 2 s; 10 ms to a minute. A deadline counts from a heartbeat that is at
     /// least a tick older than the newest: with less than the true tick a lease may outlive its lock.
     pub tick_time: Duration,
-    /// Who we are.
+    /// Who we are, by ZooKeeper's `digest` scheme: with a user, whose name has no colon.
     pub credentials: Option<Credentials>,
     /// Who may use the nodes that we make. Default none: [`Creator`](ZooKeeperAcl::Creator) with credentials,
     /// [`Open`](ZooKeeperAcl::Open) without.
@@ -46,6 +48,8 @@ pub struct ZooKeeperOptions {
     pub mode: ZooKeeperMode,
     /// The client library that talks to the servers.
     pub driver: DriverKind,
+    /// Replaces the credentials at each session, if they change.
+    login: Login,
 }
 
 /// The client library that talks to the servers (feature `zookeeper`): `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
@@ -91,43 +95,6 @@ pub enum ZooKeeperMode {
     Simple,
 }
 
-/// A user and a password, for ZooKeeper's `digest` scheme. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    user: String,
-    password: String,
-}
-
-impl Credentials {
-    /// Credentials from plain text.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the user is empty or has a colon.
-    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Result<Self, Error> {
-        let user = user.into();
-        if user.is_empty() || user.contains(':') {
-            return Err(Error::invalid(
-                "a zookeeper user may not be empty or have a colon; fix the credentials",
-            ));
-        }
-        Ok(Self {
-            user,
-            password: password.into(),
-        })
-    }
-
-    pub(crate) fn expose(&self) -> String {
-        format!("{}:{}", self.user, self.password)
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(redacted)")
-    }
-}
-
 const EXAMPLE: &str = "zookeeper://user:password@h1:2181,h2:2181/chroot?session_timeout=10s";
 const PORT: u16 = 2_181;
 const TIMEOUTS: Range = [Duration::from_secs(1), Duration::from_secs(600)];
@@ -146,6 +113,10 @@ impl ZooKeeperOptions {
             "who may use our nodes; by default with a user `creator`, otherwise `open`"),
         Field::new("driver", "zookeeper-client", Text("zookeeper-client or zookeeper-async", |o, name| { o.driver = DriverKind::named(name)?; Ok(()) }),
             "the client library; the second needs the feature of its name"),
+        Field::new("user_file", "", Text("the path of a file", |o, path| { o.login.user_file = Some(files::path(path)?); Ok(()) }),
+            "the user, read for each session"),
+        Field::new("password_file", "", Text("the path of a file", |o, path| { o.login.password_file = Some(files::path(path)?); Ok(()) }),
+            "the password, read for each session"),
     ] };
 
     /// The least number of ticks in a session time-out.
@@ -171,7 +142,40 @@ impl ZooKeeperOptions {
             acl: None,
             mode: ZooKeeperMode::Queue,
             driver: DriverKind::Client,
+            login: Login::default(),
         }
+    }
+
+    /// Asks `provider` for the credentials of each session, within the time that a session may take
+    /// to open. A session that is open keeps its own. They replace
+    /// [`credentials`](Self::credentials), whose user stays if the provider names none.
+    ///
+    /// ZooKeeper knows a user by name *and* password: the nodes that one password made admit no
+    /// other, unless `acl` names both.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future of the provider may be dropped.
+    #[must_use]
+    pub fn credentials_from<F, Fut>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.login = Login::provided(provider);
+        self
+    }
+
+    /// The same with the credentials of now.
+    pub(super) async fn of_now(&self, limit: (&Clock, Duration)) -> Result<Self, Error> {
+        let mut options = self.clone();
+        if !self.login.is_fixed() {
+            let now = self.login.now(limit).await?;
+            let user = self.credentials.as_ref().and_then(Credentials::user);
+            options.credentials = Some(now.or_of(user));
+            options.validate()?;
+        }
+        Ok(options)
     }
 
     /// Parses a URL and checks it.
@@ -193,16 +197,23 @@ impl ZooKeeperOptions {
         if !url.path().is_empty() {
             options.chroot = format!("/{}", url.path());
         }
-        options.credentials = match (url.user()?, url.password()?) {
+        let (user, password) = (url.user()?, url.password()?);
+        Self::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
+        (options.login).check(user.is_some(), password.is_some())?;
+        let is_fixed = options.login.is_fixed();
+        options.credentials = match (user, password) {
             (None, None) => None,
-            (Some(_), None) => {
+            (Some(_), None) if is_fixed => {
                 return Err(Error::invalid(
-                    "a ZooKeeper URL has a user without a password; write user:password@ before the servers",
+                    "a ZooKeeper URL has a user without a password; write user:password@ before the servers, or password_file=",
                 ));
             }
-            (user, Some(password)) => Some(Credentials::new(user.unwrap_or_default(), password)?),
+            // The password comes with each session.
+            (user, password) => {
+                let user = user.unwrap_or_default();
+                Some(Credentials::new(user, password.unwrap_or_default()))
+            }
         };
-        Self::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
         options.validate()?;
         Ok(options)
     }
@@ -223,7 +234,16 @@ impl ZooKeeperOptions {
         within("session_timeout", self.session_timeout, TIMEOUTS)?;
         within("tick_time", self.tick_time, TICKS)?;
         check_chroot(&self.chroot)?;
-        if self.acl == Some(ZooKeeperAcl::Creator) && self.credentials.is_none() {
+        if let Some(credentials) = &self.credentials {
+            let user = credentials.user().unwrap_or_default();
+            if user.is_empty() || user.contains(':') {
+                return Err(Error::invalid(
+                    "a zookeeper user may not be empty or have a colon; fix the credentials",
+                ));
+            }
+        }
+        let is_nobody = self.credentials.is_none() && self.login.is_fixed();
+        if self.acl == Some(ZooKeeperAcl::Creator) && is_nobody {
             return Err(Error::invalid(
                 "zookeeper acl=creator needs credentials; write user:password@ before the servers, or acl=open",
             ));
@@ -259,6 +279,12 @@ impl ZooKeeperOptions {
             self.tick_time,
         )))
     }
+}
+
+/// Credentials as the scheme `digest` has them.
+pub(super) fn digest(credentials: &Credentials) -> String {
+    let user = credentials.user().unwrap_or_default();
+    format!("{user}:{}", credentials.expose())
 }
 
 fn check_chroot(chroot: &str) -> Result<(), Error> {
@@ -311,7 +337,7 @@ mod tests {
     #[test]
     fn credentials_are_decoded_and_never_shown() {
         let options = ZooKeeperOptions::parse("zookeeper://me:s%3Acr%40t@a:1").unwrap();
-        assert_eq!(options.credentials.as_ref().unwrap().expose(), "me:s:cr@t");
+        assert_eq!(digest(options.credentials.as_ref().unwrap()), "me:s:cr@t");
         assert_eq!(options.servers, "a:1");
         assert!(!format!("{options:?}").contains("cr@t"));
     }

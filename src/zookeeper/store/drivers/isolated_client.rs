@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_async::{ZkError, ZkResult, ZkState, ZooKeeper};
 
-use super::super::options::ZooKeeperOptions;
+use super::super::options::{ZooKeeperOptions, digest};
 use super::driver::Fault;
 use crate::clock::Clock;
 
@@ -74,7 +74,7 @@ impl IsolatedClient {
         let login = options
             .credentials
             .as_ref()
-            .map(|login| login.expose().into_bytes());
+            .map(|login| digest(login).into_bytes());
         let (servers, timeout) = (options.servers.clone(), options.session_timeout);
         let (life, limit) = (client.life.clone(), timeout / ANSWERS_PER_TIMEOUT);
         let (connected, is_connected) = oneshot::channel();

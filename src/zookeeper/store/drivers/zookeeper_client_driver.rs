@@ -14,7 +14,7 @@ use zookeeper_client::{
 };
 
 use super::super::acl::AclEntry;
-use super::super::options::ZooKeeperOptions;
+use super::super::options::{ZooKeeperOptions, digest};
 use super::driver::{
     Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refused,
 };
@@ -36,7 +36,7 @@ impl ClientDriver {
     pub(crate) async fn connect(options: &ZooKeeperOptions, ending: Ending) -> Result<Self, Fault> {
         let mut connector = Client::connector().with_session_timeout(options.session_timeout);
         if let Some(credentials) = &options.credentials {
-            connector = connector.with_auth("digest", credentials.expose().as_bytes());
+            connector = connector.with_auth("digest", digest(credentials).as_bytes());
         }
         if ending == Ending::LeftToTimeOut {
             connector = connector.with_detached();
