@@ -6,6 +6,9 @@
 //!
 //! A file that somebody has deleted is made again. A check that finds none waits for that; then it puts a record there that says that
 //! the lease is over, and the tool treats a file that is not its own as a mark.
+//!
+//! A reader may keep a mapping of the file. So the tool marks a file before it leaves it: at the
+//! end, and when it was made again. `src/docs/lease_file.md` is the page for readers.
 
 mod record;
 mod stale;
@@ -55,11 +58,18 @@ pub(crate) enum Written {
 
 impl LeaseFile {
     /// Creates the file in memory where the system has a place for that, for a lease that has `remaining` left.
-    pub(crate) fn create(tokens: String, remaining: Duration) -> io::Result<Self> {
-        let folder = folder();
+    pub(crate) fn create(tokens: String, remaining: impl FnOnce() -> Duration) -> io::Result<Self> {
+        Self::create_in(&folder(), tokens, remaining)
+    }
+
+    fn create_in(
+        folder: &Path,
+        tokens: String,
+        remaining: impl FnOnce() -> Duration,
+    ) -> io::Result<Self> {
         let path = folder.join(name());
         let file = make(&path)?;
-        stale::remove_stale(&folder, &file.metadata()?);
+        stale::remove_stale(folder, &file.metadata()?);
         let mut lease_file = Self {
             path,
             file,
@@ -76,9 +86,11 @@ impl LeaseFile {
     }
 
     /// Writes what is left of the lease now, if that moves the deadline forward.
-    pub(crate) fn write(&mut self, remaining: Duration) -> io::Result<Written> {
-        // Read before the deadline is computed from it, so that the record never ends later than the lease.
-        let deadline = boot_now().saturating_add(u64::try_from(remaining.as_nanos()).unwrap_or(0));
+    pub(crate) fn write(&mut self, remaining: impl FnOnce() -> Duration) -> io::Result<Written> {
+        // The clock first: however long we are stopped between the two, the record never ends later
+        // than the lease.
+        let left = u64::try_from(remaining().as_nanos()).unwrap_or(0);
+        let deadline = boot_now().saturating_add(left);
         let lock = match Locked::at_once(&self.file) {
             Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Written::NotYet),
             locked => locked?,
@@ -88,26 +100,36 @@ impl LeaseFile {
         }
         if !is_at(&self.file, &self.path)? {
             // Under the lock of the old one, so that a check that marks it sees that there is another.
-            let again = match make_again(&self.path, &self.record(deadline)) {
+            let again = match make_again(&self.path, &self.record(State::Live, deadline)) {
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => return Ok(Written::Lapsed),
                 made => made?,
             };
+            // Whoever has mapped it opens the path again.
+            self.end();
             drop(lock);
             self.file = again;
             self.written = deadline;
             return Ok(Written::Yes);
         }
         if deadline > self.written {
-            let record = self.record(deadline);
+            let record = self.record(State::Live, deadline);
             self.file.write_all_at(record.to_line().as_bytes(), 0)?;
             self.written = deadline;
         }
         Ok(Written::Yes)
     }
 
-    fn record(&self, deadline: u64) -> Record {
+    /// Marks the record for those that have mapped it, who see neither a deletion nor a new file.
+    /// Before the command is killed, and before the lock is free.
+    pub(crate) fn end(&self) {
+        // Without its lock: whoever has that writes a mark too. If it fails, the deadline remains.
+        let record = self.record(State::Lapsed, self.written);
+        let _ = self.file.write_all_at(record.to_line().as_bytes(), 0);
+    }
+
+    fn record(&self, state: State, deadline: u64) -> Record {
         Record {
-            state: State::Live,
+            state,
             deadline,
             tokens: self.tokens.clone(),
             machine: self.machine.clone(),
@@ -117,6 +139,7 @@ impl LeaseFile {
 
 impl Drop for LeaseFile {
     fn drop(&mut self) {
+        self.end();
         // A process that still checks this lease finds no file: it is over.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -151,9 +174,17 @@ pub(crate) fn look(path: &Path) -> io::Result<Record> {
 }
 
 fn look_once(path: &Path) -> io::Result<Record> {
-    let record = read(&open(path, OpenOptions::new().read(true))?)?;
+    judge(&open(path, OpenOptions::new().read(true))?, path)
+}
+
+fn judge(file: &File, path: &Path) -> io::Result<Record> {
+    let record = read(file)?;
     if record.is_over() && record.state == State::Live && record.machine == Machine::this()? {
         return mark(path);
+    }
+    // The tool marks a file that it has left, and the one that it has made again is the one to read.
+    if record.state == State::Lapsed && !is_at(file, path)? {
+        return Err(ErrorKind::WouldBlock.into());
     }
     Ok(record)
 }
@@ -282,4 +313,64 @@ fn folder() -> PathBuf {
     let is_usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
     let folder = in_memory.into_iter().flatten().find(is_usable);
     folder.unwrap_or_else(std::env::temp_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease file in a folder of the test's own.
+    fn lease_file(folder: &str, remaining: impl FnOnce() -> Duration) -> LeaseFile {
+        let folder = format!("leasehold-unit-{folder}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        LeaseFile::create_in(&folder, "1".to_owned(), remaining).unwrap()
+    }
+
+    fn state(file: &File) -> State {
+        read(file).unwrap().state
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_record_ends_no_later_than_the_lease_however_late_it_is_written() {
+        let mut read_at = 0;
+        let latest = |read_at: u64| read_at + u64::try_from(HOUR.as_nanos()).unwrap();
+        let mut lease_file = lease_file("deadline", || {
+            read_at = boot_now();
+            HOUR
+        });
+        assert!(read(&lease_file.file).unwrap().deadline <= latest(read_at));
+        let remaining = || {
+            read_at = boot_now();
+            HOUR
+        };
+        assert_eq!(lease_file.write(remaining).unwrap(), Written::Yes);
+        assert!(read(&lease_file.file).unwrap().deadline <= latest(read_at));
+    }
+
+    #[test]
+    fn whoever_has_opened_a_file_sees_that_its_tool_has_ended() {
+        let lease_file = lease_file("end", || HOUR);
+        let mapped = File::open(&lease_file.path).unwrap();
+        assert_eq!(state(&mapped), State::Live);
+        drop(lease_file);
+        assert_eq!(state(&mapped), State::Lapsed);
+    }
+
+    #[test]
+    fn whoever_has_opened_a_file_that_was_made_again_is_sent_to_the_new_one() {
+        let mut lease_file = lease_file("again", || HOUR);
+        let mapped = File::open(&lease_file.path).unwrap();
+        std::fs::remove_file(&lease_file.path).unwrap();
+        assert_eq!(lease_file.write(|| HOUR).unwrap(), Written::Yes);
+        assert_eq!(state(&mapped), State::Lapsed);
+        // A check that had opened it does not report that the lease is over.
+        let judged = judge(&mapped, &lease_file.path).map_err(|why| why.kind());
+        assert_eq!(judged, Err(ErrorKind::WouldBlock));
+        assert_eq!(look(&lease_file.path).unwrap().state, State::Live);
+        assert_eq!(lease_file.write(|| HOUR).unwrap(), Written::Yes);
+    }
 }

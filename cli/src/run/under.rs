@@ -96,7 +96,7 @@ async fn start_and_watch(
 
 /// The file for `leasehold check`. Where it cannot be created the command runs without one, and this is reported.
 fn lease_file(held: &Held<'_>, output: Output) -> Option<LeaseFile> {
-    match LeaseFile::create(held.tokens(), held.remaining()) {
+    match LeaseFile::create(held.tokens(), || held.remaining()) {
         Ok(file) => Some(file),
         Err(why) => {
             output.event(
@@ -232,7 +232,7 @@ impl Watched<'_> {
         let Some(lease_file) = &mut self.lease_file else {
             return Ok(Written::Yes);
         };
-        let written = lease_file.write(self.held.remaining());
+        let written = lease_file.write(|| self.held.remaining());
         written.map_err(|why| Failure::system("the lease file could not be written", &why))
     }
 
@@ -257,6 +257,9 @@ impl Watched<'_> {
 
     /// Ends the command with its lease. `None` if its end has yet to be waited for.
     fn kill(&mut self) -> Option<Ended> {
+        if let Some(lease_file) = &self.lease_file {
+            lease_file.end();
+        }
         if self.child.signal(Signal::SIGKILL) == Err(NotAllowed) {
             return Some(self.report_unkillable());
         }
