@@ -37,6 +37,9 @@ missing_packages() {
     { [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || echo zookeeper
     [ -e /usr/share/java/curator-recipes.jar ] || echo libcurator-recipes-java
     command -v javac >/dev/null || echo default-jdk-headless
+    # For the readers of lease files.
+    command -v node >/dev/null || echo nodejs
+    command -v go >/dev/null || echo golang-go
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
     command -v pgbouncer >/dev/null || echo pgbouncer
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
@@ -64,7 +67,7 @@ Install what your system calls them, so that these are found:
   cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
-  curator-recipes.jar (Curator 5.4), javac
+  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer)
 TEXT
     exit 1
 fi

@@ -17,6 +17,7 @@
 //! | [`limitations`] | before you are surprised |
 //! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
 //! | [`tool`] | to guard commands and scripts in any language |
+//! | [`lease_file`] | to read the lease of a command from any language, without a process |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
 //! | [`writing_a_store`] | to write a store of your own |
 //! | [`writing_a_handler`] | to write a handler or an observer |
@@ -55,6 +56,9 @@ pub mod guarded {}
 
 #[doc = include_str!("leading.md")]
 pub mod leading {}
+
+#[doc = include_str!("lease_file.md")]
+pub mod lease_file {}
 
 #[doc = include_str!("limitations.md")]
 pub mod limitations {}

@@ -10,7 +10,8 @@ use std::io;
 
 use rustix::time::{ClockId, clock_gettime};
 
-const HEAD: &str = "leasehold-lease 1";
+/// The version changes with everything but a new field before the sum: readers ignore those.
+const HEAD: &str = "leasehold-lease 1 ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
@@ -82,7 +83,7 @@ impl Record {
             time_namespace,
         } = &self.machine;
         let text = format!(
-            "{HEAD} state={state} deadline={:020} token={} boot={boot} timens={time_namespace}",
+            "{HEAD}state={state} deadline={:020} token={} boot={boot} timens={time_namespace}",
             self.deadline, self.tokens
         );
         format!("{text} sum={:016x}\n", checksum(&text))
@@ -159,6 +160,33 @@ mod tests {
         lapsed.state = State::Lapsed;
         lapsed.deadline = u64::MAX;
         assert_eq!(lapsed.to_line().len(), record().to_line().len());
+    }
+
+    /// Programs of others read it: this line never changes.
+    const GOLDEN: &str = "leasehold-lease 1 state=live deadline=00000000000000012345 token=17,18 \
+        boot=b-1 timens=4026531834 sum=5246c782c6cc6ba7\n";
+
+    #[test]
+    fn a_record_is_the_line_that_the_page_describes() {
+        assert_eq!(record().to_line(), GOLDEN);
+    }
+
+    #[test]
+    fn a_field_that_a_reader_does_not_know_is_ignored() {
+        let (text, _) = GOLDEN.split_once(" sum=").unwrap();
+        let more = format!("{text} more=1");
+        let line = format!("{more} sum={:016x}\n", checksum(&more));
+        assert_eq!(Record::parse(&line), Some(record()));
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_none() {
+        let (text, _) = GOLDEN.split_once(" sum=").unwrap();
+        for version in ["2 ", "12 ", "1", "0 "] {
+            let text = text.replacen("1 ", version, 1);
+            let line = format!("{text} sum={:016x}\n", checksum(&text));
+            assert_eq!(Record::parse(&line), None, "{version}");
+        }
     }
 
     #[test]

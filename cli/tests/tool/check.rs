@@ -27,18 +27,22 @@ fn check_of(lease_file: &str, options: &[&str]) -> Output {
         .unwrap()
 }
 
+/// The line of a record, with the sum of its text.
+pub(crate) fn sealed(text: &str) -> String {
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{text} sum={sum:016x}\n")
+}
+
 /// Marks the record as a check does that finds the lease over. `root` comes before a command that only root may run.
 pub(crate) fn mark(file: &str, root: &str) {
     let line = std::fs::read_to_string(file).unwrap();
     let (text, _) = line.trim_end().rsplit_once(" sum=").unwrap();
-    let text = text.replace("state=live", "state=over");
-    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let line = sealed(&text.replace("state=live", "state=over"));
     // Under its lock, and in one write.
-    let mark = format!(
-        "echo '{text} sum={sum:016x}' | {root}flock {file} dd of={file} conv=notrunc status=none"
-    );
+    let mark =
+        format!("printf '{line}' | {root}flock {file} dd of={file} conv=notrunc status=none");
     let marked = Command::new("sh").args(["-c", &mark]).status().unwrap();
     assert!(marked.success(), "{mark}");
 }

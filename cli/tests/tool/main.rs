@@ -28,6 +28,8 @@ mod habits;
 mod kinds;
 #[cfg(target_os = "linux")]
 mod lease_files;
+#[cfg(target_os = "linux")]
+mod lease_readers;
 mod looks;
 mod once;
 mod options;
