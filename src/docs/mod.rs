@@ -16,6 +16,7 @@
 //! | [`speed`] | to see what an operation costs, and beside what |
 //! | [`limitations`] | before you are surprised |
 //! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
+//! | [`runbook`] | when an alert fires, or the log has a warning or an error |
 //! | [`tool`] | to guard commands and scripts in any language |
 //! | [`lease_file`] | to read the lease of a command from any language, without a process |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
@@ -71,6 +72,9 @@ pub mod once {}
 
 #[doc = include_str!("proof.md")]
 pub mod proof {}
+
+#[doc = include_str!("runbook.md")]
+pub mod runbook {}
 
 #[doc = include_str!("safety.md")]
 #[doc = ""]

@@ -15,6 +15,7 @@ mod form;
 mod layers;
 mod paths;
 mod planted;
+mod runbook;
 mod tokens;
 mod tree;
 
@@ -92,4 +93,40 @@ fn examples_fit_their_column_and_tables_have_headers() {
     let mut published = sources();
     published.retain(|(name, _)| !name.starts_with("cli/"));
     assert_none(&docs::violations(&published));
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+#[test]
+fn the_runbook_has_every_warning_and_error_of_the_log() {
+    assert_none(&runbook::violations(
+        &sources(),
+        &read("src/docs/runbook.md"),
+    ));
+}
+
+#[test]
+fn every_alert_has_its_chapter_and_every_metric_exists() {
+    let alerts = read("examples/grafana/alerts.yml");
+    let table = read("src/handler/metrics/mod.rs");
+    assert_none(&runbook::alert_violations(
+        &alerts,
+        &read("src/docs/runbook.md"),
+        &table,
+    ));
+}
+
+/// With Prometheus' own program, where it is installed: each alert fires for its fault, and for nothing
+/// else.
+#[test]
+fn prometheus_reads_the_alerts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/grafana");
+    let mut command = std::process::Command::new("promtool");
+    command.args(["test", "rules", "alerts_test.yml"]);
+    match command.current_dir(folder).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(_) => println!("did not run: promtool is not installed (apt-get install prometheus)"),
+    }
 }

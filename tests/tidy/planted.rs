@@ -1,6 +1,6 @@
 //! Small trees that break one rule each: the checker finds it, and nothing else.
 
-use crate::{circles, docs, form, layers, tree::Tree};
+use crate::{circles, docs, form, layers, runbook, tree::Tree};
 
 /// A few files, added to some that break nothing.
 fn planted_tree(planted: &[(&str, &str)]) -> Tree {
@@ -278,4 +278,49 @@ fn the_form_of_the_docs_is_judged() {
     );
     let hidden = format!("//! ```\n//! # {wide}\n//! ```\n//! | a | b |\n//! |---|---|\n// {wide}");
     assert_eq!(docs::violations(&[("a.rs", &hidden)]), [""; 0]);
+}
+
+const RUNBOOK: &str = "## LeaseholdOne\n\n`leasehold_held`\n\n| WARN `it fails: ...` | why |\n";
+
+#[test]
+fn a_line_without_a_row_of_the_runbook_is_found() {
+    let fails = "fn f() { tracing::warn!(target: \"t\", key = \"k\", \"it fails: {why:?}\", 1); }";
+    let lost = "fn f() { if x { tracing::error!(target: \"t\", \"it is lost\"); } }";
+    let both = [("a.rs", fails), ("b.rs", lost)];
+    assert_eq!(
+        runbook::violations(&both[..1], RUNBOOK),
+        Vec::<String>::new()
+    );
+    assert_one(&runbook::violations(&both, RUNBOOK), "b.rs", "it is lost");
+    // The level is a part of it.
+    let error = fails.replace("warn", "error");
+    let violations = runbook::violations(&[("a.rs", &*error)], RUNBOOK);
+    assert_eq!(violations.len(), 2, "{violations:?}");
+}
+
+#[test]
+fn a_row_of_the_runbook_without_a_line_is_found() {
+    let other = "fn f() { line!(self, WARN, \"lost\", key(%)); }";
+    let row = format!("{RUNBOOK}| WARN `lost` | why |\n");
+    let violations = runbook::violations(&[("a.rs", other)], &row);
+    assert_one(&violations, "the runbook has a row for no line", "it fails");
+}
+
+#[test]
+fn an_alert_without_its_chapter_link_or_metric_is_found() {
+    let alerts = |name: &str, link: &str, metric: &str| {
+        format!(
+            "- alert: {name}\n  expr: {metric}_sum > 0\n  runbook_url: https://x/docs/runbook/index.html#{link}\n"
+        )
+    };
+    let table = "| `leasehold_held` |";
+    let said = |alerts: &str| runbook::alert_violations(alerts, RUNBOOK, table);
+    let sound = alerts("LeaseholdOne", "leaseholdone", "leasehold_held");
+    assert_eq!(said(&sound), Vec::<String>::new());
+    let nameless = said(&alerts("LeaseholdTwo", "leaseholdtwo", "leasehold_held"));
+    assert_eq!(nameless.len(), 2, "{nameless:?}");
+    let unlinked = said(&alerts("LeaseholdOne", "other", "leasehold_held"));
+    assert_one(&unlinked, "LeaseholdOne", "runbook_url");
+    let unmeasured = said(&alerts("LeaseholdOne", "leaseholdone", "leasehold_free"));
+    assert_one(&unmeasured, "there is no metric", "leasehold_free");
 }

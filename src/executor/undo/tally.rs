@@ -155,7 +155,7 @@ impl Tally {
         for undone in self.report.results() {
             if undone.intent.is_none() && !matches!(undone.result, UndoResult::Done) {
                 let intent = "a local hook";
-                tracing::warn!(target: "leasehold::run", %key, %token, intent, "{}", undone.result);
+                tracing::warn!(target: "leasehold::run", %key, %token, intent, "a local hook did not undo its change: {}", undone.result);
             }
         }
     }
