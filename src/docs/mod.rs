@@ -8,6 +8,7 @@
 //! | [`leading`] | to do something on one of many hosts, and to move it in order |
 //! | [`shards`] | to divide N pieces of work among processes |
 //! | [`once`] | to run a cron job once, on one of many hosts |
+//! | [`migrations`] | to migrate a database from several hosts that start at once |
 //! | [`safety`] | before you rely on it: guarantees, assumptions, and what is not guaranteed |
 //! | [`sql`] | to change data in a SQL database under a lock |
 //! | [`proof`] | to see what shows the guarantees, and what does not |
@@ -63,6 +64,9 @@ pub mod lease_file {}
 
 #[doc = include_str!("limitations.md")]
 pub mod limitations {}
+
+#[doc = include_str!("migrations.md")]
+pub mod migrations {}
 
 #[doc = include_str!("observing.md")]
 pub mod observing {}

@@ -33,6 +33,7 @@ mod handles;
 mod idle;
 mod isolation;
 mod kills;
+mod migrations;
 mod once;
 mod owners;
 mod pipelined;

@@ -31,6 +31,7 @@ mod lease_files;
 #[cfg(target_os = "linux")]
 mod lease_readers;
 mod looks;
+mod migrations;
 mod once;
 mod options;
 mod peers;
