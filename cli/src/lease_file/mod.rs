@@ -89,8 +89,8 @@ impl LeaseFile {
     pub(crate) fn write(&mut self, remaining: impl FnOnce() -> Duration) -> io::Result<Written> {
         // The clock first: however long we are stopped between the two, the record never ends later
         // than the lease.
-        let left = u64::try_from(remaining().as_nanos()).unwrap_or(0);
-        let deadline = boot_now().saturating_add(left);
+        let now = boot_now();
+        let deadline = now.saturating_add(u64::try_from(remaining().as_nanos()).unwrap_or(0));
         let lock = match Locked::at_once(&self.file) {
             Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Written::NotYet),
             locked => locked?,
