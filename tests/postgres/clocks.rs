@@ -1,4 +1,4 @@
-//! A server's wall clock that is set back or ahead: what it grants, for how long, and under which token.
+//! A server's wall clock that is set back or ahead: what it grants, for how long, by which token.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -126,19 +126,20 @@ async fn a_waiter_that_died_keeps_a_key_for_ten_minutes_at_most_after_the_clock_
         let held = grant(&world.store, &claim_for("a", TTL)).await;
         for _ in 0..2 {
             let ask = format!(
-                "SELECT answer FROM leasehold.ask('a', gen_random_uuid(), 'x', 2000, 2000, 'dead', {hears})"
+                "SELECT answer \
+                 FROM leasehold.ask('a', gen_random_uuid(), 'x', 2000, 2000, 'dead', {hears})"
             );
             assert_eq!(world.server.psql(&ask), "busy");
         }
         world.server.clock().behind(HOUR);
         release(&world.store, &held).await;
         assert!(is_busy(&world.store, &claim_for("a", TTL)).await);
-        let longest =
-            "SELECT max(ends) <= clock_timestamp() + interval '10 min' FROM leasehold.claim";
-        let first = "SELECT ends <= clock_timestamp() + interval '10 min' FROM leasehold.claim ORDER BY place LIMIT 1";
-        for question in [first, longest] {
+        let ends = "clock_timestamp() + interval '10 min' FROM leasehold.claim";
+        let longest = format!("SELECT max(ends) <= {ends}");
+        let first = format!("SELECT ends <= {ends} ORDER BY place LIMIT 1");
+        for question in [&first, &longest] {
             // The second of those that hear is called when the first is over.
-            if !hears || question == first {
+            if !hears || *question == first {
                 assert_eq!(world.server.psql(question), "t", "{hears}");
             }
         }

@@ -1,4 +1,4 @@
-//! A server whose disk is full: new claims are refused, and whoever holds goes on as far as that needs no space.
+//! A server whose disk is full: new claims are refused, and holds stay.
 
 use std::time::Duration;
 

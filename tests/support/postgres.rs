@@ -82,7 +82,7 @@ impl PgServer {
         fs::remove_file(self.on_disk()).expect("it was filled");
     }
 
-    /// The file that fills the small disk. It is seen by the server, which has its mounts for itself.
+    /// The file that fills the small disk, which only the server has mounted.
     fn on_disk(&self) -> PathBuf {
         let server = self.child.as_ref().expect("it runs").id();
         PathBuf::from(format!(

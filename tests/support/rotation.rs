@@ -42,11 +42,12 @@ impl Drop for SecretFile {
     }
 }
 
-/// Answers with these passwords of `me` in turn, and with the last one from then on. Counts in `asked`.
+/// Answers with these passwords of `me` in turn, and with the last one from then on. Counts in
+/// `asked`.
 pub(crate) fn in_turn(
     asked: &Arc<AtomicUsize>,
     passwords: [String; 2],
-) -> impl Fn() -> Ready<Result<Credentials, BoxError>> + Send + Sync + 'static {
+) -> impl Fn() -> Ready<Result<Credentials, BoxError>> + Send + Sync + use<> {
     let asked = Arc::clone(asked);
     move || {
         let at = asked.fetch_add(1, Ordering::SeqCst).min(1);

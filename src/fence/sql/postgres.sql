@@ -162,7 +162,7 @@ BEGIN
       IF seen > ts[i] THEN
         RAISE EXCEPTION 'the fence of % was raised by a newer holder', ks[i] USING ERRCODE = 'LH001', DETAIL = seen::text;
       ELSIF (seen = ts[i] AND of_ = here) IS NOT TRUE THEN
-        RAISE EXCEPTION 'the fence of % is from a dump, and was not raised for this holder since', ks[i]
+        RAISE EXCEPTION 'the fence of % is from a dump, without a raise of this holder since', ks[i]
           USING ERRCODE = 'LH009', HINT = 'Acquire the lock again. If no lock is tied to the fence, '
             'stop all holders of before, and run as the owner: '
             'UPDATE leasehold.fence_meta SET life = leasehold.fence_life()';

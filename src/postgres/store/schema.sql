@@ -104,7 +104,8 @@ BEGIN
   SELECT * INTO STRICT meta FROM leasehold.lock_meta;
   IF meta.closed_until > clock_timestamp() + meta.max_ttl THEN
     -- The clock was put back.
-    UPDATE leasehold.lock_meta m SET closed_until = least(m.closed_until, clock_timestamp() + m.max_ttl)
+    UPDATE leasehold.lock_meta m
+      SET closed_until = least(m.closed_until, clock_timestamp() + m.max_ttl)
       RETURNING * INTO STRICT meta;
   END IF;
   IF (meta.system, meta.timeline, coalesce(seen, this)) = (this, line, this) THEN RETURN meta; END IF;
@@ -116,14 +117,16 @@ BEGIN
   RETURN meta;
 END $$;
 
--- What ends later than a call would have made it end, because the clock was put back, ends within its length from now on. A lease is
--- over before its row all the same. How long a place was to last nobody knows: ten minutes at most.
+-- What ends later than a call would have made it end, because the clock was put back, ends within
+-- its length from now on. A lease is over before its row all the same. How long a place was to last
+-- nobody knows: ten minutes at most.
 CREATE OR REPLACE FUNCTION leasehold.cut_short(k text, most interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE now_ constant timestamptz := clock_timestamp();
 BEGIN
   UPDATE leasehold.claim x SET ends = now_ + m.most FROM (
-    SELECT c.owner, greatest(CASE WHEN c.place > 0 THEN interval '10 min' ELSE c.ttl END, cut_short.most) AS most
+    SELECT c.owner,
+      greatest(CASE WHEN c.place > 0 THEN interval '10 min' ELSE c.ttl END, cut_short.most) AS most
       FROM leasehold.claim c WHERE c.key = k FOR NO KEY UPDATE SKIP LOCKED) m
     WHERE x.owner = m.owner AND x.ends > now_ + m.most;
 END $$;
@@ -181,7 +184,8 @@ CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms'
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-  me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char"; held_until timestamptz; lasts interval;
+  me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char";
+  held_until timestamptz; lasts interval;
   my_place bigint; first_place bigint; dead uuid[]; before bigint;
   ms constant interval := '1 ms';
   no_place constant bigint := 9223372036854775807;
@@ -231,7 +235,9 @@ BEGIN
         SELECT c.ends, c.place INTO blocked, first_place FROM leasehold.claim c
           WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')
           ORDER BY c.place LIMIT 1;
-        IF blocked > now_ + greatest(interval '10 min', meta.max_ttl) THEN PERFORM leasehold.cut_short(k, meta.max_ttl); END IF;
+        IF blocked > now_ + greatest(interval '10 min', meta.max_ttl) THEN
+          PERFORM leasehold.cut_short(k, meta.max_ttl);
+        END IF;
         EXIT WHEN blocked IS NULL OR held IS NOT NULL OR again = 2;
         -- The time of its last holder ended, so nobody has handed it over.
         PERFORM leasehold.hand_over(k, false);
@@ -393,13 +399,14 @@ BEGIN
   SELECT array_agg(h.owner) INTO owners FROM (SELECT c.owner FROM leasehold.claim c WHERE c.key = k AND c.place <= 0 AND c.token IS NOT NULL
     ORDER BY c.owner FOR UPDATE) h;
   now_ := clock_timestamp();
-  SELECT array_agg(c.owner), max(least(c.ends, now_ + c.ttl)) INTO owners, until_ FROM leasehold.claim c
+  SELECT array_agg(c.owner), max(least(c.ends, now_ + c.ttl)) INTO owners, until_
+    FROM leasehold.claim c
     WHERE c.owner = ANY(owners) AND c.ends > now_;
   INSERT INTO leasehold.withdrawn SELECT u.owner, now_ + greatest(m.max_ttl, '1 min') FROM leasehold.lock_meta m, unnest(owners) AS u(owner)
     ON CONFLICT (owner) DO UPDATE SET until = excluded.until;
   IF after_ttl THEN
-    UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1, ends = least(ends, now_ + ttl)
-      WHERE owner = ANY(owners);
+    UPDATE leasehold.claim SET owner = gen_random_uuid(), mode = 'b', token = NULL, place = -1,
+      ends = least(ends, now_ + ttl) WHERE owner = ANY(owners);
   ELSE
     SELECT count(*) INTO rested FROM leasehold.claim WHERE key = k AND place <= 0 AND mode = 'z' AND ends > now_;
     DELETE FROM leasehold.claim WHERE owner = ANY(owners) OR (key = k AND place <= 0 AND mode IN ('b', 'z'));
