@@ -226,6 +226,14 @@ else
     problems+=("the example of OpenTelemetry was not built")
 fi
 
+# The same for two schedulers.
+examples=$((examples + 2))
+if CARGO_TARGET_DIR=$target cargo build --locked --quiet --manifest-path examples/schedulers/Cargo.toml; then
+    for name in tokio_cron apalis_cron; do run_example $name "$target/debug/$name"; done
+else
+    problems+=("the examples of schedulers were not built")
+fi
+
 # --- mutants -----------------------------------------------------------------------------------------------------
 
 printf '\n-- mutants\n'
