@@ -8,6 +8,7 @@ mod in_doubt;
 mod over;
 
 mod clocks;
+mod crowd;
 mod late;
 mod members;
 mod silence;

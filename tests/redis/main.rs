@@ -92,6 +92,7 @@ mod other_holder;
 mod past;
 #[cfg(test)]
 mod quorum;
+mod quorum_crowd;
 #[cfg(test)]
 mod read_write;
 #[cfg(test)]
