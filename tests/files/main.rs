@@ -15,6 +15,8 @@ mod counting;
 #[path = "../support/shards.rs"]
 mod crew;
 #[cfg(target_os = "linux")]
+mod crowd;
+#[cfg(target_os = "linux")]
 mod deleted;
 #[cfg(target_os = "linux")]
 #[path = "../sim/dice.rs"]
@@ -49,6 +51,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "a_process_that_is_killed_at_any_system_call_leaves_a_whole_store",
         calls::a_process_that_is_killed_at_any_system_call_leaves_a_whole_store,
+    ),
+    (
+        "a_crowd_that_fills_the_queue_is_served_and_the_others_are_refused",
+        crowd::a_crowd_that_fills_the_queue_is_served_and_the_others_are_refused,
     ),
     (
         "a_file_that_was_deleted_before_it_was_locked_is_not_used",

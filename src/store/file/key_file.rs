@@ -11,10 +11,11 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::codec::{self, Record};
+use super::crowds::Known;
 use super::directory::Directory;
 use super::errors::{no_effect, of_write};
 use super::process;
-use super::slots;
+use super::slots::{self, Mark};
 use crate::model::error::Error;
 use crate::model::key::Key;
 
@@ -27,6 +28,8 @@ pub(super) struct KeyFile<'a> {
     /// `None`: there is no file, and no lock.
     file: Option<OwnedFd>,
     sequence: u64,
+    /// Where the state is, if it is long.
+    mark: Option<Mark>,
 }
 
 /// Another process works on the key.
@@ -44,10 +47,12 @@ pub(super) fn key_of(name: &str) -> Option<Key> {
 }
 
 impl<'a> KeyFile<'a> {
-    /// Locks the file of a key, and reads it.
+    /// Locks the file of a key, and reads it, unless `known` is what it has. If it is in use,
+    /// `known` is left.
     pub(super) fn open(
         directory: &'a Directory,
         key: &'a Key,
+        known: &mut Option<Known>,
     ) -> Result<Result<(Self, Record), InUse>, Error> {
         let mut file = Self {
             directory,
@@ -55,6 +60,7 @@ impl<'a> KeyFile<'a> {
             name: name_of(key),
             file: None,
             sequence: 0,
+            mark: None,
         };
         let fail = |errno| no_effect("open the file of a lock", directory.path(), errno);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -78,10 +84,16 @@ impl<'a> KeyFile<'a> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
             return Err(damaged(directory, key));
         }
+        if let Some(Known { mark, record }) = known.take()
+            && mark.is_newest(opened.as_fd())
+        {
+            (file.sequence, file.mark) = (mark.sequence, Some(mark));
+            return Ok(Ok((file, record)));
+        }
         let size = stat.st_size as u64;
         let slot = slots::read(opened.as_fd(), size, &directory.boot, directory.path())?;
         let record = codec::decode(key, &slot.payload).ok_or_else(|| damaged(directory, key))?;
-        file.sequence = slot.sequence;
+        (file.sequence, file.mark) = (slot.sequence, slot.mark);
         Ok(Ok((file, record)))
     }
 
@@ -93,9 +105,16 @@ impl<'a> KeyFile<'a> {
         self.file.is_none()
     }
 
+    /// What a later step need not read again, if the file has this state. Never after a write that
+    /// failed.
+    pub(super) fn known(&mut self, record: Record) -> Option<Known> {
+        let mark = self.mark.take()?;
+        Some(Known { mark, record })
+    }
+
     /// Replaces the state of a file that is there. `is_longer`: one claim more holds or waits. It has to leave room for all places to
     /// become holds at once, so whatever ends or changes a claim that was let in has room.
-    pub(super) fn write(&self, record: &Record, is_longer: bool) -> Result<(), Error> {
+    pub(super) fn write(&mut self, record: &Record, is_longer: bool) -> Result<(), Error> {
         let bytes = codec::encode(self.key, record);
         let places = record.line.places.len();
         let room = if is_longer { places * codec::GROWS } else { 0 };
@@ -105,7 +124,9 @@ impl<'a> KeyFile<'a> {
         let file = self.file.as_ref().ok_or_else(|| missing(self.key))?;
         let Directory { boot, .. } = self.directory;
         let path = self.directory.path();
-        slots::write(file.as_fd(), self.sequence + 1, boot, &bytes, path)
+        self.mark = None;
+        self.mark = slots::write(file.as_fd(), self.sequence + 1, boot, &bytes, path)?;
+        Ok(())
     }
 
     /// Makes the file of a key that has none, locked before anybody can see it. It is in use if another process made it
@@ -125,7 +146,7 @@ impl<'a> KeyFile<'a> {
             )
             .map_err(fail)?;
         let finished = slots::write(file.as_fd(), 1, &directory.boot, &free, directory.path())
-            .and_then(|()| {
+            .and_then(|_| {
                 rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(fail)
             })
             .and_then(|()| {

@@ -22,10 +22,19 @@
 //! without a socket polls. One that has a socket listens before it asks, so a turn behind others is three steps: it takes its place,
 //! asks when it is woken, and releases. It looks at the file again only if no message comes for 20 ms.
 //!
+//! **Crowds.** A request to a key for which hundreds wait does not read all of them again: see
+//! [`crowds`]. And not every waiter writes the file to keep its place. Whoever of a process writes
+//! it keeps the places of all of its process that still wait for a message, for a quarter longer
+//! than they ask for, so the others find that there is nothing to do. One of a process's waiters
+//! checks for all of them whether another process died. One request of a process at a time tries
+//! again while another process is in its step; the holder's requests, and that of a claim that was
+//! called, do not wait behind it.
+//!
 //! **Death.** With [`OnDeath::Now`] a process keeps a lock on its life file, which the system frees when it dies. Whoever finds
 //! a hold of such a process looks at that file.
 
 mod codec;
+mod crowds;
 mod directory;
 mod errors;
 mod kept;

@@ -150,6 +150,29 @@ async fn a_file_that_stays_locked_keeps_no_other_key_from_its_renewal() {
     );
 }
 
+/// The first in line has to be polled to try again.
+#[tokio::test]
+async fn a_request_that_nobody_polls_keeps_none_of_its_process_waiting_for_long() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let store = FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let store = store.unwrap();
+    let held = granted(&store, &claim("a")).await;
+    let stopped = File::open(directory.files().remove(0)).unwrap();
+    rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (first, second) = (claim("a"), claim("a"));
+    let mut unpolled = pin!(store.acquire(&first));
+    assert!(futures_util::poll!(&mut unpolled).is_pending());
+    let mut behind = pin!(store.acquire(&second));
+    assert!(futures_util::poll!(&mut behind).is_pending());
+    rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    // Whoever holds the key is not in line.
+    assert!(matches!(store.release(&held).await, Released::Released));
+    assert!(futures_util::poll!(&mut behind).is_pending());
+    clock.advance(Duration::from_millis(100));
+    assert!(matches!(behind.await, Ok(Acquired::Granted(_))));
+}
+
 #[test]
 fn a_request_of_the_same_process_is_not_taken_for_one_of_another() {
     let directory = Temporary::new();

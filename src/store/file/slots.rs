@@ -25,6 +25,35 @@ const PAGE: usize = 4096;
 pub(super) struct Slot {
     pub(super) sequence: u64,
     pub(super) payload: Vec<u8>,
+    /// `None` for one of a page, which is read anew each time.
+    pub(super) mark: Option<Mark>,
+}
+
+/// Which write of more than a page the newer slot has: its first page.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    pub(super) sequence: u64,
+    page: Vec<u8>,
+}
+
+impl Mark {
+    fn of(sequence: u64, bytes: &[u8]) -> Option<Self> {
+        let page = (bytes.len() > PAGE).then(|| bytes[..PAGE].to_vec())?;
+        Some(Self { sequence, page })
+    }
+
+    /// Whether the newer slot is still that of this write.
+    pub(super) fn is_newest(&self, file: BorrowedFd<'_>) -> bool {
+        let mut page = [0; PAGE];
+        let mut next = [0; HEADER];
+        let is_read = |bytes: &mut [u8], sequence| {
+            read_all(file, bytes, offset(sequence)).is_ok_and(|len| len == bytes.len())
+        };
+        is_read(&mut page, self.sequence)
+            && page[..] == self.page[..]
+            && is_read(&mut next, self.sequence + 1)
+            && sequence_of(&next) == self.sequence - 1
+    }
 }
 
 enum Read {
@@ -89,7 +118,7 @@ fn read_slot(
     };
     let size = u32::from_le_bytes(array(header, 0)) as usize;
     let checksum = u32::from_le_bytes(array(header, 4));
-    let sequence = u64::from_le_bytes(array(header, 8));
+    let sequence = sequence_of(header);
     if size > MOST || sequence == 0 || offset != self::offset(sequence) || header[16..] != boot[..]
     {
         return Ok(Read::Damaged(None));
@@ -102,8 +131,17 @@ fn read_slot(
     if len < HEADER + size || crc(&bytes[8..HEADER + size]) != checksum {
         return Ok(Read::Damaged(cut_off));
     }
+    let mark = Mark::of(sequence, &bytes[..HEADER + size]);
     let payload = bytes[HEADER..HEADER + size].to_vec();
-    Ok(Read::Whole(Slot { sequence, payload }))
+    Ok(Read::Whole(Slot {
+        sequence,
+        payload,
+        mark,
+    }))
+}
+
+fn sequence_of(header: &[u8]) -> u64 {
+    u64::from_le_bytes(array(header, 8))
 }
 
 fn read_all(file: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
@@ -119,14 +157,14 @@ fn read_all(file: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> rustix::io::
     Ok(len)
 }
 
-/// Writes the state that follows `sequence`.
+/// Writes a state under the next sequence.
 pub(super) fn write(
     file: BorrowedFd<'_>,
     sequence: u64,
     boot: &[u8; 16],
     payload: &[u8],
     directory: &Path,
-) -> Result<(), Error> {
+) -> Result<Option<Mark>, Error> {
     let mut bytes = Vec::with_capacity(HEADER + payload.len());
     bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&[0; 4]);
@@ -137,7 +175,7 @@ pub(super) fn write(
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
     loop {
         match rustix::io::pwrite(file, &bytes, offset(sequence)) {
-            Ok(written) if written == bytes.len() => return Ok(()),
+            Ok(written) if written == bytes.len() => return Ok(Mark::of(sequence, &bytes)),
             // Cut off by a full disk: the slot has no valid checksum.
             Ok(_) => return Err(of_write(directory, Errno::NOSPC)),
             Err(Errno::INTR) => {}
@@ -152,11 +190,17 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     array
 }
 
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
+/// What a byte makes of a checksum, with so many bytes of zero after it.
+const TABLES: [[u32; 256]; 8] = {
+    let mut tables = [[0; 256]; 8];
     let mut index = 0;
-    while index < 256 {
-        let mut value = index as u32;
+    while index < 8 * 256 {
+        let (after, byte) = (index / 256, index % 256);
+        let mut value = if after == 0 {
+            byte as u32
+        } else {
+            tables[after - 1][byte]
+        };
         let mut bit = 0;
         while bit < 8 {
             value = if value & 1 == 1 {
@@ -166,16 +210,25 @@ const TABLE: [u32; 256] = {
             };
             bit += 1;
         }
-        table[index] = value;
+        tables[after][byte] = value;
         index += 1;
     }
-    table
+    tables
 };
 
-/// CRC-32, as in zip and Ethernet.
+/// CRC-32, as in zip and Ethernet; eight bytes at a time, because a full queue is 64 KB.
 fn crc(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| TABLE[((crc ^ u32::from(*byte)) & 0xFF) as usize] ^ (crc >> 8);
-    !bytes.iter().fold(!0, step)
+    let of_eight = |crc: u32, eight: &[u8; 8]| {
+        let mixed = u64::from_le_bytes(*eight) ^ u64::from(crc);
+        let parts = mixed.to_le_bytes();
+        let of_part = |part: usize| TABLES[7 - part][usize::from(parts[part])];
+        (0..8).fold(0, |crc, part| crc ^ of_part(part))
+    };
+    let of_one =
+        |crc: u32, byte: &u8| TABLES[0][((crc ^ u32::from(*byte)) & 0xFF) as usize] ^ (crc >> 8);
+    let (eights, rest) = bytes.as_chunks();
+    let crc = eights.iter().fold(!0, of_eight);
+    !rest.iter().fold(crc, of_one)
 }
 
 #[cfg(test)]
@@ -220,6 +273,45 @@ mod tests {
     #[test]
     fn the_checksum_is_that_of_zip() {
         assert_eq!(crc(b"123456789"), 0xCBF4_3926);
+        assert_eq!(
+            crc(b"The quick brown fox jumps over the lazy dog"),
+            0x414F_A339
+        );
+    }
+
+    #[test]
+    fn a_mark_is_the_newest_until_another_write_begins() {
+        let long = vec![7; 20_000];
+        let mut marks = Vec::new();
+        let file = file("mark");
+        for sequence in 1..4 {
+            let mark = write(file.as_fd(), sequence, &BOOT, &long, Path::new("d"));
+            marks.push(mark.unwrap().unwrap());
+        }
+        let size = file.metadata().unwrap().len();
+        let read = read(file.as_fd(), size, &BOOT, Path::new("d")).unwrap();
+        assert_eq!(read.mark.as_ref(), Some(&marks[2]));
+        let newest = marks.iter().map(|mark| mark.is_newest(file.as_fd()));
+        assert!(newest.eq([false, false, true]));
+        // Another process was killed within the write of another state: its header came through.
+        let other = written("other", &[&long, &long, &long, &vec![8; 30_000]]);
+        let mut page = vec![0; PAGE];
+        other.read_exact_at(&mut page, SLOT).unwrap();
+        file.write_all_at(&page, SLOT).unwrap();
+        assert!(!marks[2].is_newest(file.as_fd()));
+        assert_eq!(state(&file), Ok((3, long.clone())));
+        // And the next process wrote under the same sequence.
+        let again = write(file.as_fd(), 4, &BOOT, &long, Path::new("d"));
+        assert!(!marks[2].is_newest(file.as_fd()));
+        assert!(again.unwrap().unwrap().is_newest(file.as_fd()));
+        // Another life of the file has come as far.
+        let other = written("life", &[&long, &long, b"short", &[8; 30_000]]);
+        let before = write(other.as_fd(), 4, &BOOT, &long, Path::new("d"))
+            .unwrap()
+            .unwrap();
+        other.write_all_at(&[0; PAGE], SLOT).unwrap();
+        write(other.as_fd(), 4, &BOOT, &vec![9; 30_000], Path::new("d")).unwrap();
+        assert!(!before.is_newest(other.as_fd()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use parking_lot::Mutex;
 
+use super::crowds::Crowds;
 use super::directory::{Directory, names};
 use super::kept::Kept;
 use super::key_file::key_of;
@@ -28,6 +29,9 @@ use crate::store::{
 /// timer would take a millisecond.
 const YIELD_FOR: Duration = Duration::from_micros(200);
 const MOST_YIELDS: u32 = 1_000;
+/// How long a request waits for those of its process that are in line before it, until it tries on
+/// its own: they may not be polled.
+const IN_LINE: Duration = Duration::from_millis(100);
 /// The first and the longest pause after that.
 const PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
@@ -81,6 +85,7 @@ impl FileStore {
             wakeups,
             kept: Kept::default(),
             turns: Turns::default(),
+            crowds: Crowds::default(),
             withdrawn: Mutex::default(),
             request_timeout: options.request_timeout,
             generation: fork::generation(),
@@ -100,31 +105,46 @@ impl FileStore {
 
     /// One step on the line of a key. It waits while another process is in its own.
     async fn step<T>(&self, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
-        self.step_by(Inner::attempt, key, step).await
+        self.step_by(Inner::attempt, Way::InLine, key, step).await
     }
 
     /// As [`step`](Self::step), for a step that gives this process nothing.
-    async fn leaving_step<T>(&self, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
-        self.step_by(Inner::attempt_anywhere, key, step).await
+    async fn leaving_step<T>(&self, way: Way, key: &Key, step: Step<'_, T>) -> Result<T, Error> {
+        self.step_by(Inner::attempt_anywhere, way, key, step).await
     }
 
     async fn step_by<T>(
         &self,
         attempt: Attempt<T>,
+        way: Way,
         key: &Key,
         step: Step<'_, T>,
     ) -> Result<T, Error> {
         let inner = &self.0;
+        let is_in_line = way == Way::InLine && inner.is_ours();
+        let turn = is_in_line.then(|| inner.turns.of(key));
+        let mut in_line = None;
         let mut began = None;
         let mut pause = PAUSE;
         for tries in 0_u32.. {
+            if let (Some(turn), None) = (&turn, &in_line) {
+                in_line = match turn.tries.try_lock() {
+                    Ok(first) => Some(first),
+                    Err(_) => inner.clock.timeout(IN_LINE, turn.tries.lock()).await,
+                };
+            }
             if let Some((answer, wakes)) = attempt(inner, key, &mut *step)? {
+                // Whoever is woken may be in line.
+                drop(in_line);
                 inner.wake(key, wakes);
                 return Ok(answer);
             }
             // From here on it waits for another process, and not for others of its own.
             let now = inner.now();
             let waited = now.saturating_sub(*began.get_or_insert(now));
+            if turn.is_some() && in_line.is_none() && waited < inner.request_timeout {
+                continue;
+            }
             if waited < YIELD_FOR && tries < MOST_YIELDS {
                 std::thread::yield_now();
                 continue;
@@ -154,24 +174,28 @@ impl FileStore {
             (Waiting::Queued { may_end_by_death }, Some(woken)) if !may_end_by_death => woken,
             (Waiting::Queued { .. }, Some(woken)) => {
                 let (store, key) = (self.clone(), claim.key.clone());
-                Hint::new(async move {
-                    let death = Box::pin(async move {
-                        while !store.0.has_dead(&key) {
-                            clock.sleep(DEATH_POLL).await;
-                        }
-                    });
-                    drop(future::select(woken, death).await);
-                })
+                let death = Box::pin(async move { store.watch_deaths(&key).await });
+                Hint::new(async move { drop(future::select(woken, death).await) })
             }
             _ => Hint::new(async move { clock.sleep(POLL).await }),
         })
     }
 
+    /// Takes a step now and then, which ends the claims of dead processes: those that wait get a
+    /// message then. One of the waiters of this process does it for all. Ends if a step fails: the
+    /// waiter asks, and its request reports why.
+    async fn watch_deaths(&self, key: &Key) {
+        let turn = self.0.turns.of(key);
+        let _watches = turn.watch.lock().await;
+        while self.0.end_dead(key).is_ok() {
+            self.0.clock.sleep(DEATH_POLL).await;
+        }
+    }
+
     async fn renew_one(&self, claim: &Claim) -> Renewed {
+        let renew: Step<'_, _> = &mut |line, now, _| Ok((line.renew(claim, now), Wakes::default()));
         let renewed = self
-            .step(&claim.key, &mut |line, now, _| {
-                Ok((line.renew(claim, now), Wakes::default()))
-            })
+            .step_by(Inner::attempt, Way::First, &claim.key, renew)
             .await;
         renewed.unwrap_or_else(|error| {
             // Another directory is where this one was, so others may hold the key already.
@@ -188,6 +212,14 @@ impl FileStore {
         })
         .await
     }
+}
+
+/// Whether a request lets others of its process try first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    InLine,
+    /// It is urgent: the holder's, or of the claim that was called.
+    First,
 }
 
 type Attempt<T> = fn(&Inner, &Key, Step<'_, T>) -> Result<Option<(T, Wakes)>, Error>;
@@ -214,11 +246,14 @@ impl Store for FileStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let origin = self.0.process.origin;
-        self.step(&claim.key, &mut |line, now, token| {
+        let inner = &self.0;
+        let is_called = inner.is_ours() && inner.wakeups.is_called(&claim.key, &claim.owner);
+        let way = if is_called { Way::First } else { Way::InLine };
+        let acquire: Step<'_, _> = &mut |line, now, token| {
             self.0.withdrawn.lock().check(claim)?;
             line.acquire(Asked { claim, origin, now }, token)
-        })
-        .await
+        };
+        self.step_by(Inner::attempt, way, &claim.key, acquire).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Vec<Renewed> {
@@ -236,7 +271,7 @@ impl Store for FileStore {
 
     async fn release(&self, grant: &Grant) -> Released {
         let owner = &grant.claim.owner;
-        self.leaving_step(&grant.claim.key, &mut |line, now, token| {
+        self.leaving_step(Way::First, &grant.claim.key, &mut |line, now, token| {
             Ok(line.release(owner, now, token))
         })
         .await
@@ -245,7 +280,7 @@ impl Store for FileStore {
 
     async fn rest(&self, grant: &Grant, rest: Duration) -> Released {
         let owner = &grant.claim.owner;
-        self.leaving_step(&grant.claim.key, &mut |line, now, token| {
+        self.leaving_step(Way::First, &grant.claim.key, &mut |line, now, token| {
             Ok(line.rest(owner, rest, now, token))
         })
         .await
@@ -254,7 +289,7 @@ impl Store for FileStore {
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), Error> {
         self.0.withdrawn.lock().add(claim, self.0.now());
-        self.leaving_step(&claim.key, &mut |line, now, token| {
+        self.leaving_step(Way::InLine, &claim.key, &mut |line, now, token| {
             Ok(((), line.withdraw(&claim.owner, now, token)))
         })
         .await

@@ -8,6 +8,7 @@ use std::io::ErrorKind as IoKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::AtFlags;
@@ -18,7 +19,7 @@ use super::process::name;
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::room::make_room;
-use crate::store::{Hint, Waiters, Wakes};
+use crate::store::{Hint, Line, Waiters, Wakes, Woken};
 
 /// The owner token and the longest key.
 const LONGEST: usize = 16 + Key::MAX_LEN;
@@ -26,11 +27,27 @@ const LONGEST: usize = 16 + Key::MAX_LEN;
 /// The hints of this process, and its socket.
 #[derive(Debug)]
 pub(super) struct Wakeups {
-    waiting: Arc<Mutex<HashMap<Key, Waiters>>>,
+    waiting: Arc<Mutex<HashMap<Key, Waiting>>>,
     peers: Peers,
     process: u64,
     /// Whether this process receives. Set by the first waiter.
     receives: OnceLock<bool>,
+}
+
+/// Those of this process that wait for a key.
+#[derive(Debug, Default)]
+struct Waiting {
+    waiters: Waiters,
+    /// Who was woken last.
+    called: Option<OwnerToken>,
+}
+
+impl Waiting {
+    fn call(&mut self, owner: &OwnerToken) -> Option<Woken> {
+        let woken = self.waiters.take_one(owner)?;
+        self.called = Some(*owner);
+        Some(woken)
+    }
 }
 
 impl Wakeups {
@@ -56,8 +73,9 @@ impl Wakeups {
 
     pub(super) fn subscribe(&self, key: &Key, owner: OwnerToken) -> Hint {
         let mut waiting = self.waiting.lock();
-        make_room(&mut waiting, |waiters| !waiters.is_empty());
-        waiting.entry(key.clone()).or_default().subscribe(owner)
+        make_room(&mut waiting, |waiting| !waiting.waiters.is_empty());
+        let of_key = waiting.entry(key.clone()).or_default();
+        of_key.waiters.subscribe(owner)
     }
 
     /// Subscribes if messages reach this process already.
@@ -65,9 +83,30 @@ impl Wakeups {
         (self.receives.get() == Some(&true)).then(|| self.subscribe(key, owner))
     }
 
+    /// Keeps the places of those that wait for a message.
+    pub(super) fn keep_places(&self, key: &Key, line: &mut Line, now: Duration) {
+        let waiting = self.waiting.lock();
+        if let Some(Waiting { waiters, .. }) = waiting.get(key) {
+            line.keep_places(self.process, now, |owner| waiters.is_awaited(owner));
+        }
+    }
+
+    /// Whether a claim was woken, and no other of its key after it.
+    pub(super) fn is_called(&self, key: &Key, owner: &OwnerToken) -> bool {
+        let waiting = self.waiting.lock();
+        (waiting.get(key)).is_some_and(|waiting| waiting.called.as_ref() == Some(owner))
+    }
+
     /// Wakes the waiters of this process.
     pub(super) fn wake(&self, key: &Key, wakes: &Wakes) {
-        let woken = (self.waiting.lock().get_mut(key)).map(|waiters| waiters.take(wakes));
+        let woken = (self.waiting.lock().get_mut(key)).map(|waiting| {
+            let called = wakes.handed_over.iter();
+            let mut woken: Vec<_> = called
+                .filter_map(|(owner, _)| waiting.call(owner))
+                .collect();
+            woken.extend(waiting.waiters.take(wakes));
+            woken
+        });
         drop(woken);
     }
 
@@ -106,7 +145,7 @@ pub(super) fn is_abandoned(directory: &Directory, name: &str) -> bool {
 fn listen(
     directory: &Directory,
     process: u64,
-    waiting: &Arc<Mutex<HashMap<Key, Waiters>>>,
+    waiting: &Arc<Mutex<HashMap<Key, Waiting>>>,
 ) -> std::io::Result<()> {
     let address = address(directory, &name(process));
     let socket = UnixDatagram::bind(&address)?;
@@ -119,7 +158,7 @@ fn listen(
 }
 
 /// Reads messages until an empty one arrives.
-fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiters>>) {
+fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiting>>) {
     let mut message = [0; LONGEST];
     loop {
         let len = match socket.recv(&mut message) {
@@ -137,7 +176,7 @@ fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiters>>) {
                 let key = Key::parse(std::str::from_utf8(key).ok()?).ok()?;
                 Some((OwnerToken::from_bytes(*owner), key))
             });
-        let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.take_one(&owner));
+        let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.call(&owner));
         // Outside of the lock, which whoever wakes up needs first.
         drop(woken);
     }

@@ -34,12 +34,20 @@ pub(crate) struct Row<T> {
     next_end: Duration,
     /// Whoever is before this number reads.
     alone_from: i64,
+    /// How often an entry came, left, or was given out to be changed.
+    changes: u64,
 }
 
 impl<T: Entry> Row<T> {
     #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Two states of a row differ only if these numbers do.
+    #[cfg(target_os = "linux")]
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -67,7 +75,13 @@ impl<T: Entry> Row<T> {
 
     pub(super) fn get_mut(&mut self, owner: &OwnerToken) -> Option<&mut T> {
         let number = self.number_of(owner)?;
+        self.changes += 1;
         self.at(number)?.as_mut()
+    }
+
+    pub(super) fn get(&self, owner: &OwnerToken) -> Option<&T> {
+        let index = usize::try_from(self.number_of(owner)? - self.first).ok()?;
+        self.entries.get(index)?.as_ref()
     }
 
     fn at(&mut self, number: i64) -> Option<&mut Option<T>> {
@@ -83,6 +97,17 @@ impl<T: Entry> Row<T> {
         entry.set_ends(ends);
         self.next_end = self.next_end.min(ends);
         true
+    }
+
+    /// Moves the ends of the entries to which `ends` gives a later one.
+    #[cfg(target_os = "linux")]
+    pub(super) fn extend(&mut self, ends: impl Fn(&T) -> Option<Duration>) {
+        for entry in self.entries.iter_mut().flatten() {
+            if let Some(ends) = ends(entry).filter(|ends| *ends > entry.ends()) {
+                entry.set_ends(ends);
+                self.changes += 1;
+            }
+        }
     }
 
     /// No entry ends before this.
@@ -117,6 +142,7 @@ impl<T: Entry> Row<T> {
 
     pub(super) fn push(&mut self, entry: T) {
         self.close_gaps();
+        self.changes += 1;
         self.next_end = self.next_end.min(entry.ends());
         let number = self.first + self.entries.len() as i64;
         let owner = entry.claim().owner;
@@ -135,6 +161,7 @@ impl<T: Entry> Row<T> {
             self.next_end = self.next_end.min(entry.ends());
             self.entries.push_front(Some(entry));
             self.len += 1;
+            self.changes += 1;
         }
         self.count();
     }
@@ -149,6 +176,7 @@ impl<T: Entry> Row<T> {
         let removed = self.at(number)?.take();
         self.numbers.remove(owner);
         self.len -= 1;
+        self.changes += 1;
         while let Some(None) = self.entries.front() {
             self.entries.pop_front();
             self.first += 1;
@@ -167,9 +195,11 @@ impl<T: Entry> Row<T> {
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let before = self.len;
         self.entries
             .retain(|entry| entry.as_ref().is_some_and(&keep));
         self.count();
+        self.changes += (before - self.len) as u64;
     }
 
     /// At most half of a long row are gaps.
@@ -183,8 +213,9 @@ impl<T: Entry> Row<T> {
     /// Numbers all entries anew.
     fn count(&mut self) {
         let entries = std::mem::take(&mut self.entries);
+        let changes = self.changes;
         *self = Self::default();
-        self.entries = entries;
+        (self.entries, self.changes) = (entries, changes);
         self.len = self.iter().count();
         self.next_end = (self.iter().map(T::ends).min()).unwrap_or(Duration::MAX);
         if self.entries.len() > FEW {
@@ -209,6 +240,7 @@ impl<T> Default for Row<T> {
             len: 0,
             next_end: Duration::MAX,
             alone_from: 0,
+            changes: 0,
         }
     }
 }
@@ -255,6 +287,7 @@ mod tests {
         Remove(u8),
         PopFirst,
         SetEnds(u8, u64),
+        Extend(u64),
         Forget(u64),
     }
 
@@ -265,6 +298,7 @@ mod tests {
             3 => (0..60_u8).prop_map(Act::Remove),
             1 => Just(Act::PopFirst),
             2 => (0..60_u8, 0..100_u64).prop_map(|(owner, ends)| Act::SetEnds(owner, ends)),
+            1 => (0..100_u64).prop_map(Act::Extend),
             1 => (0..40_u64).prop_map(Act::Forget),
         ]
     }
@@ -333,6 +367,7 @@ mod tests {
             let mut list: Vec<Place> = Vec::new();
             let mode = |reads| if reads { LockMode::Read } else { LockMode::Write };
             for act in acts {
+                let before = (row.changes, list.clone());
                 let has = |list: &[Place], owner: u8| list.iter().position(|place| place.claim.owner == OwnerToken::from_bytes([owner; 16]));
                 match act {
                     Act::Push(owner, reads, ends) if has(&list, owner).is_none() => {
@@ -358,12 +393,21 @@ mod tests {
                         prop_assert_eq!(row.set_ends(&OwnerToken::from_bytes([owner; 16]), ends), index.is_some());
                         index.into_iter().for_each(|index| list[index].ends = ends);
                     }
+                    Act::Extend(ends) => {
+                        let ends = Duration::from_secs(ends);
+                        let reads = |place: &Place| place.claim.mode == LockMode::Read;
+                        row.extend(|place| reads(place).then_some(ends));
+                        for place in list.iter_mut().filter(|place| reads(place)) {
+                            place.ends = place.ends.max(ends);
+                        }
+                    }
                     Act::Forget(now) => {
                         let now = Duration::from_secs(now);
                         row.forget_what_is_over(now);
                         list.retain(|place| place.ends > now);
                     }
                 }
+                prop_assert!(row.changes != before.0 || list == before.1, "a change is not counted");
                 prop_assert!(row.iter().eq(list.iter()));
                 prop_assert_eq!(row.len(), list.len());
                 prop_assert!(list.iter().all(|place| place.ends >= row.next_end()));

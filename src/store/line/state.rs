@@ -42,6 +42,15 @@ pub(crate) struct Place {
     pub(crate) origin: Origin,
 }
 
+/// Which state a line is in: it differs after every change.
+#[cfg(target_os = "linux")]
+#[derive(PartialEq, Debug)]
+pub(crate) struct Version {
+    rows: [u64; 2],
+    untils: [Option<Duration>; 2],
+    revoked: Vec<(OwnerToken, Duration)>,
+}
+
 /// The process that made a claim, for stores that several processes share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Origin {
@@ -54,6 +63,15 @@ impl Line {
     /// A store's time in the unit of its tokens.
     pub(crate) fn micros(time: Duration) -> u64 {
         u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn version(&self) -> Version {
+        Version {
+            rows: [self.holders.changes(), self.places.changes()],
+            untils: [self.barred, self.rests],
+            revoked: self.revoked.clone(),
+        }
     }
 
     /// Removes expired holds, places and barriers: all dead waiters at once, not one after the other.
@@ -69,10 +87,19 @@ impl Line {
     #[cfg(target_os = "linux")]
     pub(crate) fn forget_dead(&mut self, is_dead: impl Fn(u64) -> bool) -> bool {
         let lives = |origin: &Origin| !(origin.ends_with_process && is_dead(origin.process));
-        let before = self.holders.len() + self.places.len();
+        if self.origins().all(lives) {
+            return false;
+        }
         self.holders.retain(|held| lives(&held.origin));
         self.places.retain(|place| lives(&place.origin));
-        self.holders.len() + self.places.len() < before
+        true
+    }
+
+    /// Where the claims come from that hold or wait.
+    #[cfg(target_os = "linux")]
+    fn origins(&self) -> impl Iterator<Item = &Origin> {
+        let holders = self.holders.iter().map(|held| &held.origin);
+        holders.chain(self.places.iter().map(|place| &place.origin))
     }
 
     /// Whether nothing in it has effect any more.

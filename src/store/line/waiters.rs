@@ -54,6 +54,12 @@ impl Waiters {
         self.hints.remove(owner).map(Woken)
     }
 
+    /// Whether somebody waits for the hint of a claim.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_awaited(&self, owner: &OwnerToken) -> bool {
+        (self.hints.get(owner)).is_some_and(|hint| !hint.is_closed())
+    }
+
     /// Whether nobody waits for a hint.
     pub(crate) fn is_empty(&self) -> bool {
         self.hints.values().all(oneshot::Sender::is_closed)
