@@ -92,6 +92,7 @@ mod other_holder;
 mod past;
 #[cfg(test)]
 mod quorum;
+#[cfg(test)]
 mod quorum_crowd;
 #[cfg(test)]
 mod read_write;
