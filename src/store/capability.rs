@@ -39,7 +39,7 @@ pub enum Queue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capability {
-    /// Whether tokens grow.
+    /// Whether tokens grow. A store decides it when it connects, by what its servers are then.
     pub fencing: Fencing,
     /// Whether the hints of [`subscribe`](super::Store::subscribe) wake waiters. If not, callers poll.
     pub wakes: bool,

@@ -61,6 +61,9 @@ impl RedisStore {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
         let fencing = fencing(&target.options, servers.connect().await?);
+        if fencing == Fencing::Monotonic {
+            target.promise();
+        }
         Ok(Self::over(target, servers, fencing, false))
     }
 
@@ -137,7 +140,9 @@ impl Store for RedisStore {
     fn capability(&self) -> Capability {
         Capability {
             fencing: self.client.fencing,
-            subscribes_first: true,
+            // No message grants where replicas are waited for. A grant to a claim that took no place
+            // yet would be taken back if they are slow.
+            subscribes_first: !self.client.options().waits_for_replicas(),
             ..Capability::queued()
         }
     }

@@ -141,6 +141,7 @@ async fn connect(target: &Target) -> Result<Session, Error> {
         members.note(&target.options.address(), run)?;
     }
     target.saw(server.id.as_deref(), asked_at);
+    target.compare(server.replicas);
     let Opened {
         connection,
         health,

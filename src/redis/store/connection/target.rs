@@ -28,6 +28,8 @@ pub(crate) struct Target {
     dial: Option<std::sync::Arc<dyn super::super::simulation::Dial>>,
     /// The log has the warning that the server may drop locks.
     has_warned_of_eviction: AtomicBool,
+    /// Whether the store promised that its tokens grow.
+    promises: AtomicBool,
     /// What the server is, and since when this process has known it as that.
     seen: Mutex<Option<Seen>>,
 }
@@ -69,6 +71,7 @@ impl Target {
             #[cfg(feature = "testing")]
             dial: None,
             has_warned_of_eviction: AtomicBool::new(false),
+            promises: AtomicBool::new(false),
             seen: Mutex::default(),
         })
     }
@@ -104,6 +107,23 @@ impl Target {
             );
         }
         Ok(())
+    }
+
+    /// The store promises that its tokens grow, by what it saw at its first connection.
+    pub(in super::super) fn promise(&self) {
+        self.promises.store(true, Ordering::Relaxed);
+    }
+
+    /// Warns of a server to which replicas were attached since.
+    pub(super) fn compare(&self, replicas: u32) {
+        if self.options.may_lose_grants(replicas > 0) && self.promises.load(Ordering::Relaxed) {
+            tracing::warn!(
+                target: "leasehold::redis", address = %self.options.address(),
+                "this redis has replicas now that nobody waits for: after a fail-over tokens may not \
+                 grow, and fences of this process count on it; set replicas=1 in the URL, or connect \
+                 again"
+            );
+        }
     }
 
     /// The server said at this time what it is. One that says the same again was never anything else in between.
