@@ -49,5 +49,6 @@ async fn a_question_about_one_key_reads_the_rows_of_that_key_only() {
         "SELECT key FROM leasehold.look('k/7', false); \
          SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'claim'",
     );
-    assert_eq!(read, "k/7\n0");
+    // An older psql prints the last answer only.
+    assert_eq!(read.lines().last(), Some("0"), "{read}");
 }

@@ -119,8 +119,13 @@ impl State {
             let seen = *largest;
             *largest = seen.max(token);
             if token < seen {
+                // Without its name, which has the time of the machine.
+                let what = match deed {
+                    Deed::Committed(_) => "a commit".to_owned(),
+                    other => format!("{other:?}"),
+                };
                 self.fail("O3 fence order", || {
-                    format!("{deed:?} landed on {} under {token} after {seen}", lock.key)
+                    format!("{what} landed on {} under {token} after {seen}", lock.key)
                 });
             }
         }
