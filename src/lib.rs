@@ -55,7 +55,7 @@
 //! |---|---|
 //! | setting up | [`LockManager`], [`LockManagerBuilder`], [`Settings`], [`Credentials`], [`config`], [`connect`] |
 //! | one lock | [`Lock`], [`LockGuard`], [`Lease`], [`FencingToken`], [`Key`] |
-//! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`election`], [`shards`], [`once`] |
+//! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`permits`], [`election`], [`shards`], [`once`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`], [`BoxError`] |
 //! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`fence`] |
@@ -118,7 +118,7 @@ pub use model::error::{BoxError, Ended, Error, ErrorKind};
 pub use model::key::Key;
 pub use model::token::FencingToken;
 pub use recipes::lock::Lock;
-pub use recipes::{election, multi, once, read_write, reentrant, semaphore, shards};
+pub use recipes::{election, multi, once, permits, read_write, reentrant, semaphore, shards};
 pub use settings::Settings;
 
 /// What a manager reports about itself: the locks that it holds, and how its thread keeps up.

@@ -41,7 +41,7 @@ impl<'a> OpenClaim<'a> {
             label,
             context.asked_ttl(&wish.times),
         );
-        claim.mode = wish.mode;
+        (claim.mode, claim.share) = (wish.mode, wish.share);
         claim.place_ttl = place_ttl;
         Ok(Self {
             context,

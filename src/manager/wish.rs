@@ -7,7 +7,9 @@ use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::settings::Settings;
-use crate::store::{Capability, FAIR_STORES, LockMode, READ_WRITE_STORES, RESTING_STORES};
+use crate::store::{
+    Capability, FAIR_STORES, LockMode, READ_WRITE_STORES, RESTING_STORES, SHARING_STORES, Share,
+};
 
 /// A key, and how it is to be held.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct Wish {
     pub(crate) key: Key,
     pub(crate) times: HoldTimes,
     pub(crate) mode: LockMode,
+    /// The part of the key, for a reader that takes one.
+    pub(crate) share: Option<Share>,
     /// First come, first served over all processes.
     pub(crate) is_fair: bool,
     /// The holder's label.
@@ -95,6 +99,7 @@ impl Wish {
             key,
             times: HoldTimes::of(settings),
             mode: LockMode::Exclusive,
+            share: None,
             is_fair: false,
             label: label.clone(),
             fence: None,
@@ -128,6 +133,11 @@ impl Wish {
         if self.mode != LockMode::Exclusive && !capability.read_write {
             return Err(Error::unsupported(format!(
                 "this store has no read and write locks: store={store} key={key}; use an exclusive lock, or a store whose capability says read_write: {READ_WRITE_STORES}"
+            )));
+        }
+        if self.share.is_some() && !capability.shares {
+            return Err(Error::unsupported(format!(
+                "this store has no permits: store={store} key={key}; use a semaphore with slots, or a store whose capability says shares: {SHARING_STORES}"
             )));
         }
         if self.is_fair && !capability.is_fair() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::error::Error;
 use crate::model::holder::Label;
 use crate::model::key::Key;
-use crate::store::LockInfo;
+use crate::store::{LockInfo, Share};
 
 /// Of how many slots of a semaphore an error names the holder.
 pub(super) const MOST_NAMED: usize = 4;
@@ -50,6 +50,22 @@ pub(super) fn no_slot<'a>(slots: usize, held: impl Iterator<Item = &'a LockInfo>
     Error::contended(format!(
         "no slot was free within the wait: slots={slots}; {held}; try later, or wait longer"
     ))
+}
+
+/// So many permits were not free.
+pub(super) fn too_few(key: &Key, share: Share, info: Option<&LockInfo>) -> Error {
+    let held = info.map_or_else(
+        || "others hold them, or wait for them before".to_owned(),
+        |info| {
+            let (holders, waiting) = (info.holders, info.queue.unwrap_or_default());
+            format!("holders={holders} waiting={waiting}")
+        },
+    );
+    let Share { permits, of } = share;
+    Error::contended(format!(
+        "so many permits were not free within the wait: key={key} permits={permits} of={of}; {held}; try later, ask for fewer, or wait longer"
+    ))
+    .of_key(key)
 }
 
 fn holds(info: &LockInfo) -> String {

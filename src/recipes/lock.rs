@@ -13,7 +13,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
-use crate::store::{Fencing, LockInfo, LockMode};
+use crate::store::{Fencing, LockInfo, LockMode, Share};
 
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -154,6 +154,11 @@ impl Lock {
     /// The same key, to be read or written.
     pub(crate) fn in_mode(self, mode: LockMode) -> Self {
         self.wishing(|wish| wish.mode = mode)
+    }
+
+    /// A part of the same key, beside those who hold other parts.
+    pub(crate) fn in_share(self, share: Share) -> Self {
+        self.wishing(|wish| (wish.mode, wish.share) = (LockMode::Read, Some(share)))
     }
 
     /// Holds the lock under this name, each time with a new grant: without handoffs.

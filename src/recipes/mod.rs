@@ -10,6 +10,7 @@ pub mod once;
 mod once_outcome;
 mod one_shot;
 mod pass_on;
+pub mod permits;
 pub mod read_write;
 mod read_write_scope;
 pub mod reentrant;

@@ -22,6 +22,9 @@
 //!
 //! All clients must use the same `n`: the store does not keep it. A waiting caller waits for every slot, and no order of waiting
 //! callers is promised. If they must be served in order, acquire a fair lock before the semaphore.
+//!
+//! [Permits](crate::permits) are served in order, a caller may take many, and there may be a
+//! million. They have no slots.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -9,6 +9,8 @@ pub(crate) const READ_WRITE_STORES: &str =
     "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
 pub(crate) const REVOKING_STORES: &str =
     "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
+pub(crate) const SHARING_STORES: &str =
+    "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
 pub(crate) const RESTING_STORES: &str = "MemoryStore, FileStore, RedisStore and PostgresStore";
 
 /// Whether a store guarantees that its tokens grow (I8).
@@ -52,6 +54,9 @@ pub struct Capability {
     pub subscribes_first: bool,
     /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader. It needs a queue.
     pub read_write: bool,
+    /// Whether readers can hold a key in parts ([`Share`](super::Share)). It needs read and write
+    /// modes.
+    pub shares: bool,
     /// Whether an operator can take a lock away ([`revoke`](super::Store::revoke)).
     pub revokes: bool,
     /// Whether a release can let the key [rest](super::Store::rest).
@@ -73,6 +78,7 @@ impl Capability {
             queue: Queue::None,
             subscribes_first: false,
             read_write: false,
+            shares: false,
             revokes: false,
             rests: false,
             heartbeat: None,

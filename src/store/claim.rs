@@ -31,6 +31,27 @@ impl LockMode {
     }
 }
 
+/// A part of a key: `permits` of `of`. It makes a reader the holder of some of a semaphore's
+/// permits.
+///
+/// Only in the mode [`Read`](LockMode::Read), and only where the
+/// [capability](super::Capability::shares) says so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Share {
+    /// How many permits the claim takes, all or none.
+    pub permits: u32,
+    /// How many permits there are, as this claim says. No other claim has to say the same.
+    pub of: u32,
+}
+
+impl Share {
+    /// Whether so many are free beside those that are `taken`.
+    #[must_use]
+    pub const fn fits(&self, taken: u64) -> bool {
+        taken.saturating_add(self.permits as u64) <= self.of as u64
+    }
+}
+
 impl fmt::Display for LockMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -57,6 +78,8 @@ pub struct Claim {
     pub ttl: Duration,
     /// Alone or with others.
     pub mode: LockMode,
+    /// The part that it takes, if it is a reader that does not share the whole key.
+    pub share: Option<Share>,
     /// How long the store keeps the claim's place in the queue without a further request. A place is a short lease of its
     /// own, so a waiter that died does not block those behind it. Zero for a claim that is sent once: it takes no place.
     pub place_ttl: Duration,
@@ -72,7 +95,17 @@ impl Claim {
             label,
             ttl,
             mode: LockMode::Exclusive,
+            share: None,
             place_ttl: ttl,
+        }
+    }
+
+    /// As what it waits: a share waits for every earlier place, so whoever wants many permits is
+    /// not passed by those that want few.
+    pub(crate) const fn waits_as(&self) -> LockMode {
+        match self.share {
+            Some(_) => LockMode::Exclusive,
+            None => self.mode,
         }
     }
 }

@@ -173,7 +173,10 @@ impl Store for MemoryStore {
     }
 
     fn capability(&self) -> Capability {
-        Capability::queued()
+        Capability {
+            shares: true,
+            ..Capability::queued()
+        }
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {

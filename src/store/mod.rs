@@ -27,8 +27,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 pub use capability::{Capability, Fencing, Queue};
-pub(crate) use capability::{FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES};
-pub use claim::{Claim, Grant, GrantProof, LockMode};
+pub(crate) use capability::{
+    FAIR_STORES, READ_WRITE_STORES, RESTING_STORES, REVOKING_STORES, SHARING_STORES,
+};
+pub use claim::{Claim, Grant, GrantProof, LockMode, Share};
 pub(crate) use erased::{AnyStore, Erased, erase};
 #[cfg(target_os = "linux")]
 pub use file::{FileOptions, FileStore, OnDeath};
@@ -72,6 +74,11 @@ use crate::model::key::Key;
 ///    nothing before that time.
 /// 8. **Modes**, if the capability says so: holders with compatible modes hold a key together, and each of them lapses, is
 ///    renewed and is released separately.
+/// 9. **Shares**, if the capability says so: a claim with a [`Share`] is granted only if its
+///    permits and those of all live holders are together at most its own `of`; a holder without a
+///    share counts as none. In the queue it waits for every earlier place, whatever its mode, and
+///    every later place waits for it. Where there is a handover, each end of a hold hands the key
+///    over to the first places that fit.
 ///
 /// Every method may be called from many tasks at once, and may be dropped at every await. The outcome of a dropped request
 /// is unknown, and the caller withdraws its claim. Callers limit the time of every call by dropping it.

@@ -42,6 +42,11 @@ pub(crate) enum Fault {
     ReadsAlone,
     WritesTogether,
     ReadersPassWriters,
+    /// A claim with a share is one without.
+    SharesTakeNothing,
+    /// One permit is given away that there is not.
+    SharesTakeOneMore,
+    SharesAreWhole,
     DowngradeReleases,
     HandsOverToNobody,
     WakesEverybody,
@@ -141,6 +146,13 @@ impl Changes for Faults {
             Fault::LosesPlaces => claim.place_ttl = ttl / 8,
             Fault::ReadsAlone if claim.mode == LockMode::Read => claim.mode = LockMode::Write,
             Fault::WritesTogether if claim.mode == LockMode::Write => claim.mode = LockMode::Read,
+            Fault::SharesTakeNothing => claim.share = None,
+            Fault::SharesTakeOneMore => {
+                if let Some(share) = &mut claim.share {
+                    share.of += 1;
+                }
+            }
+            Fault::SharesAreWhole if claim.share.is_some() => claim.mode = LockMode::Write,
             // A place that is over at once blocks nobody.
             Fault::ReadersPassWriters if claim.mode == LockMode::Write => {
                 claim.place_ttl = Duration::ZERO;

@@ -119,6 +119,7 @@ async fn a_store_without_servers_lacks_only_what_a_quorum_cannot_claim() {
                 Clause::Order,
                 Clause::Handover,
                 Clause::ReadWrite,
+                Clause::Shares,
                 Clause::Revocation,
                 Clause::Rest,
             ],

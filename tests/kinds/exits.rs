@@ -182,7 +182,7 @@ impl Fence for Fails {
 #[tokio::test]
 async fn whatever_the_kind_a_fence_that_fails_leaves_no_key_held() {
     for fails in [Fails::Never, Fails::Refuses, Fails::Panics] {
-        for kind in ALL {
+        for kind in ALL.into_iter().filter(|kind| *kind != Kind::Permits) {
             let world = World::new();
             let locks = &world.ours;
             let asked = async {
@@ -212,6 +212,7 @@ async fn whatever_the_kind_a_fence_that_fails_leaves_no_key_held() {
                         .acquire()
                         .await
                         .map(drop),
+                    Kind::Permits => unreachable!("they have no fence"),
                     Kind::Election => locks
                         .election("a")
                         .fence(fails)

@@ -33,6 +33,7 @@ async fn every_guard_that_excludes_runs_work_by_itself() {
     );
     runs!("d", locks.lock_all(["d", "e"]).acquire().await.unwrap());
     runs!("f/slot-0", locks.semaphore("f", 1).acquire().await.unwrap());
+    runs!("h", locks.permits("h", 3).acquire_many(2).await.unwrap());
     runs!("g", locks.election("g").campaign("us").await.unwrap());
     locks.shutdown().await;
 }

@@ -24,6 +24,7 @@ mod once;
 mod once_hosts;
 mod operators;
 mod passing_on;
+mod permits;
 #[path = "../support/plain.rs"]
 mod plain;
 mod purpose;

@@ -82,6 +82,21 @@ async fn a_read_write_lock() {
 }
 
 #[tokio::test]
+async fn permits() {
+    let world = World::new();
+    let (ours, theirs) = (world.ours.permits("a", 3), world.theirs.permits("a", 3));
+    let _taken = theirs.acquire_many(2).await.unwrap();
+    is_bounded!(
+        world,
+        ours,
+        try_acquire_many,
+        acquire_many_within,
+        acquire_many,
+        2
+    );
+}
+
+#[tokio::test]
 async fn a_semaphore() {
     let world = World::new();
     let theirs = world.theirs.semaphore("a", 2);

@@ -2,6 +2,7 @@
 
 use leasehold::election::Leadership;
 use leasehold::multi::MultiGuard;
+use leasehold::permits::PermitsGuard;
 use leasehold::read_write::WriteGuard;
 use leasehold::reentrant::{ReentrantGuard, Scope};
 use leasehold::semaphore::SemaphorePermit;
@@ -15,16 +16,18 @@ pub(crate) enum Kind {
     Reentrant,
     Multi,
     Semaphore,
+    Permits,
     Election,
 }
 
-pub(crate) const ALL: [Kind; 7] = [
+pub(crate) const ALL: [Kind; 8] = [
     Kind::Plain,
     Kind::Fair,
     Kind::Write,
     Kind::Reentrant,
     Kind::Multi,
     Kind::Semaphore,
+    Kind::Permits,
     Kind::Election,
 ];
 
@@ -46,6 +49,7 @@ pub(crate) enum Guard {
     Reentrant(ReentrantGuard),
     Multi(MultiGuard),
     Permit(SemaphorePermit),
+    Permits(PermitsGuard),
     Leader(Leadership),
 }
 
@@ -58,6 +62,7 @@ pub(crate) async fn acquire(locks: &LockManager, kind: Kind) -> Result<Guard, Er
         Kind::Reentrant => Guard::Reentrant(locks.reentrant("a").acquire(&Scope::new()).await?),
         Kind::Multi => Guard::Multi(locks.lock_all(["a", "b"]).acquire().await?),
         Kind::Semaphore => Guard::Permit(locks.semaphore("a", 1).acquire().await?),
+        Kind::Permits => Guard::Permits(locks.permits("a", 2).acquire_many(2).await?),
         Kind::Election => Guard::Leader(locks.election("a").campaign("us").await?),
     })
 }
@@ -70,6 +75,7 @@ impl Guard {
             Self::Reentrant(guard) => guard.executor(),
             Self::Multi(guard) => guard.executor(),
             Self::Permit(permit) => permit.executor(),
+            Self::Permits(permits) => permits.executor(),
             Self::Leader(leader) => leader.executor(),
         }
     }
@@ -81,6 +87,7 @@ impl Guard {
             Self::Reentrant(guard) => guard.release().await.map(drop),
             Self::Multi(guard) => guard.release().await.map(drop),
             Self::Permit(permit) => permit.release().await.map(drop),
+            Self::Permits(permits) => permits.release().await.map(drop),
             Self::Leader(leader) => leader.resign().await.map(drop),
         }
     }

@@ -6,7 +6,7 @@ use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
 use crate::model::span::nanos;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, Held, Line, LockMode, Origin, Place, Row};
+use crate::store::{Claim, Held, Line, LockMode, Origin, Place, Row, Share};
 
 /// What the file of a key says.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -18,6 +18,9 @@ pub(super) struct Record {
 
 /// By how many bytes a place grows when it becomes a hold.
 pub(super) const GROWS: usize = 17;
+
+/// The mode of a reader with a share, which follows.
+const SHARE: u8 = 3;
 
 pub(super) fn encode(key: &Key, record: &Record) -> Vec<u8> {
     let mut to = Vec::with_capacity(256);
@@ -117,11 +120,16 @@ fn put_claim(to: &mut Vec<u8>, claim: &Claim) {
     put_text(to, claim.label.record());
     put_time(to, claim.ttl);
     put_time(to, claim.place_ttl);
-    to.push(match claim.mode {
-        LockMode::Exclusive => 0,
-        LockMode::Read => 1,
-        LockMode::Write => 2,
+    to.push(match (claim.mode, claim.share) {
+        (_, Some(_)) => SHARE,
+        (LockMode::Exclusive, None) => 0,
+        (LockMode::Read, None) => 1,
+        (LockMode::Write, None) => 2,
     });
+    if let Some(Share { permits, of }) = claim.share {
+        put(to, permits.into());
+        put(to, of.into());
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -176,10 +184,17 @@ impl<'a> Reader<'a> {
         let label = Label::from_record(self.text()?).ok()?;
         let mut claim = Claim::new(key.clone(), owner, label, self.time()?);
         claim.place_ttl = self.time()?;
-        claim.mode = match self.bytes()? {
+        let mode = self.bytes()?;
+        if mode == [SHARE] {
+            let mut number = || u32::try_from(self.number()?).ok();
+            let (permits, of) = (number()?, number()?);
+            claim.share = Some(Share { permits, of });
+        }
+        claim.mode = match mode {
             [0] => LockMode::Exclusive,
             [1] => LockMode::Read,
             [2] => LockMode::Write,
+            [SHARE] => LockMode::Read,
             _ => return None,
         };
         Some(claim)
@@ -210,6 +225,13 @@ mod tests {
             ends_with_process: true,
         };
         let modes = [LockMode::Exclusive, LockMode::Read, LockMode::Write];
+        let share = |claim: Claim| Claim {
+            share: (claim.mode == LockMode::Read).then_some(Share {
+                permits: 3,
+                of: u32::MAX,
+            }),
+            ..claim
+        };
         Record {
             last_token: 9,
             line: Line {
@@ -222,7 +244,7 @@ mod tests {
                     is_handover: true,
                 })),
                 places: Row::from_iter(modes.map(|mode| Place {
-                    claim: claim(key, mode),
+                    claim: share(claim(key, mode)),
                     ends: Duration::from_secs(3),
                     origin: Origin::default(),
                 })),

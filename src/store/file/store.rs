@@ -241,7 +241,10 @@ impl Store for FileStore {
     }
 
     fn capability(&self) -> Capability {
-        Capability::queued()
+        Capability {
+            shares: true,
+            ..Capability::queued()
+        }
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {

@@ -63,7 +63,8 @@ impl Line {
     /// Several holders all read, so the first one speaks for all.
     fn goes_with_holders(&self, claim: &Claim) -> bool {
         let first = self.holders.first();
-        first.is_none_or(|held| held.claim.mode.is_compatible_with(claim.mode))
+        let fits = || (claim.share).is_none_or(|share| share.fits(self.holders.permits()));
+        first.is_none_or(|held| held.claim.mode.is_compatible_with(claim.mode) && fits())
     }
 
     /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself after this time. `Some(None)`
@@ -72,10 +73,11 @@ impl Line {
         let last = i64::MAX;
         let own = self.places.number_of(&claim.owner).unwrap_or(last);
         let is_free = self.goes_with_holders(claim) && !self.is_shut();
-        if is_free && !self.places.is_before(own, claim.mode) {
+        let mode = claim.waits_as();
+        if is_free && !self.places.is_before(own, mode) {
             return None;
         }
-        let blocks = |other: &Claim| !other.mode.is_compatible_with(claim.mode);
+        let blocks = |other: &Claim| !other.waits_as().is_compatible_with(mode);
         let (few, are_many) = self.places.few_before(own);
         if are_many && !claim.place_ttl.is_zero() {
             return Some(None);

@@ -36,6 +36,8 @@ pub(crate) struct Row<T> {
     alone_from: i64,
     /// How often an entry came, left, or was given out to be changed.
     changes: u64,
+    /// The sum of all shares.
+    permits: u64,
 }
 
 impl<T: Entry> Row<T> {
@@ -52,6 +54,11 @@ impl<T: Entry> Row<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How many permits the entries have together.
+    pub(super) fn permits(&self) -> u64 {
+        self.permits
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
@@ -133,7 +140,7 @@ impl<T: Entry> Row<T> {
             let alone_from = self.alone_from;
             match self.at(alone_from) {
                 None => return false,
-                Some(Some(entry)) if entry.claim().mode != LockMode::Read => return true,
+                Some(Some(entry)) if entry.claim().waits_as() != LockMode::Read => return true,
                 Some(_) => self.alone_from += 1,
             }
         }
@@ -146,6 +153,7 @@ impl<T: Entry> Row<T> {
         self.next_end = self.next_end.min(entry.ends());
         let number = self.first + self.entries.len() as i64;
         let owner = entry.claim().owner;
+        self.permits += permits(&entry);
         self.entries.push_back(Some(entry));
         self.len += 1;
         if !self.numbers.is_empty() {
@@ -174,6 +182,7 @@ impl<T: Entry> Row<T> {
     pub(super) fn remove(&mut self, owner: &OwnerToken) -> Option<T> {
         let number = self.number_of(owner)?;
         let removed = self.at(number)?.take();
+        self.permits -= removed.as_ref().map_or(0, permits);
         self.numbers.remove(owner);
         self.len -= 1;
         self.changes += 1;
@@ -217,6 +226,7 @@ impl<T: Entry> Row<T> {
         *self = Self::default();
         (self.entries, self.changes) = (entries, changes);
         self.len = self.iter().count();
+        self.permits = self.iter().map(permits).sum();
         self.next_end = (self.iter().map(T::ends).min()).unwrap_or(Duration::MAX);
         if self.entries.len() > FEW {
             let numbered = (0..).zip(&self.entries);
@@ -241,8 +251,14 @@ impl<T> Default for Row<T> {
             next_end: Duration::MAX,
             alone_from: 0,
             changes: 0,
+            permits: 0,
         }
     }
+}
+
+fn permits<T: Entry>(entry: &T) -> u64 {
+    let share = entry.claim().share;
+    share.map_or(0, |share| u64::from(share.permits))
 }
 
 impl<T: Entry> FromIterator<T> for Row<T> {

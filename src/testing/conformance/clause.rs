@@ -26,6 +26,8 @@ pub enum Clause {
     Handover,
     /// Readers hold together, a writer alone.
     ReadWrite,
+    /// Readers hold a key in parts, as many together as they say that there are.
+    Shares,
     /// A lock that an operator revoked does not come back.
     Revocation,
     /// A release can let the key rest.
@@ -36,7 +38,7 @@ pub enum Clause {
 
 impl Clause {
     /// The clauses of every store, in the order of the report.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Exclusion,
         Self::Expiry,
         Self::Renewal,
@@ -48,6 +50,7 @@ impl Clause {
         Self::Order,
         Self::Handover,
         Self::ReadWrite,
+        Self::Shares,
         Self::Revocation,
         Self::Rest,
     ];

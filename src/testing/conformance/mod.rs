@@ -39,6 +39,7 @@ mod renewal;
 mod report;
 mod rest;
 mod revocation;
+mod shares;
 mod suite;
 mod table;
 mod uncertainty;

@@ -6,7 +6,7 @@ use super::harness::Harness;
 use super::report::{Finding, Report, Verdict};
 use super::{
     exclusion, expiry, fencing, handover, inspection, membership, order, read_write, release,
-    renewal, rest, revocation, uncertainty, wake_up,
+    renewal, rest, revocation, shares, uncertainty, wake_up,
 };
 use crate::store::{Member, Store as _};
 
@@ -86,6 +86,7 @@ fn cases_of<H: Harness>(clause: Clause) -> Vec<Case<H>> {
         Clause::Order => order::cases(),
         Clause::Handover => handover::cases(),
         Clause::ReadWrite => read_write::cases(),
+        Clause::Shares => shares::cases(),
         Clause::Revocation => revocation::cases(),
         Clause::Rest => rest::cases(),
         // Not a clause of every store: see `run_member`.
