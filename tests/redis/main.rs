@@ -25,6 +25,9 @@ mod in_doubt;
 #[path = "../support/one_time.rs"]
 mod one_time;
 #[cfg(test)]
+#[path = "../support/permits.rs"]
+mod pool;
+#[cfg(test)]
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[cfg(test)]
@@ -90,6 +93,8 @@ mod order;
 mod other_holder;
 #[cfg(test)]
 mod past;
+#[cfg(test)]
+mod permits;
 #[cfg(test)]
 mod quorum;
 #[cfg(test)]

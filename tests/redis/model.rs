@@ -18,7 +18,8 @@ use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::redis::RedisStore;
 use leasehold::store::{
-    Acquired, Claim, Grant, LockInfo, LockMode, MemoryStore, Released, Renewed, Revoke, Store,
+    Acquired, Claim, Grant, LockInfo, LockMode, MemoryStore, Released, Renewed, Revoke, Share,
+    Store,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -65,6 +66,8 @@ enum Kind {
     Fair,
     Read,
     Write,
+    /// A reader with a share.
+    Share(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -75,6 +78,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Kind::Read,
         Kind::Read,
         Kind::Write,
+        Kind::Share(1),
+        Kind::Share(1),
+        Kind::Share(2),
+        Kind::Share(3),
     ]);
     let index = any::<prop::sample::Index>;
     let how = prop::sample::select(vec![Revoke::Now, Revoke::AfterTtl]);
@@ -97,7 +104,11 @@ fn claim_of(kind: Kind, waits: bool) -> Claim {
         Kind::Fair => queued("a", LockMode::Exclusive),
         Kind::Read => queued("a", LockMode::Read),
         Kind::Write => queued("a", LockMode::Write),
+        Kind::Share(_) => queued("a", LockMode::Read),
     };
+    if let Kind::Share(permits) = kind {
+        new.share = Some(Share { permits, of: 4 });
+    }
     new.ttl = TTL;
     new.place_ttl = if waits { TTL } else { Duration::ZERO };
     new

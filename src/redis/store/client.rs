@@ -1,5 +1,6 @@
 //! [`RedisClient`]: what every operation of the store uses.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use super::script::{Call, Script};
 use super::servers::Servers;
 use crate::clock::{ClockKind, Stamp};
 use crate::model::key::Key;
-use crate::store::{Claim, Fencing, LockMode, MAX_SKEW};
+use crate::store::{Claim, Fencing, LockMode, MAX_SKEW, Share};
 
 /// The servers of a store, how they are used, and what was seen of them.
 #[derive(Debug)]
@@ -267,11 +268,12 @@ impl Reached {
 }
 
 /// The text that is a claim, and its place in the line.
-pub(super) fn claim_parts(claim: &Claim) -> ([u8; 32], &'static str, &str) {
-    let mode = match claim.mode {
-        LockMode::Exclusive => " x ",
-        LockMode::Write => " w ",
-        LockMode::Read => " r ",
+pub(super) fn claim_parts(claim: &Claim) -> ([u8; 32], Cow<'static, str>, &str) {
+    let mode = match (claim.mode, claim.share) {
+        (_, Some(Share { permits, of })) => format!(" s {permits}/{of} ").into(),
+        (LockMode::Exclusive, None) => " x ".into(),
+        (LockMode::Write, None) => " w ".into(),
+        (LockMode::Read, None) => " r ".into(),
     };
     (claim.owner.digits(), mode, claim.label.record())
 }

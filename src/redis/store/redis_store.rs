@@ -143,6 +143,7 @@ impl Store for RedisStore {
             // No message grants where replicas are waited for. A grant to a claim that took no place
             // yet would be taken back if they are slow.
             subscribes_first: !self.client.options().waits_for_replicas(),
+            shares: true,
             ..Capability::queued()
         }
     }

@@ -14,6 +14,9 @@ use crate::store::{
 
 use super::fault::unexpected_reply;
 
+/// The mode of a reader with a share.
+const SHARE: &str = "s";
+
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Attempted {
@@ -182,7 +185,7 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
         info.mode = mode_of(mode);
         info.held_for = millis(now.saturating_sub(since).max(0));
         info.held_for_is_estimate = true;
-        info.label = Label::from_record(label).ok();
+        info.label = label_of(mode, label);
     }
     Ok(Some(info))
 }
@@ -195,10 +198,14 @@ fn named_all(named: &[Value]) -> Option<(Vec<Label>, Vec<Waiter>)> {
         [Value::Array(holders), Value::Array(waiters)] => (holders, waiters),
         _ => return None,
     };
-    let label = |value: &Value| Label::from_record(text(value)?.splitn(4, ' ').nth(3)?).ok();
+    let label = |value: &Value| {
+        let mut words = text(value)?.splitn(4, ' ').skip(1);
+        let (mode, _since, label) = (words.next()?, words.next()?, words.next()?);
+        label_of(mode, label)
+    };
     let waiter = |value: &Value| {
         let (mode, label) = text(value)?.split_once(' ')?;
-        Some(Waiter::new(Label::from_record(label).ok(), mode_of(mode)))
+        Some(Waiter::new(label_of(mode, label), mode_of(mode)))
     };
     Some((
         holders.iter().filter_map(label).collect(),
@@ -206,11 +213,20 @@ fn named_all(named: &[Value]) -> Option<(Vec<Label>, Vec<Waiter>)> {
     ))
 }
 
+/// The label of a claim, which its share may be before.
+fn label_of(mode: &str, label: &str) -> Option<Label> {
+    let label = match mode {
+        SHARE => label.split_once(' ')?.1,
+        _ => label,
+    };
+    Label::from_record(label).ok()
+}
+
 fn mode_of(word: &str) -> Option<LockMode> {
     match word {
         "x" => Some(LockMode::Exclusive),
         "w" => Some(LockMode::Write),
-        "r" => Some(LockMode::Read),
+        "r" | SHARE => Some(LockMode::Read),
         _ => None,
     }
 }

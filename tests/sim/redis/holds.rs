@@ -52,10 +52,9 @@ impl Keys {
             let Some(Value::Hash(fields)) = grants.map(|entry| &entry.value) else {
                 return Some((Held::By(Vec::new()), end));
             };
-            let tokens = fields
-                .iter()
-                .filter_map(|(_, grant)| number(grant))
-                .collect();
+            // Beside the grants, by owner, is the sum of all shares.
+            let grants = fields.iter().filter(|(owner, _)| owner.len() == 32);
+            let tokens = grants.filter_map(|(_, grant)| number(grant)).collect();
             return Some((Held::By(tokens), end));
         }
         let token = (text.len() > 33).then(|| number(&text[33..])).flatten()?;

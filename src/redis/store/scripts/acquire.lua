@@ -20,7 +20,7 @@ if ARGV[6] then
   end
   voted = string.format(' %.0f', us)
 end
-if redis.call('EXISTS', lock, KEYS[2], KEYS[4]) == 0 and string.sub(claim, 34, 34) ~= 'r' then
+if redis.call('EXISTS', lock, KEYS[2], KEYS[4]) == 0 and not string.find(claim, '^[rs]', 34) then
   -- Free, and nobody waits.
   local number = redis.call('INCR', token)
   if number > 1e15 then
@@ -38,7 +38,7 @@ local holder = redis.call('GET', lock)
 if holder == READERS then
   local ends, grant = redis.call('ZSCORE', readers, owner), redis.call('HGET', grants, owner)
   if ends and grant and tonumber(ends) > now then
-    if string.sub(claim, 34, 34) ~= 'r' then
+    if not reads(claim) then
       -- A request to write, from before its downgrade.
       return 'gone'
     end
@@ -94,4 +94,9 @@ if number then
   return 'granted ' .. number .. voted
 end
 local left = redis.call('PTTL', lock)
+if holder == READERS and string.sub(claim, 34, 34) == 's' then
+  -- One end may be enough.
+  local ends = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')[2]
+  left = ends and math.max(ends - now, 1) or left
+end
 return string.format('busy %.0f %.0f %s', left == -2 and gap() or left, us, redis.call('GET', token) or '0')

@@ -1,7 +1,9 @@
 -- The line of a lock: a part of every script that ends a hold or grants one. It expects `lock`, `token` (names of keys) and `mark`.
 --
--- A claim is one text for all its life, `<owner, 32 hex> <x|w|r> <label>`. Its place is that text in `queue` (by arrival) and in
--- `places` (by its end). The key `line` is there while anybody waits or reads. It says when the lock was last left to others (ms).
+-- A claim is one text for all its life, `<owner, 32 hex> <x|w|r> <label>`, or `<owner> s
+-- <permits>/<of> <label>` for a reader with a share. Its place is that text in `queue` (by arrival)
+-- and in `places` (by its end). The key `line` is there while anybody waits or reads. It says when
+-- the lock was last left to others (ms).
 local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
 -- Readers join each other in the first part of each turn, so that the lock is free for once. Not those of a key with this end: it is
@@ -53,6 +55,25 @@ local function leave_line(...)
   redis.call('ZREM', queue, ...)
 end
 
+local function reads(claim)
+  return string.find(claim, '^[rs]', 34) ~= nil
+end
+
+-- How many permits a grant has.
+local function permits_of(grant)
+  return tonumber(string.match(grant, '^%d+ s %d+ (%d+)/')) or 0
+end
+
+-- How many permits all shares have together, also those that are over and were not ended: a field
+-- beside their grants.
+local function taken()
+  return tonumber(redis.call('HGET', grants, 'taken')) or 0
+end
+
+local function take(permits)
+  redis.call('HSET', grants, 'taken', whole(taken() + permits))
+end
+
 -- When the lock was last left to others (ms).
 local function left_at()
   return tonumber(redis.call('GET', line)) or now
@@ -71,15 +92,27 @@ local function end_readers(most, ...)
   for _, owner in ipairs({...}) do
     ended[#ended + 1] = owner
   end
-  if ended[1] then
-    redis.call('ZREM', readers, unpack(ended))
+  if not ended[1] then
+    return
+  end
+  redis.call('ZREM', readers, unpack(ended))
+  if taken() > 0 then
+    -- One by one: each is given back once.
+    for _, owner in ipairs(ended) do
+      local permits = permits_of(redis.call('HGET', grants, owner) or '')
+      redis.call('HDEL', grants, owner)
+      if permits > 0 then
+        take(-permits)
+      end
+    end
+  else
     redis.call('HDEL', grants, unpack(ended))
   end
 end
 
 -- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the time; without it, it begins there.
 local function hold(claim, ends)
-  local is_reader = string.sub(claim, 34, 34) == 'r'
+  local is_reader = reads(claim)
   local is_first = is_reader and redis.call('GET', lock) ~= READERS
   if is_first then
     forget_readers()
@@ -102,6 +135,11 @@ local function hold(claim, ends)
     return number
   end
   redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
+  if permits_of(about) > 0 then
+    -- A call that it missed is over.
+    end_readers(0, string.sub(claim, 1, 32))
+    take(permits_of(about))
+  end
   redis.call('ZADD', readers, whole(ends), string.sub(claim, 1, 32))
   redis.call('HSET', grants, string.sub(claim, 1, 32), about)
   if is_first then
@@ -122,13 +160,23 @@ local function gap()
   return last - now <= GAP and math.max(last - now, 0) or 0
 end
 
+-- Whether this claim, as the next one, may hold beside readers.
+local function joins(claim)
+  local permits, of = string.match(claim, '^s (%d+)/(%d+) ', 34)
+  if permits then
+    end_readers(MOST)
+    return taken() + tonumber(permits) <= tonumber(of)
+  end
+  return reads(claim)
+    and (string.sub(lock, -#MEMBERS) == MEMBERS or math.max(now - left_at(), 0) % READ_TURN < READ_PART)
+end
+
 -- Whether this claim, as the next one, may hold beside the holder.
 local function is_open(holder, claim)
   if not holder then
     return gap() == 0
   end
-  return holder == READERS and string.sub(claim, 34, 34) == 'r'
-    and (string.sub(lock, -#MEMBERS) == MEMBERS or math.max(now - left_at(), 0) % READ_TURN < READ_PART)
+  return holder == READERS and joins(claim)
 end
 
 -- Notifies the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish
