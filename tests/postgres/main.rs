@@ -10,6 +10,8 @@ mod claims;
 mod crew;
 #[path = "../support/one_time.rs"]
 mod one_time;
+#[path = "../support/permits.rs"]
+mod pool;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/rotation.rs"]
@@ -48,6 +50,7 @@ mod store_kinds;
 mod store_life;
 mod store_locks;
 mod store_odd;
+mod store_permits;
 mod store_queue;
 mod store_shards;
 #[cfg(feature = "tls")]

@@ -1,5 +1,6 @@
 //! The calls of the functions in the schema, and what their answers mean.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -12,7 +13,7 @@ use super::owner::Owner;
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
-use crate::store::{Claim, LockInfo, LockMode, Waiter};
+use crate::store::{Claim, LockInfo, LockMode, Share, Waiter};
 
 // What is a promise says since when it waits for standbys.
 const ASK: &str = concat!(
@@ -73,7 +74,7 @@ pub(super) async fn ask(
     can_hear: bool,
     is_called: bool,
 ) -> Result<Answer, Failure> {
-    let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), claim.label.record());
+    let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), label(claim));
     let _turn = match is_called {
         true => None,
         false => Some(at.turn(&claim.key).await?),
@@ -84,7 +85,7 @@ pub(super) async fn ask(
             &[
                 (&key, Type::TEXT),
                 (&owner, Type::UUID),
-                (&letter(claim.mode), Type::CHAR),
+                (&letter(claim), Type::CHAR),
                 (&millis(claim.ttl), Type::INT8),
                 (&millis(claim.place_ttl), Type::INT8),
                 (&label, Type::TEXT),
@@ -245,13 +246,23 @@ pub(super) async fn notify(at: &Connection, name: &str) -> Result<(), Failure> {
     at.ask(NOTIFY, &[(&name, Type::TEXT)]).await.map(drop)
 }
 
-fn letter(mode: LockMode) -> i8 {
-    let letter = match mode {
-        LockMode::Exclusive => b'x',
-        LockMode::Read => b'r',
-        LockMode::Write => b'w',
+fn letter(claim: &Claim) -> i8 {
+    let letter = match (claim.mode, claim.share) {
+        (_, Some(_)) => b's',
+        (LockMode::Exclusive, None) => b'x',
+        (LockMode::Read, None) => b'r',
+        (LockMode::Write, None) => b'w',
     };
     letter.cast_signed()
+}
+
+/// The label, after the share if the claim has one.
+fn label(claim: &Claim) -> Cow<'_, str> {
+    let label = claim.label.record();
+    match claim.share {
+        Some(Share { permits, of }) => format!("{permits}/{of} {label}").into(),
+        None => label.into(),
+    }
 }
 
 fn mode_of(letter: &str) -> Result<LockMode, Failure> {

@@ -52,6 +52,7 @@ pub struct PostgresStore {
 struct PostgresClient {
     pool: ConnectionPool,
     fencing: Fencing,
+    knows_shares: bool,
     wakes: bool,
     releases: AtomicU64,
     /// The claims that got a message and have not asked since.
@@ -110,6 +111,7 @@ impl PostgresStore {
         Ok(Self {
             client: Arc::new(PostgresClient {
                 fencing,
+                knows_shares: server.knows_shares,
                 pool,
                 wakes,
                 releases: AtomicU64::new(0),
@@ -241,6 +243,7 @@ impl Store for PostgresStore {
             } else {
                 Queue::Places
             },
+            shares: self.client.knows_shares,
             ..Capability::queued()
         }
     }

@@ -9,7 +9,8 @@ use super::options::PostgresOptions;
 use super::schema::VERSION;
 use crate::model::error::Error;
 
-const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms, encoding, life FROM leasehold.hello($1)";
+const HELLO: &str = "SELECT version, max_ttl_ms, loses_writes, has_async_standbys, closed_ms, encoding, life, \
+    pg_catalog.to_regprocedure('leasehold.taken(text, boolean)') IS NOT NULL AS knows_shares FROM leasehold.hello($1)";
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
@@ -24,6 +25,8 @@ pub(super) struct Server {
     pub(super) encoding: String,
     /// Which server, database and tables these are.
     pub(super) life: String,
+    /// Whether its functions know shares: those of an earlier schema of this version do not.
+    pub(super) knows_shares: bool,
 }
 
 impl Server {
@@ -44,6 +47,7 @@ impl Server {
             closed_for: millis(4)?,
             encoding: row.try_get(5)?,
             life: row.try_get(6)?,
+            knows_shares: row.try_get(7)?,
         })
     }
 

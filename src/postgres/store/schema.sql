@@ -22,11 +22,14 @@ CREATE TABLE IF NOT EXISTS leasehold.token (
   last bigint NOT NULL,
   PRIMARY KEY (slot, part)) WITH (fillfactor = 50);
 
--- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read; b: a hold that was revoked, and
--- keeps everybody out; z: the key rests after a release; l: wants a message and has no place. place: at most 0 for whoever keeps
--- others out, then those who wait in their order, and at the end, with the largest number, l. hears: messages reach whoever waits, so
--- that its place may end soon after one. called: the key was handed over to it. There is no index on ends, so renewals are HOT.
--- Nothing is changed where the table is there: an index would wait for whoever reads it, and everybody would wait behind it.
+-- Who holds a key (token is set) or waits for it, until ends. mode: x exclusive, w write, r read;
+-- s: read, with a share (label begins with <permits>/<of> and a space); b: a hold that was revoked,
+-- and keeps everybody out; z: the key rests after a release; l: wants a message and has no place.
+-- place: at most 0 for whoever keeps others out, then those who wait in their order, and at the
+-- end, with the largest number, l. hears: messages reach whoever waits, so that its place may end
+-- soon after one. called: the key was handed over to it. There is no index on ends, so renewals are
+-- HOT. Nothing is changed where the table is there: an index would wait for whoever reads it, and
+-- everybody would wait behind it.
 DO $$ BEGIN
   IF EXISTS (SELECT FROM leasehold.lock_meta m WHERE m.version <> 4) THEN
     RAISE EXCEPTION 'the schema of the locks is of another version' USING ERRCODE = 'LH007';
@@ -131,15 +134,26 @@ BEGIN
     WHERE x.owner = m.owner AND x.ends > now_ + m.most;
 END $$;
 
--- Gives a key to whoever may be granted it now: the first of those who wait, and readers behind a first reader. Nobody else
--- is granted it before them, and they have used up their place if they do not ask within a second; without that a place of
--- whoever hears no messages lasts as long as it did. It sends them a message, unless they had one (is_freed: the key was freed
--- just now). It sends none while nobody waits, because a commit that notifies takes a lock over the whole instance, and none while
--- the server's queue of messages is nearly full: a full one would undo the call at its end.
+-- How many permits the shares have together that hold a key, and when the first of them ends.
+-- all_rows: also those that are over and were not deleted, because a call may be renewing them.
+CREATE OR REPLACE FUNCTION leasehold.taken(k text, all_rows bool, OUT permits bigint, OUT first_end timestamptz)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  SELECT coalesce(sum(split_part(c.label, '/', 1)::bigint), 0), min(c.ends) INTO permits, first_end FROM leasehold.claim c
+    WHERE c.key = k AND c.place <= 0 AND c.mode = 's' AND (all_rows OR c.ends > clock_timestamp());
+END $$;
+
+-- Gives a key to whoever may be granted it now: the first of those who wait, and readers behind a
+-- first reader, shares as far as they fit. Nobody else is granted it before them, and they have
+-- used up their place if they do not ask within a second; without that a place of whoever hears no
+-- messages lasts as long as it did. It sends them a message, unless they had one (is_freed: the key
+-- was freed just now). It sends none while nobody waits, because a commit that notifies takes a
+-- lock over the whole instance, and none while the server's queue of messages is nearly full: a
+-- full one would undo the call at its end.
 CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  c record; held "char"; first "char"; head bigint; is_notified bool;
+  c record; held "char"; first "char"; head bigint; is_notified bool; taken bigint; of_ text;
   can_notify constant bool := pg_notification_queue_usage() < 0.9;
   no_place constant bigint := 9223372036854775807;
 BEGIN
@@ -150,15 +164,21 @@ BEGIN
   END IF;
   SELECT x.mode INTO held FROM leasehold.claim x
     WHERE x.key = k AND x.place <= 0 AND x.ends > clock_timestamp() ORDER BY x.place LIMIT 1;
-  IF held <> 'r' THEN RETURN; END IF;
-  FOR c IN SELECT x.owner, x.place, x.mode, x.ttl, x.hears, x.called FROM leasehold.claim x
+  IF held NOT IN ('r', 's') THEN RETURN; END IF;
+  FOR c IN SELECT x.owner, x.place, x.mode, x.ttl, x.hears, x.called, x.label FROM leasehold.claim x
       WHERE x.key = k AND x.place > 0 AND x.place < no_place AND x.ends > clock_timestamp() ORDER BY x.place LOOP
     IF head IS NULL THEN
       head := c.place;
       -- They were over when they were passed.
       DELETE FROM leasehold.claim x WHERE x.key = k AND x.place > 0 AND x.place < head;
     END IF;
-    EXIT WHEN (c.called AND NOT is_freed) OR first <> 'r' OR (c.mode <> 'r' AND coalesce(first, held) = 'r');
+    EXIT WHEN (c.called AND NOT is_freed) OR first NOT IN ('r', 's')
+      OR (c.mode NOT IN ('r', 's') AND coalesce(first, held) IN ('r', 's'));
+    IF c.mode = 's' THEN
+      taken := coalesce(taken, (SELECT t.permits FROM leasehold.taken(k, false) t)) + split_part(c.label, '/', 1)::bigint;
+      of_ := split_part(split_part(c.label, ' ', 1), '/', 2);
+      EXIT WHEN taken > of_::bigint;
+    END IF;
     first := c.mode;
     is_notified := c.hears AND can_notify;
     IF NOT c.called THEN
@@ -173,19 +193,23 @@ BEGIN
   END IF;
 END $$;
 
--- One attempt: o asks for k in the mode m for want ms, and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
--- messages reach it. answer: granted | busy | withdrawn (or it became a reader's) | closed. left_ms: what is left of the grant, or until a retry may
--- succeed; null: it is called before. seen: the life that the caller's connection was made to; it is refused in another. It reads the first of those who keep o out and no other, so its time does not grow with the
--- places; a plan that was made while the table was small must not read all of it later, and what a plan without such a choice costs
--- is no reason to compile it, which takes longer than the call. It waits for other calls about the key for a
--- moment only: over one connection requests for other keys are behind it.
+-- One attempt: o asks for k in the mode m for want ms (s: who begins with its share, and waits for
+-- every earlier place), and keeps a place for place_for ms if it has to wait; 0 for none. can_hear:
+-- messages reach it. answer: granted | busy | withdrawn (or it became a reader's) | closed.
+-- left_ms: what is left of the grant, or until a retry may succeed; null: it is called before.
+-- seen: the life that the caller's connection was made to; it is refused in another. It reads the
+-- first of those who keep o out and no other, so its time does not grow with the places; a plan
+-- that was made while the table was small must not read all of it later, and what a plan without
+-- such a choice costs is no reason to compile it, which takes longer than the call. It waits for
+-- other calls about the key for a moment only: over one connection requests for other keys are
+-- behind it.
 CREATE OR REPLACE FUNCTION leasehold.ask(k text, o uuid, m "char", want bigint, place_for bigint, who text,
   can_hear bool, seen text DEFAULT NULL, OUT answer text, OUT token bigint, OUT left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms'
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
   me leasehold.claim; meta leasehold.lock_meta; now_ timestamptz; blocked timestamptz; held "char";
-  held_until timestamptz; lasts interval;
+  held_until timestamptz; lasts interval; taken bigint; first_end timestamptz;
   my_place bigint; first_place bigint; dead uuid[]; before bigint;
   ms constant interval := '1 ms';
   no_place constant bigint := 9223372036854775807;
@@ -228,9 +252,19 @@ BEGIN
       SELECT c.mode, c.ends INTO held, held_until FROM leasehold.claim c
         WHERE c.key = k AND c.place <= 0 ORDER BY c.place LIMIT 1;
     END IF;
-    IF held IS NOT NULL AND NOT (held = 'r' AND m = 'r') THEN
+    IF m = 's' AND held IN ('r', 's') THEN
+      -- As above: one that is being renewed at this moment counts.
+      DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
+        WHERE c.key = k AND c.place <= 0 AND c.mode = 's' AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+      now_ := clock_timestamp();
+      SELECT t.permits, t.first_end INTO taken, first_end FROM leasehold.taken(k, true) t;
+      IF taken + split_part(who, '/', 1)::bigint > split_part(split_part(who, ' ', 1), '/', 2)::bigint THEN
+        blocked := first_end;
+      END IF;
+    END IF;
+    IF held IS NOT NULL AND NOT (held IN ('r', 's') AND m IN ('r', 's')) THEN
       blocked := held_until;
-    ELSIF me.called IS NOT TRUE THEN
+    ELSIF blocked IS NULL AND me.called IS NOT TRUE THEN
       FOR again IN 1..2 LOOP
         SELECT c.ends, c.place INTO blocked, first_place FROM leasehold.claim c
           WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')
@@ -295,6 +329,10 @@ BEGIN
   INSERT INTO leasehold.claim AS c VALUES (o, k, 0, m, ask.token, now_ + want * ms, want * ms, who, can_hear, false)
     ON CONFLICT (owner) DO UPDATE
       SET place = 0, mode = excluded.mode, token = excluded.token, ends = excluded.ends, ttl = excluded.ttl, label = excluded.label;
+  IF m = 's' AND my_place IS NOT NULL THEN
+    -- Those behind it may fit too, and who freed the key may not have known: a ttl ended.
+    PERFORM leasehold.hand_over(k, false);
+  END IF;
   answer := 'granted'; left_ms := want;
 END $$;
 
@@ -384,7 +422,7 @@ BEGIN
   now_ := clock_timestamp();
   IF me.token IS NULL OR me.ends <= now_ THEN answer := 'gone'; RETURN; END IF;
   IF me.mode = 'x' THEN answer := 'exclusive'; RETURN; END IF;
-  UPDATE leasehold.claim SET mode = 'r' WHERE owner = o;
+  UPDATE leasehold.claim SET mode = 'r' WHERE owner = o AND mode = 'w';
   answer := 'read'; token := me.token; left_ms := floor(extract(epoch FROM me.ends - now_) * 1000);
   PERFORM leasehold.hand_over(k, true);
 END $$;
@@ -425,9 +463,12 @@ RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, he
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   -- Two branches, so that a question about one key reads the rows of that key only.
   WITH live AS (
-    SELECT c.* FROM leasehold.claim c WHERE NOT is_prefix AND c.key = k AND c.ends > now()
-    UNION ALL
-    SELECT c.* FROM leasehold.claim c WHERE is_prefix AND starts_with(c.key, k) AND c.ends > now()),
+    SELECT c.key, c.place, c.token, c.ends, s.mode, s.label
+    FROM (SELECT c.* FROM leasehold.claim c WHERE NOT is_prefix AND c.key = k AND c.ends > now()
+      UNION ALL
+      SELECT c.* FROM leasehold.claim c WHERE is_prefix AND starts_with(c.key, k) AND c.ends > now()) c,
+    LATERAL (SELECT CASE c.mode WHEN 's' THEN 'r' ELSE c.mode END AS mode,
+      CASE c.mode WHEN 's' THEN substr(c.label, strpos(c.label, ' ') + 1) ELSE c.label END AS label) s),
   keys AS (
     SELECT l.key, count(*) FILTER (WHERE l.token IS NOT NULL) AS holders,
       count(*) FILTER (WHERE l.token IS NULL AND l.mode IN ('x', 'w', 'r')) AS queue,
