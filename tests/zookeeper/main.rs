@@ -8,6 +8,8 @@ mod crew;
 mod no_threads;
 #[path = "../support/peer.rs"]
 mod peer;
+#[path = "../support/permits.rs"]
+mod pool;
 #[path = "../support/cutter.rs"]
 mod proxy;
 #[path = "../support/rotation.rs"]
@@ -28,6 +30,7 @@ mod kinds;
 mod manager;
 mod overlap;
 mod peers;
+mod permits;
 mod proof;
 mod queue;
 mod revoke;

@@ -148,6 +148,7 @@ impl Store for ZooKeeperStore {
                 Queue::None
             },
             read_write: has_queue,
+            shares: has_queue,
             revokes: self.client.options.driver == DriverKind::Client,
             heartbeat: Some(self.heartbeat),
             reports_holder: true,

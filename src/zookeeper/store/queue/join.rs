@@ -131,7 +131,7 @@ async fn join_queue(
     session: &Arc<Session>,
     state: &ClaimState,
 ) -> Result<Option<Joined>, LookupError> {
-    let prefix = names::queue_prefix(&state.guid, state.claim.mode);
+    let prefix = names::queue_prefix(&state.guid, &state.claim);
     let path = format!("{}/{prefix}", state.parent);
     let data = state.node_data(session.ttl, false).encode();
     let made = make(client, session, state, &path, &data, Kind::Sequential).await?;

@@ -4,7 +4,7 @@ use crate::model::error::Error;
 use crate::model::holder::hex;
 use crate::model::key::Key;
 use crate::model::random::random_bytes;
-use crate::store::LockMode;
+use crate::store::{Claim, LockMode, Share};
 
 /// Under the chroot: one node for each session, which its heartbeats write. No key has a `~`.
 const SESSIONS: &str = "~leasehold";
@@ -104,14 +104,27 @@ pub(crate) fn new_guid() -> Result<String, Error> {
     ))
 }
 
-/// What the server adds ten digits to for a claim in this mode.
-pub(crate) fn queue_prefix(guid: &str, mode: LockMode) -> String {
-    let suffix = match mode {
-        LockMode::Exclusive => EXCLUSIVE,
-        LockMode::Read => READ,
-        LockMode::Write => WRITE,
-    };
-    format!("{}{suffix}", own_prefix(guid))
+/// What the server adds ten digits to for a claim of this kind. To other clients a share is a
+/// reader.
+pub(crate) fn queue_prefix(guid: &str, claim: &Claim) -> String {
+    let own = own_prefix(guid);
+    match (claim.mode, claim.share) {
+        (_, Some(Share { permits, of })) => format!("{own}-{permits}of{of}{READ}"),
+        (LockMode::Exclusive, None) => format!("{own}{EXCLUSIVE}"),
+        (LockMode::Read, None) => format!("{own}{READ}"),
+        (LockMode::Write, None) => format!("{own}{WRITE}"),
+    }
+}
+
+/// The share in the name of a reader's node, if it has one. No part of a guid looks like one.
+fn share(name: &str) -> Option<Share> {
+    let stem = name.get(..name.len().checked_sub(DIGITS)?)?;
+    let (_, share) = stem.strip_suffix(READ)?.rsplit_once('-')?;
+    let (permits, of) = share.split_once("of")?;
+    Some(Share {
+        permits: permits.parse().ok()?,
+        of: of.parse().ok()?,
+    })
 }
 
 /// What every node of a claim begins with, and no other.
@@ -192,6 +205,7 @@ pub(crate) struct Contender {
     pub(crate) sequence: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) name: String,
+    pub(crate) share: Option<Share>,
 }
 
 impl Contender {
@@ -206,6 +220,7 @@ impl Contender {
         Some(Self {
             sequence,
             kind,
+            share: share(&name),
             name,
         })
     }

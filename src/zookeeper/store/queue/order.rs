@@ -3,6 +3,10 @@
 //! A reader waits for the nearest writer before it, so readers enter together. A contender that wants to be alone waits for the
 //! one directly before it, whatever that one wants. Everybody waits for a barrier. So one end wakes one writer, or the readers
 //! that enter together.
+//!
+//! A reader with a share enters if the shares before it leave enough, and those before it have all
+//! entered. What is before it only gets less, so whoever has entered once may stay. Any end may let
+//! it in, so it watches the first one, and polls.
 
 use super::names::{Contender, Kind};
 
@@ -37,12 +41,20 @@ pub(crate) fn position<'a>(
         _ => !was_granted || other.kind == Kind::Barrier,
     };
     let mut blocking = contenders[..at].iter().filter(keeps_out);
+    // Behind a first writer that has become a reader, the others begin with the second.
+    let fits = |from: usize| {
+        let is_reader = contenders[at].kind == Kind::Read && !was_granted;
+        !is_reader || readers(&contenders[from..=at]).len() > at - from
+    };
     let Some(nearest) = blocking.next_back() else {
-        return Position::First;
+        return match fits(0) {
+            true => Position::First,
+            false => Position::Behind(&contenders[0]),
+        };
     };
     let is_alone = blocking.next_back().is_none();
     let holds = nearest.kind == Kind::Write && contenders[0].name == nearest.name;
-    if is_alone && holds && contenders[at].kind == Kind::Read {
+    if is_alone && holds && contenders[at].kind == Kind::Read && fits(1) {
         Position::BehindHolder(nearest)
     } else {
         Position::Behind(nearest)
@@ -61,7 +73,8 @@ pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contende
     match contenders.first() {
         None => &[],
         Some(first) if first.kind == Kind::Barrier => &[],
-        Some(first) if first.kind == Kind::Read || first_reads => {
+        Some(first) if first.kind == Kind::Read => readers(contenders),
+        Some(_) if first_reads => {
             let others = readers(&contenders[1..]).len();
             &contenders[..=others]
         }
@@ -69,9 +82,16 @@ pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contende
     }
 }
 
-/// The readers that are before everybody else.
+/// The readers that are before everybody else, also before a share that does not fit.
 pub(crate) fn readers(contenders: &[Contender]) -> &[Contender] {
-    let readers = contenders.iter().take_while(|c| c.kind == Kind::Read);
+    let mut taken = 0;
+    let enters = |reader: &&Contender| {
+        let share = reader.share;
+        let fits = reader.kind == Kind::Read && share.is_none_or(|share| share.fits(taken));
+        taken += share.map_or(0, |share| u64::from(share.permits));
+        fits
+    };
+    let readers = contenders.iter().take_while(enters);
     &contenders[..readers.count()]
 }
 
@@ -141,10 +161,17 @@ mod tests {
     /// Every line of up to four, of every kind, with and without a first writer that reads.
     #[test]
     fn the_first_position_is_the_holder_and_only_readers_share_it() {
-        const STEMS: [&str; 4] = ["-lock-", "-__WRIT__", "-__READ__", "-bar-__WRIT__"];
+        const STEMS: [&str; 6] = [
+            "-lock-",
+            "-__WRIT__",
+            "-__READ__",
+            "-bar-__WRIT__",
+            "-1of3-__READ__",
+            "-2of3-__READ__",
+        ];
         for length in 0..=4_u32 {
-            for number in 0..4_usize.pow(length) {
-                let stem = |at: u32| STEMS[number / 4_usize.pow(at) % 4];
+            for number in 0..6_usize.pow(length) {
+                let stem = |at: u32| STEMS[number / 6_usize.pow(at) % 6];
                 let names: Vec<_> = (0..length)
                     .map(|at| format!("_c_{at}{}{at:010}", stem(at)))
                     .collect();
@@ -159,12 +186,39 @@ mod tests {
                     let inside: Vec<_> = all.iter().filter(is_in).collect();
                     let holders: Vec<_> = holders(&all, first_reads).iter().collect();
                     assert_eq!(inside, holders, "{names:?}");
+                    let permits = |c: &&Contender| c.share.map_or(0, |share| share.permits);
+                    let taken: u32 = inside.iter().map(permits).sum();
+                    assert!(taken <= 3, "{names:?}");
                     let alone = inside.iter().filter(|c| c.kind != Kind::Read).count();
                     let may = inside.len() <= 1 || alone == usize::from(first_reads);
                     assert!(may, "{names:?}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_share_enters_when_all_before_it_have_and_leave_enough() {
+        let all = line(&[
+            "_c_a-3of5-__READ__0000000001",
+            "_c_b-4of5-__READ__0000000002",
+            "_c_c-1of9-__READ__0000000003",
+            READER[2],
+        ]);
+        assert_eq!(waits_for(&all, &all[0].name), None);
+        for share in [1, 2] {
+            let first = Some(all[0].name.clone());
+            assert_eq!(waits_for(&all, &all[share].name), first);
+            assert_eq!(waits_for(&all[share..], &all[share].name), None);
+        }
+        assert_eq!(waits_for(&all[1..], &all[2].name), None);
+        // A reader without a share takes nothing, and passes nobody.
+        assert_eq!(waits_for(&all, READER[2]), Some(all[0].name.clone()));
+        assert_eq!(
+            waits_for(&line(&[&all[0].name, READER[2]]), READER[2]),
+            None
+        );
+        assert_eq!(position(&all, &all[1].name, true), Position::First);
     }
 
     #[test]
