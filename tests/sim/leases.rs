@@ -18,6 +18,8 @@ pub(crate) enum Mode {
     Alone,
     Reader,
     Writer,
+    /// So many of so many permits.
+    Share(u32, u32),
 }
 
 /// How a worker ended its hold.
@@ -335,7 +337,7 @@ impl State {
                     ),
                 ));
             }
-            let alone = |mode: Mode| mode != Mode::Reader;
+            let alone = |mode: Mode| !matches!(mode, Mode::Reader | Mode::Share(..));
             let other = believed
                 .iter()
                 .find(|(key, mode, _)| *key == known.key && (alone(*mode) || alone(known.mode)));
@@ -346,6 +348,25 @@ impl State {
                 ));
             }
             believed.push((known.key.clone(), known.mode, known.token));
+            if let Mode::Share(ours, of) = known.mode {
+                let permits = |(key, mode, _): &(Key, Mode, u64)| match mode {
+                    Mode::Share(permits, _) if *key == known.key => *permits,
+                    _ => 0,
+                };
+                let taken: u32 = believed.iter().map(permits).sum();
+                if ours < taken {
+                    self.coverage.sometimes("two held permits");
+                }
+                if taken > of {
+                    wrong = Some((
+                        "O2 exclusion",
+                        format!(
+                            "{taken} permits of {} are believed held, of {of}",
+                            known.key
+                        ),
+                    ));
+                }
+            }
         }
         if let Some((oracle, what)) = wrong {
             self.fail(oracle, || what);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::election::Leadership;
 use leasehold::multi::MultiGuard;
+use leasehold::permits::PermitsGuard;
 use leasehold::read_write::{ReadGuard, WriteGuard};
 use leasehold::reentrant::{ReentrantGuard, ReentrantLock, Scope};
 use leasehold::semaphore::SemaphorePermit;
@@ -31,8 +32,13 @@ enum Kind {
     Reentrant,
     Multi,
     Semaphore,
+    /// So many of all permits.
+    Permits(u32),
     Election,
 }
+
+/// All permits.
+const PERMITS: u32 = 3;
 
 /// How a hold ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +57,7 @@ enum Guard {
     Multi(MultiGuard),
     Reentrant(Entered),
     Permit(SemaphorePermit),
+    Permits(PermitsGuard),
     Leader(Leadership),
 }
 
@@ -160,6 +167,10 @@ fn plan(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> Plan {
         },
         patience: dice.ms(0.0, 12_000.0),
     };
+    if plan.kind == Kind::Semaphore && !is_quorum && plan.hold % 2 == 1 {
+        // Without a draw of its own: worlds that found something stay what they are.
+        plan.kind = Kind::Permits(1 + (plan.pause % u64::from(PERMITS)) as u32);
+    }
     if is_calm {
         // So few that whoever waits for long has been forgotten.
         plan.pause *= 8;
@@ -359,6 +370,11 @@ async fn acquire(
             };
             Ok(semaphore.acquire_within(patience).await?.map(Guard::Permit))
         }
+        Kind::Permits(permits) => {
+            let pool = locks.permits("p", PERMITS);
+            let held = pool.acquire_many_within(permits, patience).await?;
+            Ok(held.map(Guard::Permits))
+        }
         Kind::Election => {
             let election = locks.election("e");
             let election = if is_fenced {
@@ -409,6 +425,7 @@ impl Guard {
                 .collect(),
             Self::Reentrant(entered) => vec![entered.outer.lease().clone()],
             Self::Permit(permit) => vec![permit.lease().clone()],
+            Self::Permits(permits) => vec![permits.lease().clone()],
             Self::Leader(leader) => vec![leader.lease().clone()],
         }
     }
@@ -416,7 +433,7 @@ impl Guard {
     fn executor(&self) -> Option<Executor> {
         Some(match self {
             Self::Lock(guard) => guard.executor(),
-            Self::Read(_) => return None,
+            Self::Read(_) | Self::Permits(_) => return None,
             Self::Write(guard) => guard.executor(),
             Self::Multi(guard) => guard.executor(),
             Self::Reentrant(Entered { outer, inner, .. }) => {
@@ -432,6 +449,7 @@ fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
     let mode = match kind {
         Kind::Read | Kind::Downgraded => Mode::Reader,
         Kind::Write => Mode::Writer,
+        Kind::Permits(permits) => Mode::Share(permits, PERMITS),
         _ => Mode::Alone,
     };
     let mut state = ctx.shared.lock();
@@ -531,6 +549,7 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
                 let _ = entered.outer.release().await;
             }
             Guard::Permit(permit) => drop(permit.release().await),
+            Guard::Permits(permits) => drop(permits.release().await),
             Guard::Leader(leader) => drop(leader.resign().await),
         }
     };
