@@ -91,6 +91,13 @@ Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, 
 There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \
 see its password";
 
+/// The help of `--store` where the server of the data is asked.
+const STORE_OF_DATA: &str = "\
+Where the data is, as the URL of the fence: redis://host:6379/0?prefix=app, \
+postgres://host/database, zookeeper://host:2181/chroot. The locks may be elsewhere. \
+There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, \
+other users of the machine do not see its password";
+
 /// The command, and what happens to it when its lease is lost.
 #[derive(Args, Debug)]
 pub(crate) struct CommandArgs {
@@ -263,7 +270,8 @@ pub(crate) struct OnceArgs {
     ///
     /// The time is what the schedule says, the same on every host, to the hour, the minute or the second. The tool exits with 0 if the
     /// job is done already, or with CODE of -E, and runs no command. While another host runs it, the tool waits (--wait). A command
-    /// that fails, that a signal ends, or whose lease is lost, is not done. Not on ZooKeeper and Redlock.
+    /// that fails, that a signal ends, or whose lease is lost, is not done. There is no default store:
+    /// name one that all hosts share. Not on ZooKeeper and Redlock.
     #[arg(long, value_name = "NAME@TIME", value_parser = Fire::parse, conflicts_with_all = ["lock", "shared", "write", "slots", "at_least"])]
     pub(crate) once: Option<Fire>,
 
@@ -282,7 +290,16 @@ pub(crate) struct OnceArgs {
 
 impl OnceArgs {
     /// Refuses options without their job. Where `--lock` is given, `requires` of clap does not, because `--once` conflicts with it.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    ///
+    /// A job is for many hosts. Under cron the environment has no LEASEHOLD_STORE: each host would
+    /// take its own files, and run the job.
+    pub(crate) fn check(&self, store: &StoreArgs) -> Result<(), Failure> {
+        if self.once.is_some() && store.given()?.is_none() {
+            return Err(Failure::usage(
+                "--once needs a store that all hosts share: \
+                 --store URL or LEASEHOLD_STORE (file: for one machine)",
+            ));
+        }
         let is_of_job = self.keep.is_some() || self.on_death.is_some() || self.failure_counts;
         if is_of_job && self.once.is_none() {
             return Err(Failure::usage(
@@ -395,7 +412,7 @@ pub(crate) struct RevokeArgs {
 #[command(after_help = "\
 Example:
   leasehold resolve --store postgres://app@127.0.0.1/bank accounts/7 5f0c1b2a9d3e4f60718293a4b5c6d7e8 --token 1763820000000000")]
-#[command(mut_arg("store", |store| store.help(SHARED_STORE).long_help(SHARED_STORE)))]
+#[command(mut_arg("store", |store| store.help(STORE_OF_DATA).long_help(STORE_OF_DATA)))]
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,

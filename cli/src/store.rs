@@ -12,7 +12,7 @@ const INSIDE: &str = "LEASEHOLD_KEY";
 
 impl StoreArgs {
     /// The URL that was given, here or in the environment. A variable without a value, as systemd writes it, gives none.
-    fn given(&self) -> Result<Option<String>, Failure> {
+    pub(crate) fn given(&self) -> Result<Option<String>, Failure> {
         if self.store.is_some() {
             return Ok(self.store.clone());
         }

@@ -58,7 +58,7 @@ const PARTING: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
     args.lock.check()?;
-    args.once.check()?;
+    args.once.check(&args.store)?;
     // As with flock(1), what the command has started keeps the lock, if the tool is killed.
     let url = args.store.for_holder("&children=hold")?;
     let renewals = Arc::new(Notify::new());

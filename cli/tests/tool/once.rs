@@ -1,7 +1,8 @@
 //! `--once`: each fire time of a job is done once.
 
 use crate::command::{
-    Mark, Running, code, leasehold, lines, printed, server, until, until_marked, until_subscribed,
+    Mark, Running, code, leasehold, lines, printed, server, tool, until, until_marked,
+    until_subscribed,
 };
 
 const THREE: &str = "nightly@2026-11-26T03:00Z";
@@ -55,6 +56,32 @@ pub(crate) fn each_fire_time_is_done_once(url: &str) {
 fn each_fire_time_is_done_once_in_redis() {
     let (_server, url) = server();
     each_fire_time_is_done_once(&url);
+}
+
+/// Under cron the variable of the shell's profile is not set.
+#[test]
+fn a_job_without_a_store_is_refused_and_the_variable_names_one() {
+    let job = ["run", "--once", THREE, "--", "echo", "ran"];
+    let with = |url: Option<&str>| {
+        let mut job = tool(&job);
+        if let Some(url) = url {
+            job.env("LEASEHOLD_STORE", url);
+        }
+        job.output().unwrap()
+    };
+    for nothing in [None, Some("")] {
+        let refused = with(nothing);
+        let said = printed(&refused);
+        assert_eq!(code(&refused), 64, "{said}");
+        assert!(
+            said.contains("--once needs a store that all hosts share"),
+            "{said}"
+        );
+        assert!(!said.contains("ran\n"), "{said}");
+    }
+    let (_server, url) = server();
+    let ran = with(Some(&url));
+    assert_eq!((code(&ran), printed(&ran).as_str()), (0, "ran\n"));
 }
 
 #[test]
