@@ -1,7 +1,7 @@
 //! A fence that is tied to a lock is raised before the guard is handed out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 mod plain;
 mod support;
 use plain::plain;
-use support::{World, ms, secs};
+use support::{World, ms, secs, while_time_passes};
 
 fn key() -> Key {
     "a".parse().expect("a key")
@@ -150,6 +150,67 @@ async fn a_fence_that_does_not_answer_is_given_up_after_the_request_time_out() {
         .expect_err("no guard without its fence");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(world.is_theirs_to_take("a").await, "it is free again");
+}
+
+/// A fence at which a transaction of a former holder is open during the first attempts.
+#[derive(Debug)]
+struct Occupied {
+    gate: FenceGate,
+    attempts: Arc<AtomicU32>,
+    /// For how many attempts.
+    first: u32,
+    /// Whether it reports the transaction, or leaves the caller without an answer.
+    answers: bool,
+}
+
+impl Fence for Occupied {
+    async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        if self.attempts.fetch_add(1, Ordering::SeqCst) >= self.first {
+            return self.gate.raise(key, token).await;
+        }
+        if !self.answers {
+            std::future::pending::<()>().await;
+        }
+        Err(Error::new(ErrorKind::Unavailable, "a transaction is open"))
+    }
+}
+
+#[tokio::test]
+async fn a_fence_that_is_occupied_for_a_while_is_raised_within_the_wait() {
+    for answers in [true, false] {
+        let world = World::new();
+        let (gate, attempts) = (FenceGate::new(), Arc::new(AtomicU32::new(0)));
+        let occupied = |first| Occupied {
+            gate: gate.clone(),
+            attempts: Arc::clone(&attempts),
+            first,
+            answers,
+        };
+        let lock = world.ours.lock("a").fence(occupied(5));
+        // Longer than the lease: the hold is renewed meanwhile.
+        let acquiring = Box::pin(lock.acquire_within(secs(30)));
+        let held = while_time_passes(&world, secs(30), acquiring).await;
+        let held = held.expect("raised").expect("free");
+        assert_eq!(attempts.load(Ordering::SeqCst), 6);
+        assert_eq!(gate.largest(&key()), Some(held.token()));
+        drop(held.release().await);
+
+        attempts.store(0, Ordering::SeqCst);
+        let lock = world.ours.lock("a").fence(occupied(u32::MAX));
+        let acquiring = Box::pin(lock.acquire_within(secs(3)));
+        let refused = while_time_passes(&world, secs(4), acquiring).await;
+        let refused = refused.expect_err("occupied for all of the wait");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(attempts.load(Ordering::SeqCst) > 1);
+        assert!(world.is_theirs_to_take("a").await, "it is free again");
+
+        attempts.store(0, Ordering::SeqCst);
+        let lock = world.ours.lock("b").fence(occupied(u32::MAX));
+        let trying = Box::pin(lock.try_acquire());
+        let refused = while_time_passes(&world, secs(1), trying).await;
+        assert!(refused.is_err());
+        assert_eq!(attempts.load(Ordering::SeqCst), 1, "one attempt");
+    }
 }
 
 /// The process is stopped while it raises this fence.

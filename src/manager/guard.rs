@@ -63,6 +63,12 @@ impl LockGuard {
         (context.holds).expect(&self.hold, &context.clock.stamp(), span);
     }
 
+    /// The call goes on, and will be done within `span` from now on.
+    pub(crate) fn expect_again_within(&mut self, span: Duration) {
+        self.context().holds.claim(&self.hold);
+        self.expect_within(span);
+    }
+
     /// All is done. If that took too long, the lease is over.
     pub(crate) fn claimed(mut self) -> Self {
         if !std::mem::replace(&mut self.is_claimed, true) {

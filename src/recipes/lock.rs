@@ -53,8 +53,14 @@ impl Lock {
     }
 
     /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is returned, so no former
-    /// holder can write between the new one's first read and its first write. If it cannot be raised within
-    /// [`request_timeout`](crate::Settings::request_timeout), the lock is released and the acquire fails.
+    /// holder can write between the new one's first read and its first write.
+    ///
+    /// A fence that cannot be reached, or at which a transaction of a former holder is still open,
+    /// is raised later: [`acquire`](Self::acquire) tries again while it holds the lock, until its
+    /// wait is over, and for at most [`wait`](crate::Settings::wait). The first attempt may take
+    /// [`request_timeout`](crate::Settings::request_timeout), and each further one twice as long.
+    /// [`try_acquire`](Self::try_acquire) makes one attempt. If all fail, the lock is released and
+    /// the acquire fails.
     ///
     /// The store's tokens must grow ([`Fencing::Monotonic`]); otherwise every acquire is `Unsupported`.
     pub fn fence(self, fence: impl Fence) -> Self {
@@ -243,9 +249,14 @@ impl Lock {
         // Pinned here: a future that is passed by value is copied, and has its place twice.
         let fenced = pin!(async {
             self.ensure_valid(wish)?;
-            let wait = (!wait.is_zero()).then_some(wait);
-            match (acquire(&self.handle, wish, wait).await?, &wish.fence) {
-                (Some(guard), Some(fence)) => self.raise(fence, guard).await.map(Some),
+            let clock = self.handle.context().clock();
+            let began = clock.stamp();
+            let limit = (!wait.is_zero()).then_some(wait);
+            match (acquire(&self.handle, wish, limit).await?, &wish.fence) {
+                (Some(guard), Some(fence)) => {
+                    let left = wait.saturating_sub(clock.stamp().since(&began));
+                    self.raise(fence, guard, left).await.map(Some)
+                }
                 (guard, _) => Ok(guard),
             }
         });
@@ -301,17 +312,13 @@ impl Lock {
         in_runtime(self.runtime(), look).await
     }
 
-    async fn raise(&self, fence: &AnyFence, mut guard: LockGuard) -> Result<LockGuard, Error> {
-        let limit = self.handle.context().settings().request_timeout;
-        guard.expect_within(2 * limit);
-        let raising = fence.raise(guard.key(), guard.token());
-        let clock = guard.lease().clock().clone();
-        let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
-            Err(Error::unavailable(format!(
-                "the fence was not raised within request_timeout={limit:?}: key={}; check it, or raise request_timeout",
-                guard.key()
-            )))
-        });
+    async fn raise(
+        &self,
+        fence: &AnyFence,
+        mut guard: LockGuard,
+        wait: Duration,
+    ) -> Result<LockGuard, Error> {
+        let raised = self.raised(fence, &mut guard, wait).await;
         // A reader beside us with a larger token may have raised it: the writers of before are shut out.
         let is_shut_out =
             matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
@@ -331,6 +338,46 @@ impl Lock {
                 let _ = guard.release().await;
                 Err(error)
             }
+        }
+    }
+
+    /// Raises the fence while the lock is held, and tries again until `wait` is over: a transaction
+    /// of a former holder may keep it for a while. Each attempt has twice the time of the one
+    /// before, for a fence that waits for such a transaction itself, and follows a longer pause.
+    async fn raised(
+        &self,
+        fence: &AnyFence,
+        guard: &mut LockGuard,
+        wait: Duration,
+    ) -> Result<(), Error> {
+        let context = self.handle.context();
+        let request = context.settings().request_timeout;
+        let clock = guard.lease().clock().clone();
+        let began = clock.stamp();
+        let wait = wait.min(context.settings().wait);
+        let left = || wait.saturating_sub(clock.stamp().since(&began));
+        let (mut limit, mut pause) = (request, context.retry_pause());
+        guard.expect_within(limit + request);
+        loop {
+            let raising = fence.raise(guard.key(), guard.token());
+            let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
+                Err(Error::unavailable(format!(
+                    "the fence was not raised within {limit:?}: key={}; check it, or raise wait",
+                    guard.key()
+                )))
+            });
+            match raised {
+                Err(error) if may_be_raised_later(&error) && guard.lease().is_live() => {
+                    if left() <= pause {
+                        return Err(error);
+                    }
+                }
+                raised => return raised,
+            }
+            limit = (2 * limit).min(left()).max(request);
+            guard.expect_again_within(pause + limit + request);
+            clock.sleep(pause).await;
+            pause = (2 * pause).min(context.settings().max_poll_interval);
         }
     }
 
@@ -392,6 +439,11 @@ impl Lock {
         (leased.ttl, leased.lock_delay) = (ttl - lock_delay, Duration::ZERO);
         leased.validate()
     }
+}
+
+/// Whether another attempt to raise a fence may succeed under the same token.
+fn may_be_raised_later(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InDoubt)
 }
 
 impl IntoFuture for Lock {

@@ -134,6 +134,25 @@ async fn a_hung_holder_blocks_nobody_for_ever() {
     assert_eq!(bank.cents(), 100);
 }
 
+/// A first raise is given less time than the server takes to end the transaction.
+#[tokio::test]
+async fn an_acquire_waits_until_the_transaction_of_a_frozen_holder_is_ended() {
+    let bank = Bank::open().await;
+    let frozen = bank.connect().await;
+    frozen
+        .batch_execute(
+            "BEGIN; SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 4000)",
+        )
+        .await
+        .unwrap();
+    let fence = PgFence::connect(&bank.url()).await.unwrap();
+    let locks = LockManager::connect("memory:").await.unwrap();
+    let guard = locks.lock("a").fence(fence).acquire().await.unwrap();
+    let raised = bank.psql("SELECT token FROM leasehold.fence WHERE key = 'a'");
+    assert_eq!(raised, guard.token().to_string());
+    assert!(frozen.batch_execute("COMMIT").await.is_err());
+}
+
 /// The statements are short, so that no time-out of the server ends them: the client does, at the end of the lease.
 #[tokio::test]
 async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {

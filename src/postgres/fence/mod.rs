@@ -147,6 +147,9 @@ impl PgFence {
 
     /// Sets how long [`raise`](Fence::raise) and [`resolve`](Resolve::resolve) wait for a transaction that is open; 5 s by
     /// default. The server ends a transaction whose client hangs a second after its lease.
+    ///
+    /// A lock gives its first raise [`request_timeout`](crate::Settings::request_timeout), and each
+    /// further one [twice as long](crate::Lock::fence): so this limits the later ones.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.changed(|shared| shared.wait = wait)
