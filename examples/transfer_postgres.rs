@@ -11,7 +11,9 @@ async fn main() -> Result<(), BoxError> {
     let fence = PgFence::connect(&url).await?;
     fence.create_schema().await?; // once, as the owner of the data
 
-    let lock = locks.lock("accounts/7").fence(fence.clone());
+    // One lock for all rows. Row locks would do for these two statements: the lease protects the
+    // work before them.
+    let lock = locks.lock("accounts").fence(fence.clone());
     let transfer = lock.commit(fence.transaction(async |t| {
         let take = "UPDATE account SET cents = cents - $1 WHERE id = 7 RETURNING cents";
         let left: i64 = t.query_one(take, &[&10_i64]).await?.get(0);

@@ -100,7 +100,9 @@ where
     }
 
     /// Stops when the token is cancelled: the campaign is given up, or the work is dropped and the office is resigned, and then
-    /// the result is `Ok(None)`. A successor need not wait for the TTL.
+    /// the result is `Ok(None)`. A successor need not wait for the TTL, unless a commit was on its
+    /// way: then it is in doubt, and the TTL ends the term. With [`drain`](Self::drain) the commit
+    /// ends first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

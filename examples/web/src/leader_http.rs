@@ -48,6 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server =
         axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
     let leading = election.while_leader(name, schedule).until(stop);
+    let leading = leading.drain(Duration::from_secs(5));
     let (served, led) = tokio::join!(async { server.await }, leading);
     served?;
     led?;

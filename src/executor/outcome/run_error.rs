@@ -290,7 +290,9 @@ impl<T, E: fmt::Display + 'static> fmt::Display for RunError<T, E> {
             }
             Self::InDoubt { txn_id, token, .. } => write!(
                 f,
-                "the commit is in doubt: txn_id={txn_id} token={token}; look for it at the resource"
+                "the commit is in doubt: txn_id={txn_id} token={token}; behind a fence call \
+                 fence.resolve(&error.doubt()), or run leasehold resolve; \
+                 otherwise look for it at the resource"
             ),
             Self::CommittedLate { token, late_by, .. } => write!(
                 f,
