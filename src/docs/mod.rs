@@ -18,6 +18,7 @@
 //! | [`limitations`] | before you are surprised |
 //! | [`observing`] | to see what a process does: logs, spans, metrics, probes |
 //! | [`runbook`] | when an alert fires, or the log has a warning or an error |
+//! | [`testing`] | to test your code: a lease that ends, a store that is cut off |
 //! | [`tool`] | to guard commands and scripts in any language |
 //! | [`lease_file`] | to read the lease of a command from any language, without a process |
 //! | [`coming_from`] | if you know Redisson, Curator, kazoo, etcd or a Redlock library |
@@ -111,6 +112,9 @@ pub mod stores {
     #[doc = include_str!("stores/zookeeper.md")]
     pub mod zookeeper {}
 }
+
+#[doc = include_str!("testing.md")]
+pub mod testing {}
 
 #[doc = include_str!("tool.md")]
 pub mod tool {}
